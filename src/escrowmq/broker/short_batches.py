@@ -9,6 +9,7 @@ from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD
 from escrowmq.broker.stretches import tail_given
 from escrowmq.codec.batch import decode_part
+from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Properties
@@ -80,7 +81,7 @@ class ShortBatches:
             if laid_out is not None:
                 records, units, keys, ids = laid_out
                 self._run.put_laid_out(records, [(tail, units)], keys)
-                return ids, len(units) // 3
+                return ids, len(units) // ENTRY_SIZE
         data, begin, end = entries
         return self._put_plain(tail, data[begin:end], common, suffix)
 

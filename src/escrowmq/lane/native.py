@@ -64,7 +64,7 @@ LaidOut = tuple[
     int,
     bytes,
     bytes,
-    list[tuple[Any, list[int]]],
+    list[tuple[Any, bytearray]],
     list[tuple[Any, list[int]]],
     bytearray,
     list[tuple[Any, ...]],
@@ -72,7 +72,7 @@ LaidOut = tuple[
     int,
 ]
 """Where the first request is that is not served; records; replies; of each queue that was put into
-its units, three numbers each; of each that was sent to the sizes of the records; index keys; the
+its units; of each that was sent to the sizes of the records; index keys; the
 values of each half (txn/plain_halves); how many requests, and how many of them want no answer."""
 
 
@@ -113,7 +113,7 @@ EndRules = tuple[int, int, bytes, bytes, bytes, bytes]
 """Bits of a half's sysFlag that are for others, that of a commit; what stands before and behind the
 number in a reply to a rollback, and in one to a commit."""
 
-EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, list[int]]], bytearray]
+EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, bytearray]], bytearray]
 """Where the first request is that is not served; records; replies; of each END six bytes: whether
 it commits, whether its sender wants no answer, its number; units of each queue; index keys."""
 
@@ -196,8 +196,8 @@ class IndexLane(NamedTuple):
     lead: Lead
 
 
-BatchLaidOut = tuple[bytes, list[int], bytearray, bytes]
-"""Records; their units, three numbers each; index keys; the ids of the messages, with commas."""
+BatchLaidOut = tuple[bytes, bytearray, bytearray, bytes]
+"""Records; their units; index keys; the ids of the messages, with commas."""
 
 
 class LayOutBatch(Protocol):

@@ -7,16 +7,18 @@
 #include "work.h"
 
 #define BINARY_KIND (1u << 24)
+#define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
 /* -- a message --------------------------------------------------------------------------------- */
 
 int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code)
 {
-    if (tail->units == NULL && (tail->units = PyList_New(0)) == NULL)
+    if (tail->units == NULL && (tail->units = PyByteArray_FromStringAndSize(NULL, 0)) == NULL)
         return -1;
-    if (append_number(tail->units, log_offset) < 0 || append_number(tail->units, size) < 0 ||
-        append_number(tail->units, tags_code) < 0)
+    uint8_t *at = array_room(tail->units, UNIT_SIZE);
+    if (at == NULL)
         return -1;
+    write_64(write_32(write_64(at, log_offset), (uint32_t)size), tags_code);
     tail->queue_offset++;
     return 0;
 }

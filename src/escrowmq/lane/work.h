@@ -10,7 +10,7 @@
 
 /* The end of a queue (store/run.Tail). */
 typedef struct {
-    PyObject *tail, *units; /* units: a list, once something was put */
+    PyObject *tail, *units; /* units: a bytearray, once something was put */
     Span topic;
     uint32_t magic, prefix; /* prefix: the hash that keys begin with */
     int32_t queue_id;

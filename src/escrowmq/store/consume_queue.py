@@ -79,20 +79,20 @@ class ConsumeQueue:
         self.end += 1
         self.is_dirty = True
 
-    def put_units(self, units: bytes, log_offset: int) -> None:
-        """Put messages, and write their units at `end`; the first one's record stands at a log
-        offset. DiskFull when their units have no room: they are to be written later then."""
+    def put_units(self, units: bytes) -> None:
+        """Put messages, and write their units at `end`. DiskFull when their units have no room:
+        they are to be written later then."""
         assert self.end == self.next_offset, (self.end, self.next_offset)
         self.expect(self.next_offset + len(units) // ENTRY_SIZE)
-        self.append_units(units, log_offset)
+        self.append_units(units)
 
-    def append_units(self, units: bytes, log_offset: int) -> None:
+    def append_units(self, units: bytes) -> None:
         """The same for messages that were put before."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
-            self._switch(position, log_offset)
+            self._switch(position, ENTRY.unpack_from(units)[0])
         if position + len(units) <= self._file_end:
             assert self._file is not None
             self._file.write(position - self._file_start, units)

@@ -380,7 +380,7 @@ class Dispatcher:
                 continue
             assert queue.end == first, (queue.end, first)
             try:
-                queue.append_units(units, ENTRY.unpack_from(units)[0])
+                queue.append_units(units)
             except (StorageError, OSError):
                 held_back, keys = run.held_back(nth)
                 self.waiting.extendleft(reversed(held_back))

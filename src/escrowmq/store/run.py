@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import functools
 import logging
-import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 from zlib import crc32
 
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
-from escrowmq.codec.entries import ENTRY_SIZE
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.codec.record import topic_part
@@ -25,14 +24,9 @@ _log = logging.getLogger(__name__)
 
 _head: Final = HEAD_V4.fields.pack
 _size_of: Final = PROPERTIES_SIZE.pack
+_unit: Final = ENTRY.pack
 _EMPTY_SIZE: Final = HEAD_V4.size
 _TAILS_MAX: Final = 10_000
-
-
-@functools.lru_cache(maxsize=512)
-def _packer(count: int) -> Callable[..., bytes]:
-    """What encodes so many units at once."""
-    return struct.Struct(">" + "qiq" * count).pack
 
 
 class Common(NamedTuple):
@@ -50,7 +44,7 @@ Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
 
 class Tail:
     """The end of one queue: what all records that go there have in common, and the units of those
-    of this run, three numbers each."""
+    of this run."""
 
     __slots__ = (
         "empty_size", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
@@ -66,7 +60,7 @@ class Tail:
         self.empty_size = HEAD_V4.size + len(topic) + PROPERTIES_SIZE.size
         self.next_offset = self.log_offset = 0
         """Behind the last record, and of it."""
-        self.units: list[int] = []
+        self.units = bytearray()
         self.rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
         """What stands between the body and properties of a size: the topic, and that size."""
 
@@ -76,17 +70,13 @@ class Tail:
         return self.next_offset if self.units else self.queue.next_offset
 
     @property
-    def sizes(self) -> list[int]:
-        """Of the records of this run."""
-        return self.units[1::3]
+    def first_offset(self) -> int:
+        """The queue offset of the first record of this run."""
+        return self.next_offset - len(self.units) // ENTRY_SIZE
 
-    def places(self) -> Iterator[tuple[int, int, int, int]]:
-        """Queue offset, log offset, size and tags code of each record of this run."""
-        units = self.units
-        first = self.next_offset - len(units) // 3
-        return zip(
-            range(first, self.next_offset), units[::3], units[1::3], units[2::3], strict=True
-        )
+    def places(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
+        """Queue offset, and log offset, size and tags code, of each record of this run."""
+        return enumerate(ENTRY.iter_unpack(self.units), self.first_offset)
 
 
 class Run:
@@ -182,7 +172,7 @@ class Run:
         self.end = end
         tail.next_offset = queue_offset + 1
         tail.log_offset = log_offset
-        units += (log_offset, record_size, tags_code)
+        units += _unit(log_offset, record_size, tags_code)
         return log_offset
 
     def put_batch(self, tail: Tail, pieces: Iterable[Piece], common: Common) -> list[int]:
@@ -211,7 +201,7 @@ class Run:
             index += index_key(prefix, key, log_offset, stored_ms)
             for one in keys:
                 index += index_key(prefix, one, log_offset, stored_ms)
-            units += (log_offset, size, code)
+            units += _unit(log_offset, size, code)
             places.append(log_offset)
             queue_offset += 1
             log_offset += size
@@ -225,19 +215,20 @@ class Run:
         return self.end, self._room, self.stored_ms, self.host
 
     def put_laid_out(
-        self, records: bytes, units: Iterable[tuple[Tail, list[int]]], keys: bytes | bytearray
+        self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
     ) -> None:
         """Put records that were laid out for `place`: the units of each queue, and all keys."""
         begin, end = self.end, self.end + len(records)
         assert end <= self._room, (end, self._room)
         for tail, added in units:
-            assert begin <= added[0] <= added[-3] + added[-2] <= end, "units of these records"
+            last_offset, size, _ = ENTRY.unpack_from(added, len(added) - ENTRY_SIZE)
+            assert begin <= last_offset <= end - size, "units of these records"
             if not tail.units:
                 self._touched.append(tail)
                 tail.next_offset = tail.queue.next_offset
             tail.units += added
-            tail.next_offset += len(added) // 3
-            tail.log_offset = added[-3]
+            tail.next_offset += len(added) // ENTRY_SIZE
+            tail.log_offset = last_offset
         self._pieces.append(records)
         self._keys += keys
         self.end = end
@@ -272,9 +263,8 @@ class Run:
             dispatcher.wait([self._unseen(data, self._touched, is_awaited)])
             return True
         for nth, tail in enumerate(self._touched):
-            units = tail.units
             try:
-                tail.queue.put_units(_packer(len(units) // 3)(*units), units[0])
+                tail.queue.put_units(bytes(tail.units))
             except (StorageError, OSError) as error:
                 self._stall(str(error), self._unseen(data, self._touched[nth:], is_awaited))
                 return True
@@ -287,7 +277,7 @@ class Run:
         topic, queue_id, stored_ms = tail.topic, tail.queue_id, self.stored_ms
         return [
             Arrival(topic, queue_id, queue_offset, code, stored_ms, log_offset, size)
-            for queue_offset, log_offset, size, code in tail.places()
+            for queue_offset, (log_offset, size, code) in tail.places()
         ]
 
     def _unseen(
@@ -296,10 +286,8 @@ class Run:
         """What is in some of the queues, to be seen later; and all keys."""
         parts = []
         for tail in tails:
-            count = len(tail.units) // 3
-            units = _packer(count)(*tail.units)
-            first = tail.next_offset - count
-            parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, first, units))
+            units = bytes(tail.units)
+            parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, units))
         begin = self.end - len(data)
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys), is_awaited)
 

@@ -15,6 +15,7 @@ from escrowmq.broker.forbidden_to_senders import ODD as ODD_FLAGS
 from escrowmq.broker.short_batches import ShortBatches
 from escrowmq.broker.stretches import tail_given
 from escrowmq.codec.batch import encode_batch
+from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.request_shapes import Properties
@@ -67,7 +68,7 @@ def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
     def lay_out(*given: Any) -> BatchLaidOut | None:
         assert lay_out_batch is not None
         found = lay_out_batch(*given)
-        counts.append(0 if found is None else len(found[1]) // 3)
+        counts.append(0 if found is None else len(found[1]) // ENTRY_SIZE)
         return found
 
     shortcut = both.sides[2].core.remoting.shortcut
@@ -211,7 +212,7 @@ class Place:
         found = None
         if put is not None:
             records, units = b"".join(run._pieces), tail.units.copy()
-            assert len(units) == 3 * put[1]
+            assert len(units) == ENTRY_SIZE * put[1]
             found = (
                 put, records, units, run._keys.copy(), run.end, tail.next_offset, tail.log_offset
             )  # fmt: skip

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.properties import encode_properties
@@ -44,7 +45,7 @@ def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
     upcoming = [tail.upcoming for tail in tails]
     end, room_end, stored_ms, host = run.place
     assert end < room_end
-    records, units, keys = b"", {id(tail): list[int]() for tail in tails}, b""
+    records, units, keys = b"", {id(tail): bytearray() for tail in tails}, b""
     for nth, number in enumerate(numbers):
         which = nth % len(tails)
         tail, properties = tails[which], encode_properties(message(number).properties)
@@ -57,7 +58,7 @@ def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
             host, 0, 0, len(body),
         ) + body + rest  # fmt: skip
         upcoming[which] += 1
-        units[id(tail)] += [at, size, 0]
+        units[id(tail)] += ENTRY.pack(at, size, 0)
         names = b"U%05d" % number, b"k%d" % number, b"all"
         keys += b"".join([index_key(tail.key_prefix, key, at, stored_ms) for key in names])
     run.put_laid_out(records, [(tail, units[id(tail)]) for tail in tails], keys)
