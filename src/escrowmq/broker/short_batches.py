@@ -33,7 +33,8 @@ class ShortBatches:
         self._host = host
         self._properties = properties
         self._body_size_max = body_size_max
-        self._unnamed: dict[bytes, bool] = {}
+        self.unnamed: dict[bytes, bool] = {}
+        """Of what senders say of batches without a key: whether it is plain."""
 
     def key_of(self, properties: bytes) -> bytes | None:
         """The unique key of a batch by what its sender says of it, empty when it has none, as those
@@ -44,11 +45,11 @@ class ShortBatches:
             if found is None or found[0].is_half >= 0:
                 return None
             return found[1][found[0].key]
-        is_plain = self._unnamed.get(properties)
+        is_plain = self.unnamed.get(properties)
         if is_plain is None:
-            if len(self._unnamed) >= _UNNAMED_MAX:
-                self._unnamed.clear()
-            is_plain = self._unnamed[properties] = self._are_plain(properties)
+            if len(self.unnamed) >= _UNNAMED_MAX:
+                self.unnamed.clear()
+            is_plain = self.unnamed[properties] = self._are_plain(properties)
         return b"" if is_plain else None
 
     def _are_plain(self, properties: bytes) -> bool:
@@ -74,10 +75,7 @@ class ShortBatches:
         if common.sys_flag & (ODD | SysFlag.TRANSACTION_MASK):
             return None
         if lay_out is not None:
-            laid_out = lay_out(
-                *entries, self._properties.plans, tail_given(tail), common, moment,
-                BATCH_AT_ONCE_MAX,
-            )  # fmt: skip
+            laid_out = lay_out(*entries, self._properties.plans, tail_given(tail), common, moment)
             if laid_out is not None:
                 records, units, keys, ids = laid_out
                 self._run.put_laid_out(records, [(tail, units)], keys)

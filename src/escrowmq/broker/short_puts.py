@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
+from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
 from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
 from escrowmq.base.own_properties import CHECKER, MARKER
 from escrowmq.broker.arrivals import Arrivals
@@ -77,13 +77,14 @@ class Target:
 
 
 class PutStretch(NamedTuple):
-    """Requests that were put: where the first is that was not, all replies, how many were put, and
-    how many of these want no answer."""
+    """Requests that were put: where the first is that was not, all replies, how many were put, how
+    many of these want no answer, and as many figures of the batches besides (lane/native)."""
 
     end: int
     replies: bytes
     puts_count: int
     one_way_count: int
+    batches: list[tuple[str, int, int, int]]
 
 
 class ShortPuts:
@@ -282,7 +283,7 @@ class ShortPuts:
         )  # fmt: skip
         if laid_out is None:
             return None
-        at, records, replies, units, sent, keys, halves, count, one_way_count = laid_out
+        at, records, replies, units, sent, keys, halves, batches, count, one_way_count = laid_out
         self._run.put_laid_out(records, units, keys)
         for target, sizes in sent:
             if not target.sizes:
@@ -290,14 +291,16 @@ class ShortPuts:
             target.sizes += sizes
         if halves:
             self._begun += [PlainHalf(*half) for half in halves]
-        return PutStretch(at, replies, count, one_way_count)
+        if batches:
+            self._stored += [batch[:3] for batch in batches]
+        return PutStretch(at, replies, count, one_way_count, batches)
 
     def _moment(self, peer: Peer, halves_max: int) -> Moment:
         end, room_end, stored_ms, host = self._run.place
         return (
             end, room_end, stored_ms, host, peer.packed, self._suffix, HALF_MARK,
             self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
-            self._places.of_halves,
+            self._places.of_halves, BATCH_AT_ONCE_MAX, self._batches.unnamed,
         )  # fmt: skip
 
     def batch(

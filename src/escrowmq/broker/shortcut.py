@@ -231,7 +231,7 @@ class Shortcut:
         """Put requests from a place on as far as the compiled lane comes; where that is."""
         if code == Request.END_TRANSACTION:
             return self._stretch_of_ends(peer, habits, data, at, size_max)
-        is_known = code == Request.SEND_MESSAGE_V2 and habits.stretches
+        is_known = code in SENDS and habits.stretches
         if not is_known or self.lay_out is None or self._is_judged or self._may_not_wait:
             return at
         put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
@@ -244,6 +244,10 @@ class Shortcut:
             self._sends_counts[Flag.ONE_WAY] += put.one_way_count
         if put.puts_count > put.one_way_count:
             self._sends_counts[0] += put.puts_count - put.one_way_count
+        if put.batches:
+            habits.note_known(len(put.batches))
+            for *_, is_one_way in put.batches:
+                self._batches_counts[Request.SEND_BATCH_MESSAGE, is_one_way * Flag.ONE_WAY] += 1
         return put.end
 
     def _send(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.codes import Flag, Request
+from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD, ODD_OF_HALF
 from escrowmq.codec.request_shapes import EndShape, SendShape
@@ -17,23 +18,25 @@ from escrowmq.store.run import Tail
 _PLACES_MAX: Final = 10_000
 _CODE: Final = slice(8, 10)
 _SENDS_ONE: Final = Request.SEND_MESSAGE_V2.to_bytes(2, "big")
+_SENDS_BATCH: Final = Request.SEND_BATCH_MESSAGE.to_bytes(2, "big")
 
 
 def shape_of(shape: SendShape) -> Shape | None:
     """What the lane is told of requests that are alike; None when it does not serve them."""
     header, flag = shape.header, shape.flag
-    if (
-        header.batch
-        or shape.signed is not None
-        or flag & Flag.REPLY
-        or shape.front[_CODE] != _SENDS_ONE
-    ):
+    if shape.signed is not None or flag & Flag.REPLY:
         return None
-    sys_flag = header.sys_flag
+    code, sys_flag = shape.front[_CODE], header.sys_flag
+    if code == _SENDS_BATCH:
+        may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False, True
+    elif code == _SENDS_ONE and not header.batch:
+        may_be = not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or shape.wants_id), False
+    else:
+        return None
     return (
         shape.front, shape.suffix, _named(header.topic), *shape.spans,
         header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,
-        flag & Flag.ONE_WAY, not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or shape.wants_id),
+        flag & Flag.ONE_WAY, *may_be,
     )  # fmt: skip
 
 

@@ -85,10 +85,11 @@ class SentTemplate:
             self._before_offset, _SIZE.pack(len(offset)), offset, *whole,
         ))  # fmt: skip
 
-    def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
         """What is always the same in the binary form: behind the sizes in front, behind the opaque,
         then fields up to the log offset, from there to the queue offset, and from there to the key.
-        Both are written as a field's value: four bytes of size, and the text."""
+        Both are written as a field's value: four bytes of size, and the text. Last, the fields of a
+        batch up to its ids."""
         host = self._host.encode()
         return (
             _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
@@ -96,6 +97,7 @@ class SentTemplate:
             self._before_ids + _size(len(host) + _PLACE_SIZE) + host,
             self._before_offset,
             self._before_key,
+            self._before_ids,
         )
 
     def _adapt(self, queue_offset: int, key_size: int) -> None:

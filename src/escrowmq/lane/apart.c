@@ -28,11 +28,11 @@ int span_at(PyObject *tuple, Py_ssize_t nth, Span *found)
 
 static int read_shape(PyObject *tuple, Shape *shape)
 {
-    int64_t number[11];
+    int64_t number[12];
     if (span_at(tuple, 0, &shape->front) < 0 || span_at(tuple, 1, &shape->suffix) < 0 ||
         span_at(tuple, 2, &shape->topic) < 0)
         return -1;
-    for (int nth = 0; nth < 11; nth++)
+    for (int nth = 0; nth < 12; nth++)
         if (number_at(tuple, 3 + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
             return -1;
     shape->queue_at = (Py_ssize_t)number[0];
@@ -46,6 +46,7 @@ static int read_shape(PyObject *tuple, Shape *shape)
     shape->is_one_way = number[8] != 0;
     shape->may_be_plain = number[9] != 0;
     shape->may_be_half = number[10] != 0;
+    shape->is_batch = number[11] != 0;
     if (shape->queue_at < FIXED_SIZE || shape->queue_end <= shape->queue_at ||
         shape->born_at < shape->queue_end || shape->born_end <= shape->born_at ||
         shape->front.size - 4 < shape->born_end) {
@@ -282,5 +283,5 @@ int take_apart(Known *known, const uint8_t *at, const uint8_t *end, int64_t size
         return 0;
     found->end = at + size;
     found->body = (Span){at + header_end, found->end - at - header_end};
-    return read_properties(known, found);
+    return found->shape->is_batch ? 1 : read_properties(known, found);
 }

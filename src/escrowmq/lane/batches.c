@@ -4,21 +4,9 @@
 #include "work.h"
 
 #define ENTRY_HEAD_SIZE 20
-#define COUNT_MAX 100000
+#define ID_SIZE (2 * HEX_SIZE)
 
-/* Where a message is, as the answer names it: behind a comma all but the first. */
-static int add_id(Work *work)
-{
-    uint8_t *begin = pile_room(&work->replies, 1 + 2 * HEX_SIZE), *at = begin;
-    if (begin == NULL)
-        return -1;
-    if (work->count > 0)
-        *at++ = ',';
-    at = write_hex(at, read_64(work->store_host.at));
-    at = write_hex(at, work->log_end);
-    work->replies.size += at - begin;
-    return 0;
-}
+/* -- its messages ------------------------------------------------------------------------------ */
 
 /* Whether a record more is put; -1 with an exception. */
 static int put(Work *work, Tail *tail, const Message *message)
@@ -27,11 +15,10 @@ static int put(Work *work, Tail *tail, const Message *message)
     int64_t size = add_record(work, tail, message, NULL);
     if (size <= 0)
         return (int)size;
-    if (add_id(work) < 0 || add_unit(tail, log_offset, size, tags_code_of(message)) < 0 ||
+    if (add_unit(tail, log_offset, size, tags_code_of(message)) < 0 ||
         add_keys(work, tail, message, log_offset) < 0)
         return -1;
     work->log_end += size;
-    work->count++;
     return 1;
 }
 
@@ -61,34 +48,171 @@ static Py_ssize_t put_entry(Work *work, Tail *tail, Shape *shape, Message *messa
     return is_put <= 0 ? is_put : (Py_ssize_t)size;
 }
 
-static PyObject *put_entries(Work *work, Tail *tail, PyObject *common, Span entries,
-                             int64_t count_max)
+/* All of them, whose records have in common what `like` says: how many; 0 when they are none to be
+   served here, some of them put; -1 with an exception. */
+static int64_t put_entries(Work *work, Tail *tail, const Shape *like, int64_t born_ms, Span entries)
 {
-    Shape shape;
+    Shape shape = *like;
     Message message;
-    int64_t sys_flag, times;
-    if (number_at(common, 0, INT32_MIN, INT32_MAX, &sys_flag) < 0 ||
-        number_at(common, 1, INT64_MIN, INT64_MAX, &message.born_ms) < 0 ||
-        number_at(common, 3, INT32_MIN, INT32_MAX, &times) < 0)
-        return NULL;
-    shape.sys_flag = (int32_t)sys_flag;
-    shape.reconsume_times = (int32_t)times;
-    message.shape = &shape;
     Py_ssize_t at = 0, taken = 1;
-    while (at < entries.size && taken > 0 && work->count < count_max) {
+    int64_t count = 0;
+    message.shape = &shape;
+    message.born_ms = born_ms;
+    for (; at < entries.size && taken > 0 && count < work->batch_max; count++) {
         taken = put_entry(work, tail, &shape, &message, entries.at + at, entries.size - at);
         if (taken < 0)
-            return NULL;
+            return -1;
         at += taken;
     }
-    if (at == 0 || at < entries.size)
-        return Py_NewRef(Py_None);
-    return Py_BuildValue("(NOON)", bytes_of_pile(&work->records), tail->units, work->keys,
-                         bytes_of_pile(&work->replies));
+    return taken > 0 && at == entries.size ? count : 0;
+}
+
+/* Where messages are, as the answer names it, by their units: with commas between them. */
+static uint8_t *write_ids(uint8_t *at, Span host, const uint8_t *units, int64_t count)
+{
+    uint8_t front[HEX_SIZE];
+    write_hex(front, read_64(host.at));
+    for (int64_t nth = 0; nth < count; nth++) {
+        if (nth > 0)
+            *at++ = ',';
+        at = write_span(at, (Span){front, HEX_SIZE});
+        at = write_hex(at, read_64(units + nth * UNIT_SIZE));
+    }
+    return at;
+}
+
+static Py_ssize_t ids_size(int64_t count)
+{
+    return (Py_ssize_t)count * (ID_SIZE + 1) - 1;
+}
+
+/* -- one of a stretch of requests -------------------------------------------------------------- */
+
+/* How far all that is made had come. */
+typedef struct {
+    Py_ssize_t records, keys, units;
+    int64_t queue_offset, log_end;
+} Mark;
+
+static Mark mark_of(const Work *work, const Tail *tail)
+{
+    return (Mark){work->records.size, PyByteArray_Size(work->keys),
+                  tail->units == NULL ? 0 : PyByteArray_Size(tail->units), tail->queue_offset,
+                  work->log_end};
+}
+
+/* As it was: 0, or -1 with an exception. */
+static int go_back(Work *work, Tail *tail, Mark mark)
+{
+    work->records.size = mark.records;
+    work->log_end = mark.log_end;
+    tail->queue_offset = mark.queue_offset;
+    if (mark.units == 0)
+        Py_CLEAR(tail->units); /* nothing was put there */
+    else if (PyByteArray_Resize(tail->units, mark.units) < 0)
+        return -1;
+    return PyByteArray_Resize(work->keys, mark.keys);
+}
+
+/* Whether what its sender says of the whole is plain, and the key of that, if it has one. */
+static int read_whole(Work *work, Message *whole, Span *key)
+{
+    *key = (Span){NULL, 0};
+    Span said = whole->properties;
+    int lacks_end = said.size > 0 && said.at[said.size - 1] != 2;
+    PyObject *name = PyBytes_FromStringAndSize(NULL, said.size + lacks_end);
+    if (name == NULL)
+        return -1;
+    uint8_t *end = write_span((uint8_t *)PyBytes_AsString(name), said);
+    if (lacks_end)
+        *end = 2;
+    PyObject *is_plain = PyDict_GetItemWithError(work->unnamed, name);
+    Py_DECREF(name);
+    if (is_plain != NULL || PyErr_Occurred())
+        return is_plain == NULL ? -1 : is_plain == Py_True;
+    int is_read = read_properties(&work->known, whole);
+    if (is_read <= 0 || whole->plan->is_half >= 0)
+        return is_read < 0 ? -1 : 0;
+    *key = whole->value[whole->plan->key];
+    return 1;
+}
+
+/* The reply to a batch that was put (codec/sent_template). */
+static int add_reply(Work *work, const Place *place, Span opaque, Span key, const uint8_t *units,
+                     int64_t count, int64_t queue_offset)
+{
+    char digits[24];
+    const Span *piece = place->reply;
+    Span number = {(const uint8_t *)digits, 0};
+    number.size = PyOS_snprintf(digits, sizeof digits, "%lld", (long long)queue_offset);
+    int64_t fields_size = piece[5].size + 4 + ids_size(count) + piece[3].size + 4 + number.size;
+    if (key.size > 0)
+        fields_size += piece[4].size + 4 + key.size;
+    uint8_t *at = begin_reply(work, place, opaque, fields_size);
+    if (at == NULL)
+        return -1;
+    at = write_32(write_span(at, piece[5]), (uint32_t)ids_size(count));
+    at = write_ids(at, work->store_host, units, count);
+    at = write_value(write_span(at, piece[3]), number);
+    if (key.size > 0)
+        at = write_value(write_span(at, piece[4]), key);
+    assert(at == work->replies.bytes + work->replies.size);
+    return 0;
+}
+
+int put_batch(Work *work, Place *place, Message *whole)
+{
+    Tail *tail = &place->tail;
+    Span key;
+    if (!place->has_tail || !whole->shape->may_be_plain)
+        return 0;
+    int is_plain = read_whole(work, whole, &key);
+    if (is_plain <= 0)
+        return is_plain;
+    Mark mark = mark_of(work, tail);
+    int64_t count = put_entries(work, tail, whole->shape, whole->born_ms, whole->body);
+    if (count <= 0)
+        return count < 0 || go_back(work, tail, mark) < 0 ? -1 : 0;
+    const uint8_t *units = (const uint8_t *)PyByteArray_AsString(tail->units) + mark.units;
+    int is_one_way = whole->shape->is_one_way;
+    if (!is_one_way &&
+        add_reply(work, place, whole->opaque, key, units, count, mark.queue_offset) < 0)
+        return -1;
+    if (work->batches == NULL && (work->batches = PyList_New(0)) == NULL)
+        return -1;
+    PyObject *batch = Py_BuildValue("(OLLi)", place->topic, (long long)count,
+                                    (long long)(work->log_end - mark.log_end), is_one_way);
+    int done = batch == NULL ? -1 : PyList_Append(work->batches, batch);
+    Py_XDECREF(batch);
+    return done < 0 ? -1 : 1;
+}
+
+/* -- one alone --------------------------------------------------------------------------------- */
+
+static PyObject *answer(Work *work, Tail *tail, PyObject *common, Span entries)
+{
+    Shape like;
+    int64_t sys_flag, born_ms, times;
+    if (number_at(common, 0, INT32_MIN, INT32_MAX, &sys_flag) < 0 ||
+        number_at(common, 1, INT64_MIN, INT64_MAX, &born_ms) < 0 ||
+        number_at(common, 3, INT32_MIN, INT32_MAX, &times) < 0)
+        return NULL;
+    memset(&like, 0, sizeof like);
+    like.sys_flag = (int32_t)sys_flag;
+    like.reconsume_times = (int32_t)times;
+    int64_t count = put_entries(work, tail, &like, born_ms, entries);
+    if (count <= 0)
+        return count < 0 ? NULL : Py_NewRef(Py_None);
+    PyObject *ids = PyBytes_FromStringAndSize(NULL, ids_size(count));
+    if (ids == NULL)
+        return NULL;
+    write_ids((uint8_t *)PyBytes_AsString(ids), work->store_host,
+              (const uint8_t *)PyByteArray_AsString(tail->units), count);
+    return Py_BuildValue("(NOON)", bytes_of_pile(&work->records), tail->units, work->keys, ids);
 }
 
 const char lay_out_batch_doc[] =
-    "lay_out_batch(data, begin, end, plans, tail, common, moment, count_max)\n\n"
+    "lay_out_batch(data, begin, end, plans, tail, common, moment)\n\n"
     "See broker/short_batches.py.";
 
 PyObject *lay_out_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
@@ -97,23 +221,20 @@ PyObject *lay_out_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_s
     Tail tail;
     Span data;
     PyObject *found = NULL;
-    if (count != 8 || !PyDict_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "data, begin, end, plans, tail, common, moment, count_max");
+    if (count != 7 || !PyDict_Check(args[3])) {
+        PyErr_SetString(PyExc_TypeError, "data, begin, end, plans, tail, common, moment");
         return NULL;
     }
     Py_ssize_t begin = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
-    int64_t count_max = PyLong_AsLongLong(args[7]);
     if (PyErr_Occurred() || span_of(args[0], &data) < 0)
         return NULL;
-    if (begin < 0 || end < begin || end > data.size || count_max < 0 || count_max > COUNT_MAX) {
-        PyErr_SetString(PyExc_ValueError, "a batch beyond the data, or beyond all bounds");
+    if (begin < 0 || end < begin || end > data.size) {
+        PyErr_SetString(PyExc_ValueError, "a batch beyond the data");
         return NULL;
     }
     memset(&tail, 0, sizeof tail);
     if (work_begin(&work, NULL, args[3], NULL, args[6]) == 0 && read_tail(args[4], &tail) == 0)
-        found = put_entries(&work, &tail, args[5], (Span){data.at + begin, end - begin},
-                            count_max);
+        found = answer(&work, &tail, args[5], (Span){data.at + begin, end - begin});
     forget_tail(&tail);
     work_forget(&work);
     return found;

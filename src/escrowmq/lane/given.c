@@ -3,6 +3,7 @@
 #include "work.h"
 
 #define HOST_SIZE 8
+#define BATCH_MAX 100000
 
 int read_tail(PyObject *tuple, Tail *tail)
 {
@@ -70,12 +71,16 @@ static int read_moment(Work *work, PyObject *moment)
         number_at(moment, 7, 0, INT32_MAX / 2, &work->body_size_max) < 0 ||
         number_at(moment, 8, 0, INT16_MAX, &work->properties_size_max) < 0 ||
         number_at(moment, 9, 0, KEYS_MAX, &work->keys_max) < 0 ||
-        number_at(moment, 10, 0, INT64_MAX, &work->halves_max) < 0)
+        number_at(moment, 10, 0, INT64_MAX, &work->halves_max) < 0 ||
+        number_at(moment, 13, 0, BATCH_MAX, &work->batch_max) < 0)
         return -1;
     work->stored_ms_given = PyTuple_GetItem(moment, 2);
     work->store_host_given = PyTuple_GetItem(moment, 3);
     work->born_host_given = PyTuple_GetItem(moment, 4);
     work->groups = PyTuple_GetItem(moment, 11);
+    work->unnamed = PyTuple_GetItem(moment, 14);
+    if (work->unnamed == NULL)
+        return -1;
     if (work->store_host.size != HOST_SIZE || work->born_host.size != HOST_SIZE) {
         PyErr_SetString(PyExc_ValueError, "an address is none of IPv4");
         return -1;
@@ -114,6 +119,7 @@ void work_forget(Work *work)
     forget_tail(&work->half_tail);
     Py_XDECREF(work->keys);
     Py_XDECREF(work->halves);
+    Py_XDECREF(work->batches);
     PyMem_Free(work->records.bytes);
     PyMem_Free(work->replies.bytes);
 }

@@ -1,9 +1,9 @@
 """The compiled functions, where there are any: they are built with the distribution on machines
 that have a compiler, and left aside with ESCROWMQ_PURE=1.
 
-`lay_out_sends` serves a stretch of send requests, plain messages and halves, as far as it comes:
-what the short cut does with each alone (broker/shortcut, broker/short_puts), which stays what they
-mean. It changes nothing that it is given.
+`lay_out_sends` serves a stretch of send requests, plain messages, halves and batches, as far as it
+comes: what the short cut does with each alone (broker/shortcut, broker/short_puts), which stays
+what they mean. It changes nothing that it is given.
 
 `find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
 it can, given the bytes of these halves (broker/short_ends does the same with each alone).
@@ -33,32 +33,50 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 9
+CONTRACT: Final = 10
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
 """Bytes, or an array whose parts lie one behind the other."""
 
-Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int]
+Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool]
 """What requests have in common: the frame up to the properties, the header behind them, the topic
 with a zero; where queue and time begin and end; flag, sysFlag, sysFlag of a half, reconsume times;
-whether their sender wants no answer; whether they may be plain messages, and halves."""
+whether their sender wants no answer; whether they may be plain messages, and halves; whether they
+are batches."""
 
 TailGiven = tuple[Any, bytes, int, int, int]
 """The end of a queue: itself, which knows its `upcoming` offset, the topic as in a record, magic,
 queue id and the hash that keys begin with."""
 
-Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, bytes, bytes, bytes, bytes], bytes]
+Place = tuple[
+    Any, TailGiven | None, str, int, tuple[bytes, bytes, bytes, bytes, bytes, bytes], bytes
+]
 """A queue that requests name: what it is called in the answer, its end (None: none yet), topic,
 queue id, pieces of a reply (codec/sent_template), and what a half keeps of it."""
 
 Moment = tuple[
-    int, int, int, bytes, bytes, bytes, bytes, int, int, int, int, set[str], TailGiven | None
+    int,
+    int,
+    int,
+    bytes,
+    bytes,
+    bytes,
+    bytes,
+    int,
+    int,
+    int,
+    int,
+    set[str],
+    TailGiven | None,
+    int,
+    dict[bytes, bool],
 ]
 """Log offset of the next record, and where the last one has to end; store time; store host and
 born host; what follows the properties of each message, and what stands in front of a half's key;
 the most bytes of a body, and of properties; the most keys, and halves; the groups that may send
-halves; and where these go."""
+halves; where these go; the most messages of a batch; and of what is said of batches without a key,
+whether it is plain."""
 
 LaidOut = tuple[
     int,
@@ -68,12 +86,15 @@ LaidOut = tuple[
     list[tuple[Any, list[int]]],
     bytearray,
     list[tuple[Any, ...]],
+    list[tuple[str, int, int, int]],
     int,
     int,
 ]
 """Where the first request is that is not served; records; replies; of each queue that was put into
 its units; of each that was sent to the sizes of the records; index keys; the
-values of each half (txn/plain_halves); how many requests, and how many of them want no answer."""
+values of each half (txn/plain_halves); of each batch its topic, how many messages it has, how long
+their records are, and whether its sender wants no answer; how many other requests, and how many of
+them want none."""
 
 
 class LayOutSends(Protocol):
@@ -203,7 +224,7 @@ BatchLaidOut = tuple[bytes, bytearray, bytearray, bytes]
 class LayOutBatch(Protocol):
     """See above."""
 
-    def __call__(  # noqa: PLR0913 - it asks nobody for more
+    def __call__(
         self,
         data: bytes,
         begin: int,
@@ -212,7 +233,6 @@ class LayOutBatch(Protocol):
         tail: TailGiven,
         common: tuple[int, int, bytes, int],
         moment: Moment,
-        count_max: int,
         /,
     ) -> BatchLaidOut | None:
         """What stands between two places of the data; in common (store/run.Common) the records have

@@ -7,7 +7,6 @@
 #include "work.h"
 
 #define BINARY_KIND (1u << 24)
-#define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
 /* -- a message --------------------------------------------------------------------------------- */
 
@@ -99,6 +98,20 @@ int64_t add_record(Work *work, const Tail *tail, const Message *message, const P
     return size;
 }
 
+uint8_t *begin_reply(Work *work, const Place *place, Span opaque, int64_t fields_size)
+{
+    const Span *piece = place->reply;
+    int64_t size = 8 + piece[0].size + 4 + piece[1].size + 4 + fields_size;
+    uint8_t *at = pile_room(&work->replies, (Py_ssize_t)size);
+    if (at == NULL)
+        return NULL;
+    work->replies.size += (Py_ssize_t)size;
+    at = write_32(at, (uint32_t)(size - 4));
+    at = write_32(at, BINARY_KIND | (uint32_t)(size - 8));
+    at = write_span(write_span(write_span(at, piece[0]), opaque), piece[1]);
+    return write_32(at, (uint32_t)fields_size);
+}
+
 /* The reply to a message that was put (codec/sent_template). */
 static int add_reply(Work *work, const Place *place, const Message *message, int64_t log_offset,
                      int64_t queue_offset)
@@ -110,23 +123,13 @@ static int add_reply(Work *work, const Place *place, const Message *message, int
     number.size = PyOS_snprintf(digits, sizeof digits, "%lld", (long long)queue_offset);
     int64_t fields_size = piece[2].size + HEX_SIZE + piece[3].size + 4 + number.size +
                           piece[4].size + 4 + key.size;
-    int64_t size = 8 + piece[0].size + 4 + piece[1].size + 4 + fields_size;
-    uint8_t *at = pile_room(&work->replies, (Py_ssize_t)size);
+    uint8_t *at = begin_reply(work, place, message->opaque, fields_size);
     if (at == NULL)
         return -1;
-    at = write_32(at, (uint32_t)(size - 4));
-    at = write_32(at, BINARY_KIND | (uint32_t)(size - 8));
-    at = write_span(at, piece[0]);
-    at = write_span(at, message->opaque);
-    at = write_span(at, piece[1]);
-    at = write_32(at, (uint32_t)fields_size);
     at = write_span(at, piece[2]);
     at = write_hex(at, log_offset);
-    at = write_span(at, piece[3]);
-    at = write_span(write_32(at, (uint32_t)number.size), number);
-    at = write_span(at, piece[4]);
-    at = write_span(write_32(at, (uint32_t)key.size), key);
-    work->replies.size += (Py_ssize_t)size;
+    at = write_value(write_span(at, piece[3]), number);
+    at = write_value(write_span(at, piece[4]), key);
     assert(at == work->replies.bytes + work->replies.size);
     return 0;
 }
@@ -214,11 +217,14 @@ static int serve(Work *work, Message *message)
 {
     Place *place = NULL;
     PyObject *group = NULL;
-    int is_put = find_keys(message, (int)work->keys_max);
+    int is_batch = message->shape->is_batch;
+    int is_put = is_batch ? 1 : find_keys(message, (int)work->keys_max);
     if (is_put > 0)
         is_put = work_place(work, message, &place);
     if (is_put <= 0)
         return is_put;
+    if (is_batch)
+        return put_batch(work, place, message);
     if (message->plan->is_half < 0) {
         if (!place->has_tail || !message->shape->may_be_plain)
             return 0;
@@ -250,10 +256,12 @@ static PyObject *answer(Work *work, Py_ssize_t at)
         failed = add_pair(sent, place->target, place->sizes) < 0 ||
                  add_pair(tails, place->tail.tail, place->tail.units) < 0;
     }
+    if (work->batches == NULL)
+        failed |= (work->batches = PyList_New(0)) == NULL;
     if (!failed && add_pair(tails, work->half_tail.tail, work->half_tail.units) == 0)
-        found = Py_BuildValue("(nNNOOOOLL)", at, bytes_of_pile(&work->records),
+        found = Py_BuildValue("(nNNOOOOOLL)", at, bytes_of_pile(&work->records),
                               bytes_of_pile(&work->replies), tails, sent, work->keys,
-                              work->halves, (long long)work->count,
+                              work->halves, work->batches, (long long)work->count,
                               (long long)work->one_way_count);
     Py_XDECREF(tails);
     Py_XDECREF(sent);

@@ -16,7 +16,7 @@ typedef struct {
     Span front, suffix, topic;
     Py_ssize_t queue_at, queue_end, born_at, born_end;
     int32_t flag, sys_flag, half_sys_flag, reconsume_times;
-    int is_one_way, may_be_plain, may_be_half;
+    int is_one_way, may_be_plain, may_be_half, is_batch;
 } Shape;
 
 /* Where the values are that the broker looks at (codec/request_shapes.Plan), for names in this order. */

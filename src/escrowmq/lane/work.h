@@ -6,7 +6,8 @@
 #include "sends.h"
 
 #define PLACES_MAX 64
-#define REPLY_PIECES 5
+#define REPLY_PIECES 6
+#define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
 /* The end of a queue (store/run.Tail). */
 typedef struct {
@@ -34,12 +35,14 @@ typedef struct {
     Tail half_tail;
     int has_half_tail;
 
-    int64_t log_end, room_end, stored_ms, body_size_max, properties_size_max, keys_max, halves_max;
-    PyObject *stored_ms_given, *groups, *store_host_given, *born_host_given; /* lent */
+    int64_t log_end, room_end, stored_ms, body_size_max, properties_size_max, keys_max, halves_max,
+        batch_max;
+    PyObject *stored_ms_given, *groups, *store_host_given, *born_host_given, *unnamed; /* lent */
     Span store_host, born_host, suffix, half_mark;
 
     Pile records, replies;
     PyObject *keys, *halves; /* keys: a bytearray (keys.h) */
+    PyObject *batches;       /* a list, once there is one */
     int64_t count, one_way_count, halves_count;
 
     /* From here on nothing is set before it is used: to clear it would take as long as a send. */
@@ -66,6 +69,18 @@ void forget_tail(Tail *tail);
 
 /* A record at the end of all others: its size; 0 when there is no room, -1 with an exception. */
 int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place);
+
+/* A whole batch, and what follows from it; as take_apart returns. */
+int put_batch(Work *work, Place *place, Message *whole);
+
+/* The front of a reply whose fields take so many bytes, which are to be written behind it. */
+uint8_t *begin_reply(Work *work, const Place *place, Span opaque, int64_t fields_size);
+
+/* A field's value, with its size in front. */
+static inline uint8_t *write_value(uint8_t *at, Span value)
+{
+    return write_span(write_32(at, (uint32_t)value.size), value);
+}
 
 /* What follows from a message that goes to a tail, and a pair at the end of a list, when there is a
    second one: each 0, or -1 with an exception. */

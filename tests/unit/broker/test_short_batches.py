@@ -19,7 +19,14 @@ from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.request_shapes import Properties
-from escrowmq.lane.native import BatchLaidOut, LayOutBatch, Moment, lay_out_batch
+from escrowmq.lane.native import (
+    BatchLaidOut,
+    LaidOut,
+    LayOutBatch,
+    Moment,
+    lay_out_batch,
+    lay_out_sends,
+)
 from escrowmq.store.run import Common
 from escrowmq.testing.disk import SimDisk
 from escrowmq.txn.plain_halves import HALF_MARK
@@ -61,9 +68,8 @@ def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_bin
 
 
 @pytest.mark.skipif(lay_out_batch is None, reason="the lane is not built, or left aside")
-@pytest.mark.parametrize("is_binary", [True, False])
-def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
-    both, counts = Both(), list[int]()
+def test_lane_lays_out_batches_whose_names_it_knows() -> None:
+    both, counts, is_binary = Both(), list[int](), False
 
     def lay_out(*given: Any) -> BatchLaidOut | None:
         assert lay_out_batch is not None
@@ -79,6 +85,44 @@ def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
     counts.clear()
     both.feed((1, one + one), (1, one + send(is_binary=is_binary) + one))
     assert counts == [5] * 4
+    both.end()
+
+
+@pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
+@pytest.mark.parametrize("own", ["", "WAIT\x01true", "UNIQ_KEY\x010A0B\x02WAIT\x01true\x02"])
+def test_lane_lays_out_batches_among_other_requests(own: str) -> None:
+    both, told = Both(), list[LaidOut]()
+
+    def lay_out(*given: Any) -> LaidOut | None:
+        assert lay_out_sends is not None
+        found = lay_out_sends(*given)
+        if found is not None:
+            told.append(found)
+        return found
+
+    shortcut = both.sides[2].core.remoting.shortcut
+    assert shortcut is not None
+    shortcut.lay_out = lay_out
+    one, mute = (
+        batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag) for flag in (0, 2)
+    )
+    far = batch([entry(n) for n in range(3)], own, e="1")
+    each = one, mute, far, send(), half(1), send(flag=2), one, far
+    for single in (send(e="1"), *each, *each):
+        both.feed((1, single))
+    told.clear()
+    both.feed((1, b"".join(each)), (1, one))
+    shared, alone = told
+    assert [(count, is_one_way) for _, count, _, is_one_way in shared[7]] == [
+        (5, 0), (5, 1), (3, 0), (5, 0), (3, 0),
+    ]  # fmt: skip
+    assert shared[8:] == (3, 1)
+    assert sum(size for *_, size, _ in alone[7]) == len(alone[1])
+    # What is no plain batch, in the middle: all of it is undone, and what follows is served.
+    for odd in ([entry(1), entry(2, DELAY="2")], [entry(1), entry(2, TRAN_MSG="true")]):
+        bad = batch(odd, own)
+        both.feed((1, one + bad + one), (1, bad + one), (1, far + bad + far + send()))
+    both.feed((2, pull(0)), (2, pull(30)))
     both.end()
 
 
@@ -196,9 +240,12 @@ class Place:
         assert tail is not None
         self.tail = tail
 
-    def moment(self, *, properties_size: int = PROPERTIES_SIZE_MAX, keys: int = 4) -> Moment:
+    def moment(
+        self, *, properties_size: int = PROPERTIES_SIZE_MAX, keys: int = 4, count: int = 1_000
+    ) -> Moment:
         return (
-            *self.run.place, bytes(8), SUFFIX, HALF_MARK, 10, properties_size, keys, 0, set(), None
+            *self.run.place, bytes(8), SUFFIX, HALF_MARK, 10, properties_size, keys, 0, set(), None,
+            count, {},
         )  # fmt: skip
 
     def put(
@@ -222,12 +269,12 @@ class Place:
         return found
 
     def lay_out(
-        self, data: bytes, common: Common, moment: Moment | None = None, count_max: int = 1_000
+        self, data: bytes, common: Common, moment: Moment | None = None
     ) -> BatchLaidOut | None:
         assert lay_out_batch is not None
         return lay_out_batch(
             data, 0, len(data), self.known.plans, tail_given(self.tail), common,
-            moment or self.moment(), count_max,
+            moment or self.moment(),
         )  # fmt: skip
 
 
@@ -276,14 +323,14 @@ def test_batch_is_laid_out_up_to_every_limit() -> None:
     data = encode_batch([(1, b"x" * 10, said)] * 3)
     assert place.put(None, data, 0, common) is not None
     size = len(said + b"\x02" + SUFFIX)
-    assert place.lay_out(data, common, place.moment(properties_size=size), 3) is not None
-    for moment, count_max in (
-        (place.moment(), 2),
-        (place.moment(properties_size=size - 1), 3),
-        (place.moment(keys=3), 3),
-        ((*place.moment()[:7], 9, *place.moment()[8:]), 3),
+    assert place.lay_out(data, common, place.moment(properties_size=size, count=3)) is not None
+    for moment in (
+        place.moment(count=2),
+        place.moment(properties_size=size - 1),
+        place.moment(keys=3),
+        (*place.moment()[:7], 9, *place.moment()[8:]),
     ):
-        assert place.lay_out(data, common, moment, count_max) is None
+        assert place.lay_out(data, common, moment) is None
 
 
 @needs_lane
@@ -304,7 +351,7 @@ def test_lane_that_is_told_nonsense_of_a_batch_refuses_it() -> None:
     data = encode_batch([(1, b"x", b"UNIQ_KEY\x01a\x02")] * 3)
     assert place.put(None, data, 0, common) is not None
     plans, tail, moment = place.known.plans, tail_given(place.tail), place.moment()
-    asked = data, 0, len(data), plans, tail, tuple(common), moment, 3
+    asked = data, 0, len(data), plans, tail, tuple(common), moment
     assert lane(*asked) is not None
     (names,) = plans
     wrong: list[tuple[Any, ...]] = [(*asked[:3], {names: (b"",)}, *asked[4:]), (), asked[:-1]]

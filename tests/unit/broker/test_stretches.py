@@ -41,7 +41,7 @@ def test_shape_says_where_queue_and_time_stand_and_what_the_wholemay_be() -> Non
     assert request[born:born_end] == b"1700000000000"
     assert request.endswith(suffix + b"body")
     assert topic == b"Orders\0"
-    assert rest == [7, 1, 1, 2, 2, True, True]
+    assert rest == [7, 1, 1, 2, 2, True, True, False]
 
 
 @pytest.mark.parametrize(
@@ -54,13 +54,21 @@ def test_shape_says_where_queue_and_time_stand_and_what_the_wholemay_be() -> Non
     ],
 )
 def test_shape_with_flags_of_halves_is_of_halves(whole: bytes, may_be: tuple[bool, bool]) -> None:
-    assert told(whole)[-2:] == may_be
+    assert told(whole)[-3:] == (*may_be, False)
 
 
-def test_batches_and_replies_have_no_shape_here() -> None:
+def test_what_is_one_message_by_its_code_alone_and_replies_have_no_shape_here() -> None:
     assert told(send(m="true")) is None
     assert told(send(flag=1)) is None
-    assert told(send(code=Request.SEND_BATCH_MESSAGE)) is None
+    assert told(send(code=Request.SEND_BATCH_MESSAGE, flag=1)) is None
+
+
+def test_batches_are_so_by_their_code_and_plain_or_nothing() -> None:
+    for m in ("true", "false"):
+        assert told(send(code=Request.SEND_BATCH_MESSAGE, m=m))[-3:] == (True, False, True)
+    for flags, topic in (("4", "Orders"), ("4096", "Orders"), ("0", "x" * 200)):
+        one = send(code=Request.SEND_BATCH_MESSAGE, m="true", f=flags, topic=topic)
+        assert told(one)[-3:] == (False, False, True)
 
 
 def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
@@ -71,7 +79,7 @@ def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
     assert name == b"Orders\x0012"
     target, tail, topic, queue_id, pieces, place = places.by_name[name]
     assert (target, tail, topic, queue_id, place) == ("target", None, "Orders", 12, b"place")
-    assert len(pieces) == 5
+    assert len(pieces) == 6
     places.note_halves(None)
     assert places.of_halves is None
     assert places.by_half == {b"place": places.by_name[name]}
@@ -91,7 +99,7 @@ class Counting:
 
     def __call__(self, *given: Any) -> LaidOut | None:
         found = self._lay_out(*given)
-        self.counts.append(0 if found is None else found[7])
+        self.counts.append(0 if found is None else found[8])
         return found
 
 

@@ -46,15 +46,18 @@ def test_template_writes_what_the_general_coder_writes(
             )
             assert written == encode_reply(request, 0, ext=ext)
             if is_binary:
-                assert written == _pieced_together(template, number, log_offset, queue_offset, key)
+                told = [ext["msgId"], str(queue_offset), key]
+                assert written == _pieced_together(template, number, told)
+                assert written == _pieced_together(template, number, told, is_batch=True)
 
 
 def _pieced_together(
-    template: SentTemplate, opaque: bytes, log_offset: int, queue_offset: int, key: str
+    template: SentTemplate, opaque: bytes, told: list[str], *, is_batch: bool = False
 ) -> bytes:
-    front, rest, first, second, third = template.pieces()
-    values = [len(text).to_bytes(4, "big") + text for text in (b"%d" % queue_offset, key.encode())]
-    fields = first + b"%016X" % log_offset + second + values[0] + third + values[1]
+    front, rest, first, second, third, ids = template.pieces()
+    values = [len(text).to_bytes(4, "big") + text.encode() for text in told]
+    place = ids + values[0] if is_batch else first + told[0][16:].encode()
+    fields = place + second + values[1] + third + values[2]
     header = front + opaque + rest + len(fields).to_bytes(4, "big") + fields
     sizes = len(header) + 4, 1 << 24 | len(header)
     return b"".join(size.to_bytes(4, "big") for size in sizes) + header
