@@ -113,14 +113,18 @@ def _fields(number: int, properties: str, flag: int = 0) -> dict[str, str]:
     return dict(zip(names, values, strict=True))
 
 
-def _send(number: int, properties: str, body: bytes, flag: int = 0) -> bytes:
-    return _frame(Request.SEND_MESSAGE_V2, number + 1, _fields(number, properties, flag), body)
+def _send(
+    number: int, properties: str, body: bytes, flag: int = 0, *, is_binary: bool = True
+) -> bytes:
+    fields = _fields(number, properties, flag)
+    return _frame(Request.SEND_MESSAGE_V2, number + 1, fields, body, is_binary=is_binary)
 
 
-def _sends(body_size: int = 128) -> Iterator[bytes]:
+def _sends(body_size: int = 128, *, is_binary: bool = True) -> Iterator[bytes]:
     body = b"x" * body_size
     for number in range(MESSAGES):
-        yield _send(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02", body)
+        properties = f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02"
+        yield _send(number, properties, body, is_binary=is_binary)
 
 
 def _large_sends() -> Iterator[bytes]:
@@ -262,6 +266,7 @@ def _ends(rig: Rig) -> Iterator[bytes]:
 
 READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "send": (_sends, 1),
+    "send-json": (partial(_sends, is_binary=False), 1),
     "large": (_large_sends, 1),
     "rich": (_rich_sends, 1),
     "batch": (_batches, _BATCH),

@@ -34,7 +34,21 @@ PROPERTIES = (
     PLAIN, PLAIN | {"TAGS": "a", "KEYS": "k l"}, HALF, HALF | {"KEYS": "m"},
     "UNIQ_KEY\x01a\x02WAIT\x01true",
 )  # fmt: skip
-ODD = (b"\x01", b"\x02", b"\0", b"\x7f", b"\x80", b" ", b"0", b"9", b"\x01\x02", b"KEYS\x01")
+ODD = (
+    b"\\",
+    b'"',
+    rb"\u0001",
+    b"\x01",
+    b"\x02",
+    b"\0",
+    b"\x7f",
+    b"\x80",
+    b" ",
+    b"0",
+    b"9",
+    b"\x01\x02",
+    b"KEYS\x01",
+)
 READS_PER_BROKER = 100
 
 
@@ -45,6 +59,7 @@ def plain_frame(chance: random.Random) -> bytes:
     return send(
         properties, chance.randbytes(chance.choice((1, 4, 7, 8, 9, 300))),
         topic=chance.choice(TOPICS[:2]), opaque=chance.randrange(1 << 31),
+        is_binary=chance.random() < 0.7,
         flag=chance.choice((0, 0, 2)), f="4" if is_half else "0",
         e=str(chance.randrange(5)), g=str(START_MS + chance.randrange(1_000)),
     )  # fmt: skip

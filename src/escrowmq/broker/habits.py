@@ -8,10 +8,11 @@ from typing import Final
 from escrowmq.base.codes import Request
 from escrowmq.broker.passes import Passes
 from escrowmq.broker.publish_standings import Known
-from escrowmq.broker.stretches import end_shape_of, shape_of
+from escrowmq.broker.stretches import end_shape_of, json_shape_of, shape_of
+from escrowmq.codec.json_shapes import JsonSendShape, learn_json_send
 from escrowmq.codec.request_shapes import EndShape, SendShape, learn_end, learn_send
 from escrowmq.lane.native import EndShape as GivenEnd
-from escrowmq.lane.native import Shape
+from escrowmq.lane.native import JsonShape, Shape
 
 SENDS: Final = (Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
 _BINARY_SENDS: Final = tuple(code.to_bytes(2, "big") for code in SENDS)
@@ -41,7 +42,8 @@ class Habits:
     """What is known of the requests of one connection."""
 
     __slots__ = (
-        "credit", "end_stretches", "ends", "passes", "sends", "standing", "stretches",
+        "_json_credit", "credit", "end_stretches", "ends", "json_sends", "passes", "sends",
+        "standing", "stretches",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -49,12 +51,14 @@ class Habits:
         """Of ENDs, by the general way unasked: those before them had to be asked more, as those of
         transactions of several messages have to be."""
         self.sends: list[SendShape] = []
-        self.stretches: list[Shape] = []
+        self.json_sends: list[JsonSendShape] = []
+        """These are of use to the lane alone."""
+        self.stretches: list[Shape | JsonShape] = []
         """What the compiled lane is told of those that it serves."""
         self.ends: list[EndShape] = []
         self.end_stretches: list[GivenEnd] = []
         """What the compiled lane is told of those that it serves."""
-        self.credit = CREDIT_MAX
+        self.credit = self._json_credit = CREDIT_MAX
         self.standing = Known()
 
     def note_known(self, count: int) -> None:
@@ -81,7 +85,23 @@ class Habits:
         if self.may_learn() and (shape := learn_send(data, at, header_end)) is not None:
             self.sends.insert(0, shape)
             del self.sends[_SHAPES_MAX:]
-            self.stretches = [known for one in self.sends if (known := shape_of(one)) is not None]
+            self._tell_of_sends()
+
+    def learn_json_send(self, data: bytes, at: int, header_end: int) -> None:
+        """The same where its header, which begins at a place, is in JSON."""
+        if any(shape.may_match(data, at, header_end) for shape in self.json_sends):
+            return  # it was something else that kept the lane from serving it
+        self._json_credit -= _LEARN_COST
+        if self._json_credit < 0:
+            self._json_credit += _LEARN_COST + 1
+        elif (shape := learn_json_send(data, at, header_end)) is not None:
+            self.json_sends.insert(0, shape)
+            del self.json_sends[_SHAPES_MAX:]
+            self._tell_of_sends()
+
+    def _tell_of_sends(self) -> None:
+        told = *map(shape_of, self.sends), *map(json_shape_of, self.json_sends)
+        self.stretches = [one for one in told if one is not None]
 
     def learn_end(self, data: bytes, at: int, header_end: int) -> None:
         """The next END like this one is of a known shape."""

@@ -32,7 +32,15 @@ from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.lane.native import EndShape, EndsLane, LayOutBatch, LayOutSends, Moment, Shape
+from escrowmq.lane.native import (
+    EndShape,
+    EndsLane,
+    JsonShape,
+    LayOutBatch,
+    LayOutSends,
+    Moment,
+    Shape,
+)
 from escrowmq.store.run import Common, Tail
 from escrowmq.store.store import Store
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
@@ -266,7 +274,7 @@ class ShortPuts:
         self,
         lay_out: LayOutSends,
         peer: Peer,
-        shapes: list[Shape],
+        shapes: list[Shape | JsonShape],
         data: bytes,
         at: int,
         frame_size_max: int,

@@ -69,6 +69,10 @@ _LONG_DIGITS_MAX: Final = 18
 _WAITS_NOT: Final = b"WAIT\x01false"
 """Where one of its properties begins so, a message's sender may not want to wait for the disk."""
 
+_IN_JSON: Final = int.from_bytes(b'{"', "big")
+"""What stands where a binary header has its code."""
+
+_WAITS_NOT_IN_JSON: Final = rb"WAIT\u0001false"
 _STATES: Final = {SysFlag.COMMIT: State.COMMITTED, SysFlag.ROLLBACK: State.ROLLED_BACK}
 _STATES_BY_TEXT: Final = {str(int(flag)): state for flag, state in _STATES.items()}
 
@@ -126,7 +130,9 @@ class Shortcut:
             return at
         if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
-        self._may_not_wait = self._is_sync_flush and _WAITS_NOT in data
+        self._may_not_wait = self._is_sync_flush and (
+            _WAITS_NOT in data or _WAITS_NOT_IN_JSON in data
+        )
         self._puts.begin(now_ms)
         try:
             end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
@@ -201,20 +207,21 @@ class Shortcut:
             header_end, end = at + 8 + (word & 0xFFFFFF), at + 4 + size
             if size + 4 > left or header_end > end or size + 4 > size_max:
                 break
+            reached = self._stretch(code, peer, habits, data, at, size_max)
+            if reached > at:
+                left -= reached - at
+                at = reached
+                continue
             is_put = False
             if word >> 24 == 1:
-                reached = self._stretch(code, peer, habits, data, at, size_max)
-                if reached > at:
-                    left -= reached - at
-                    at = reached
-                    continue
                 if code in SENDS:
                     is_put = self._send(peer, habits, data, at, header_end, end)
                 elif code == Request.END_TRANSACTION and self._may_end(header_end, end):
                     is_put = self._end(habits, data, at, end)
             elif word >> 24 == 0:
                 if data.startswith(JSON_SENDS, at + 8):
-                    is_put = self._send_in_json(peer, data, at + 8, header_end, end)
+                    is_put = self._send_in_json(peer, habits, data, at + 8, header_end, end)
+                    habits.note_known(is_put)
                 elif data.startswith(JSON_END, at + 8) and self._may_end(header_end, end):
                     is_put = self._end_in_json(habits, data, at + 8, end)
             if not is_put:
@@ -231,7 +238,8 @@ class Shortcut:
         """Put requests from a place on as far as the compiled lane comes; where that is."""
         if code == Request.END_TRANSACTION:
             return self._stretch_of_ends(peer, habits, data, at, size_max)
-        is_known = code in SENDS and habits.stretches
+        is_send = code in SENDS or (code == _IN_JSON and data.startswith(JSON_SENDS, at + 8))
+        is_known = is_send and habits.stretches
         if not is_known or self.lay_out is None or self._is_judged or self._may_not_wait:
             return at
         put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
@@ -307,7 +315,11 @@ class Shortcut:
             data[header_end:end],
         )
 
-    def _send_in_json(self, peer: Peer, data: bytes, at: int, header_end: int, end: int) -> bool:
+    def _send_in_json(
+        self, peer: Peer, habits: Habits, data: bytes, at: int, header_end: int, end: int
+    ) -> bool:
+        if self.lay_out is not None and not self._is_judged:
+            habits.learn_json_send(data, at, header_end)
         found = read_json_send(data[at:header_end])
         if found is None or found.code not in SENDS or found.flag & Flag.REPLY:
             return False

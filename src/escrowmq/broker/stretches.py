@@ -9,35 +9,56 @@ from escrowmq.base.codes import Flag, Request
 from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.forbidden_to_senders import ODD, ODD_OF_HALF
+from escrowmq.codec.json_shapes import JsonSendShape
 from escrowmq.codec.request_shapes import EndShape, SendShape
 from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.lane.native import EndShape as GivenEnd
-from escrowmq.lane.native import Place, Shape, TailGiven
+from escrowmq.lane.native import JsonShape, Place, Shape, TailGiven
 from escrowmq.store.run import Tail
 
 _PLACES_MAX: Final = 10_000
 _CODE: Final = slice(8, 10)
-_SENDS_ONE: Final = Request.SEND_MESSAGE_V2.to_bytes(2, "big")
-_SENDS_BATCH: Final = Request.SEND_BATCH_MESSAGE.to_bytes(2, "big")
 
 
 def shape_of(shape: SendShape) -> Shape | None:
     """What the lane is told of requests that are alike; None when it does not serve them."""
     header, flag = shape.header, shape.flag
-    if shape.signed is not None or flag & Flag.REPLY:
-        return None
-    code, sys_flag = shape.front[_CODE], header.sys_flag
-    if code == _SENDS_BATCH:
-        may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False, True
-    elif code == _SENDS_ONE and not header.batch:
-        may_be = not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or shape.wants_id), False
-    else:
+    sys_flag, code = header.sys_flag, int.from_bytes(shape.front[_CODE], "big")
+    may_be = _may_be(code, sys_flag, header.topic, is_batch=header.batch, asks=shape.wants_id)
+    if shape.signed is not None or flag & Flag.REPLY or may_be is None:
         return None
     return (
         shape.front, shape.suffix, _named(header.topic), *shape.spans,
         header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,
         flag & Flag.ONE_WAY, *may_be,
     )  # fmt: skip
+
+
+def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
+    """The same of requests in JSON."""
+    said, ext = shape.said, shape.said.extFields
+    sys_flag = int(ext.f)
+    may_be = _may_be(said.code, sys_flag, ext.b, is_batch=ext.m == "true", asks=ext.escrowWantsId)
+    if said.flag & Flag.REPLY or may_be is None:
+        return None
+    front, second, third, fourth, end = shape.pieces
+    return (
+        (front, second, third, fourth, end), shape.order, _named(ext.b),
+        int(ext.h), sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, int(ext.j),
+        said.flag & Flag.ONE_WAY, *may_be,
+    )  # fmt: skip
+
+
+def _may_be(
+    code: int, sys_flag: int, topic: str, *, is_batch: bool, asks: object
+) -> tuple[bool, bool, bool] | None:
+    """Whether requests may be plain messages, and halves, and whether they are batches; None when
+    they are such as the lane does not serve."""
+    if code == Request.SEND_BATCH_MESSAGE:
+        return len(topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False, True
+    if code == Request.SEND_MESSAGE_V2 and not is_batch:
+        return not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or asks), False
+    return None
 
 
 def end_shape_of(shape: EndShape) -> GivenEnd | None:

@@ -32,7 +32,8 @@ class SentTemplate:
 
     __slots__ = (
         "_always", "_before_ids", "_before_key", "_before_offset", "_binary", "_end", "_fixed",
-        "_host", "_json", "_json_of_batch", "_key_size", "_queue", "_sizes_of_batch", "_start",
+        "_host", "_in_json", "_json", "_json_of_batch", "_key_size", "_queue",
+        "_sizes_of_batch", "_start",
     )  # fmt: skip
 
     def __init__(self, always: dict[str, str], host: bytes, queue_id: int) -> None:
@@ -43,10 +44,11 @@ class SentTemplate:
         self._start = self._end = self._key_size = 0
         self._binary = b""
         """For queue offsets of one number of digits, and keys of one size."""
-        self._json = self._template_in_json(
-            self._host.encode() + b"%016X", b',"transactionId":"%b"'
-        )
-        self._json_of_batch = self._template_in_json(b"%b", b"%b")
+        self._in_json = self._pieces_in_json()
+        ids, offset, before_key, number, end = map(_literal, self._in_json)
+        place = self._host.encode() + b"%016X"
+        self._json = b"".join((ids, place, offset, b"%d", before_key, b"%b", number, b"%d", end))
+        self._json_of_batch = b"".join((ids, b"%b", offset, b"%d%b", number, b"%d", end))
         self._before_ids = self._fixed + _name("msgId")
         self._before_offset = encode_fields({"queueId": self._queue}) + _name("queueOffset")
         self._before_key = _name("transactionId")
@@ -67,7 +69,7 @@ class SentTemplate:
         """The frame for a batch, in the form whose opaque it is, with the ids of its messages;
         and without a key where the batch has none."""
         if isinstance(opaque, int):
-            told = b',"transactionId":"%b"' % _in_json(key) if key else b""
+            told = self._in_json[2] + _in_json(key) if key else b""
             header = self._json_of_batch % (ids, queue_offset, told, opaque)
             return _FRONT.pack(4 + len(header), len(header)) + header
         offset = b"%d" % queue_offset
@@ -85,19 +87,18 @@ class SentTemplate:
             self._before_offset, _SIZE.pack(len(offset)), offset, *whole,
         ))  # fmt: skip
 
-    def pieces(self) -> tuple[bytes, bytes, bytes, bytes, bytes, bytes]:
+    def pieces(self) -> tuple[bytes, ...]:
         """What is always the same in the binary form: behind the sizes in front, behind the opaque,
-        then fields up to the log offset, from there to the queue offset, and from there to the key.
-        Both are written as a field's value: four bytes of size, and the text. Last, the fields of a
-        batch up to its ids."""
-        host = self._host.encode()
+        then fields up to the ids, from there to the queue offset, and from there to the key. All
+        are written as a field's value: four bytes of size, and the text. Behind these, JSON up to
+        the ids, the queue offset, the key, the opaque, and the end."""
         return (
             _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
             _BINARY_REST.pack(Flag.REPLY, 0, 0)[:8],
-            self._before_ids + _size(len(host) + _PLACE_SIZE) + host,
+            self._before_ids,
             self._before_offset,
             self._before_key,
-            self._before_ids,
+            *self._in_json,
         )
 
     def _adapt(self, queue_offset: int, key_size: int) -> None:
@@ -122,16 +123,18 @@ class SentTemplate:
         rest = _BINARY_REST.pack(Flag.REPLY, 0, size)
         self._binary = b"".join((_literal(front), b"%b", _literal(rest), *texts))
 
-    def _template_in_json(self, message_id: bytes, rest: bytes) -> bytes:
+    def _pieces_in_json(self) -> tuple[bytes, bytes, bytes, bytes, bytes]:
         members = b"".join(
             msgspec.json.encode(name) + b":" + msgspec.json.encode(value) + b","
             for name, value in self._always.items()
         )
         return (
-            b'{"code":0,"extFields":{%b"msgId":"%b","queueId":"%b","queueOffset":"%%d"%b},'
-            b'"flag":1,"language":"PYTHON","opaque":%%d,"serializeTypeCurrentRPC":"JSON",'
-            b'"version":%d}'
-        ) % (_literal(members), message_id, self._queue.encode(), rest, Version.OURS)
+            b'{"code":0,"extFields":{%b"msgId":"' % members,
+            b'","queueId":"%b","queueOffset":"' % self._queue.encode(),
+            b'","transactionId":"',
+            b'"},"flag":1,"language":"PYTHON","opaque":',
+            b',"serializeTypeCurrentRPC":"JSON","version":%d}' % Version.OURS,
+        )
 
 
 def _in_json(key: bytes) -> bytes:

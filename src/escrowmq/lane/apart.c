@@ -26,27 +26,45 @@ int span_at(PyObject *tuple, Py_ssize_t nth, Span *found)
     return item == NULL ? -1 : span_of(item, found);
 }
 
+/* What is the same in either form. */
+static int read_meaning(PyObject *tuple, Py_ssize_t first, Shape *shape)
+{
+    int64_t number[8];
+    if (span_at(tuple, 2, &shape->topic) < 0)
+        return -1;
+    for (int nth = 0; nth < 8; nth++)
+        if (number_at(tuple, first + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
+            return -1;
+    shape->flag = (int32_t)number[0];
+    shape->sys_flag = (int32_t)number[1];
+    shape->half_sys_flag = (int32_t)number[2];
+    shape->reconsume_times = (int32_t)number[3];
+    shape->is_one_way = number[4] != 0;
+    shape->may_be_plain = number[5] != 0;
+    shape->may_be_half = number[6] != 0;
+    shape->is_batch = number[7] != 0;
+    return 0;
+}
+
 static int read_shape(PyObject *tuple, Shape *shape)
 {
-    int64_t number[12];
-    if (span_at(tuple, 0, &shape->front) < 0 || span_at(tuple, 1, &shape->suffix) < 0 ||
-        span_at(tuple, 2, &shape->topic) < 0)
+    int64_t number[4];
+    PyObject *first = PyTuple_GetItem(tuple, 0), *second = PyTuple_GetItem(tuple, 1);
+    if (first == NULL || second == NULL)
         return -1;
-    for (int nth = 0; nth < 12; nth++)
+    shape->is_json = PyTuple_Check(first);
+    if (shape->is_json)
+        return read_json_shape(first, second, shape) < 0 ? -1 : read_meaning(tuple, 3, shape);
+    if (span_of(first, &shape->front) < 0 || span_of(second, &shape->suffix) < 0 ||
+        read_meaning(tuple, 7, shape) < 0)
+        return -1;
+    for (int nth = 0; nth < 4; nth++)
         if (number_at(tuple, 3 + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
             return -1;
     shape->queue_at = (Py_ssize_t)number[0];
     shape->queue_end = (Py_ssize_t)number[1];
     shape->born_at = (Py_ssize_t)number[2];
     shape->born_end = (Py_ssize_t)number[3];
-    shape->flag = (int32_t)number[4];
-    shape->sys_flag = (int32_t)number[5];
-    shape->half_sys_flag = (int32_t)number[6];
-    shape->reconsume_times = (int32_t)number[7];
-    shape->is_one_way = number[8] != 0;
-    shape->may_be_plain = number[9] != 0;
-    shape->may_be_half = number[10] != 0;
-    shape->is_batch = number[11] != 0;
     if (shape->queue_at < FIXED_SIZE || shape->queue_end <= shape->queue_at ||
         shape->born_at < shape->queue_end || shape->born_end <= shape->born_at ||
         shape->front.size - 4 < shape->born_end) {
@@ -61,6 +79,7 @@ void known_begin(Known *known, PyObject *shapes, PyObject *plans)
     known->shapes = shapes;
     known->plans = plans;
     known->shapes_count = known->last_shape = known->plans_count = known->next_plan = 0;
+    known->texts = (Pile){NULL, 0, 0};
 }
 
 int known_shapes(Known *known)
@@ -81,6 +100,8 @@ void known_forget(Known *known)
     for (int nth = 0; nth < known->plans_count; nth++)
         Py_CLEAR(known->plan[nth].names);
     known->plans_count = 0;
+    PyMem_Free(known->texts.bytes);
+    known->texts.bytes = NULL;
 }
 
 /* -- the header -------------------------------------------------------------------------------- */
@@ -124,17 +145,23 @@ int is_number(Span text, int64_t *found)
     return 1;
 }
 
-static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end, Message *found)
+/* The shape of a header, which is known to be whole: the last one, or another. */
+static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end, int is_json,
+                      Message *found)
 {
-    if (known->shapes_count == 0)
-        return 0;
-    if (matches(&known->shape[known->last_shape], frame, header_end, found))
-        return 1;
-    for (int nth = 0; nth < known->shapes_count; nth++)
-        if (nth != known->last_shape && matches(&known->shape[nth], frame, header_end, found)) {
+    Span header = {frame + 8, header_end - 8};
+    for (int turn = 0; turn < known->shapes_count; turn++) {
+        int nth = (known->last_shape + turn) % known->shapes_count;
+        const Shape *shape = &known->shape[nth];
+        if (shape->is_json != is_json)
+            continue;
+        int is_alike = is_json ? matches_json(shape, header, &known->texts, found)
+                               : matches(shape, frame, header_end, found);
+        if (is_alike != 0) {
             known->last_shape = nth;
-            return 1;
+            return is_alike;
         }
+    }
     return 0;
 }
 
@@ -278,8 +305,13 @@ int take_apart(Known *known, const uint8_t *at, const uint8_t *end, int64_t size
                Message *found)
 {
     Py_ssize_t header_end, size;
-    if (!is_frame(at, end, size_max, &header_end, &size) || !find_shape(known, at, header_end, found) ||
-        !is_number(found->queue, &found->queue_id) || !is_number(found->born, &found->born_ms))
+    int is_json = end - at > 4 && at[4] == 0;
+    if (!(is_json ? is_json_frame : is_frame)(at, end, size_max, &header_end, &size))
+        return 0;
+    int is_alike = find_shape(known, at, header_end, is_json, found);
+    if (is_alike <= 0)
+        return is_alike;
+    if (!is_number(found->queue, &found->queue_id) || !is_number(found->born, &found->born_ms))
         return 0;
     found->end = at + size;
     found->body = (Span){at + header_end, found->end - at - header_end};

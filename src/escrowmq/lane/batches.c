@@ -4,7 +4,6 @@
 #include "work.h"
 
 #define ENTRY_HEAD_SIZE 20
-#define ID_SIZE (2 * HEX_SIZE)
 
 /* -- its messages ------------------------------------------------------------------------------ */
 
@@ -67,25 +66,6 @@ static int64_t put_entries(Work *work, Tail *tail, const Shape *like, int64_t bo
     return taken > 0 && at == entries.size ? count : 0;
 }
 
-/* Where messages are, as the answer names it, by their units: with commas between them. */
-static uint8_t *write_ids(uint8_t *at, Span host, const uint8_t *units, int64_t count)
-{
-    uint8_t front[HEX_SIZE];
-    write_hex(front, read_64(host.at));
-    for (int64_t nth = 0; nth < count; nth++) {
-        if (nth > 0)
-            *at++ = ',';
-        at = write_span(at, (Span){front, HEX_SIZE});
-        at = write_hex(at, read_64(units + nth * UNIT_SIZE));
-    }
-    return at;
-}
-
-static Py_ssize_t ids_size(int64_t count)
-{
-    return (Py_ssize_t)count * (ID_SIZE + 1) - 1;
-}
-
 /* -- one of a stretch of requests -------------------------------------------------------------- */
 
 /* How far all that is made had come. */
@@ -134,30 +114,7 @@ static int read_whole(Work *work, Message *whole, Span *key)
     if (is_read <= 0 || whole->plan->is_half >= 0)
         return is_read < 0 ? -1 : 0;
     *key = whole->value[whole->plan->key];
-    return 1;
-}
-
-/* The reply to a batch that was put (codec/sent_template). */
-static int add_reply(Work *work, const Place *place, Span opaque, Span key, const uint8_t *units,
-                     int64_t count, int64_t queue_offset)
-{
-    char digits[24];
-    const Span *piece = place->reply;
-    Span number = {(const uint8_t *)digits, 0};
-    number.size = PyOS_snprintf(digits, sizeof digits, "%lld", (long long)queue_offset);
-    int64_t fields_size = piece[5].size + 4 + ids_size(count) + piece[3].size + 4 + number.size;
-    if (key.size > 0)
-        fields_size += piece[4].size + 4 + key.size;
-    uint8_t *at = begin_reply(work, place, opaque, fields_size);
-    if (at == NULL)
-        return -1;
-    at = write_32(write_span(at, piece[5]), (uint32_t)ids_size(count));
-    at = write_ids(at, work->store_host, units, count);
-    at = write_value(write_span(at, piece[3]), number);
-    if (key.size > 0)
-        at = write_value(write_span(at, piece[4]), key);
-    assert(at == work->replies.bytes + work->replies.size);
-    return 0;
+    return is_sayable(whole->shape, *key);
 }
 
 int put_batch(Work *work, Place *place, Message *whole)
@@ -173,10 +130,11 @@ int put_batch(Work *work, Place *place, Message *whole)
     int64_t count = put_entries(work, tail, whole->shape, whole->born_ms, whole->body);
     if (count <= 0)
         return count < 0 || go_back(work, tail, mark) < 0 ? -1 : 0;
-    const uint8_t *units = (const uint8_t *)PyByteArray_AsString(tail->units) + mark.units;
     int is_one_way = whole->shape->is_one_way;
-    if (!is_one_way &&
-        add_reply(work, place, whole->opaque, key, units, count, mark.queue_offset) < 0)
+    Sent sent = {whole->opaque, key,
+                 (const uint8_t *)PyByteArray_AsString(tail->units) + mark.units, count,
+                 mark.queue_offset, whole->shape->is_json};
+    if (!is_one_way && add_reply(work, place, &sent) < 0)
         return -1;
     if (work->batches == NULL && (work->batches = PyList_New(0)) == NULL)
         return -1;

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 10
+CONTRACT: Final = 11
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -45,13 +45,17 @@ with a zero; where queue and time begin and end; flag, sysFlag, sysFlag of a hal
 whether their sender wants no answer; whether they may be plain messages, and halves; whether they
 are batches."""
 
+JsonShape = tuple[
+    tuple[bytes, bytes, bytes, bytes, bytes], bytes, bytes, int, int, int, int, int, int, int, bool
+]
+"""The same of requests in JSON: the header around the four values that differ, and which of them
+stand where (0 queue, 1 time, 2 properties, 3 number); then topic, flag and what follows it."""
+
 TailGiven = tuple[Any, bytes, int, int, int]
 """The end of a queue: itself, which knows its `upcoming` offset, the topic as in a record, magic,
 queue id and the hash that keys begin with."""
 
-Place = tuple[
-    Any, TailGiven | None, str, int, tuple[bytes, bytes, bytes, bytes, bytes, bytes], bytes
-]
+Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, ...], bytes]
 """A queue that requests name: what it is called in the answer, its end (None: none yet), topic,
 queue id, pieces of a reply (codec/sent_template), and what a half keeps of it."""
 
@@ -105,7 +109,7 @@ class LayOutSends(Protocol):
         data: bytes,
         at: int,
         size_max: int,
-        shapes: list[Shape],
+        shapes: list[Shape | JsonShape],
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
         places: dict[bytes, Place],
         moment: Moment,

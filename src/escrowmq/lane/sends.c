@@ -6,7 +6,6 @@
 #include "record.h"
 #include "work.h"
 
-#define BINARY_KIND (1u << 24)
 
 /* -- a message --------------------------------------------------------------------------------- */
 
@@ -98,42 +97,6 @@ int64_t add_record(Work *work, const Tail *tail, const Message *message, const P
     return size;
 }
 
-uint8_t *begin_reply(Work *work, const Place *place, Span opaque, int64_t fields_size)
-{
-    const Span *piece = place->reply;
-    int64_t size = 8 + piece[0].size + 4 + piece[1].size + 4 + fields_size;
-    uint8_t *at = pile_room(&work->replies, (Py_ssize_t)size);
-    if (at == NULL)
-        return NULL;
-    work->replies.size += (Py_ssize_t)size;
-    at = write_32(at, (uint32_t)(size - 4));
-    at = write_32(at, BINARY_KIND | (uint32_t)(size - 8));
-    at = write_span(write_span(write_span(at, piece[0]), opaque), piece[1]);
-    return write_32(at, (uint32_t)fields_size);
-}
-
-/* The reply to a message that was put (codec/sent_template). */
-static int add_reply(Work *work, const Place *place, const Message *message, int64_t log_offset,
-                     int64_t queue_offset)
-{
-    char digits[24];
-    const Span *piece = place->reply;
-    Span key = message->value[message->plan->key];
-    Span number = {(const uint8_t *)digits, 0};
-    number.size = PyOS_snprintf(digits, sizeof digits, "%lld", (long long)queue_offset);
-    int64_t fields_size = piece[2].size + HEX_SIZE + piece[3].size + 4 + number.size +
-                          piece[4].size + 4 + key.size;
-    uint8_t *at = begin_reply(work, place, message->opaque, fields_size);
-    if (at == NULL)
-        return -1;
-    at = write_span(at, piece[2]);
-    at = write_hex(at, log_offset);
-    at = write_value(write_span(at, piece[3]), number);
-    at = write_value(write_span(at, piece[4]), key);
-    assert(at == work->replies.bytes + work->replies.size);
-    return 0;
-}
-
 /* -- halves ------------------------------------------------------------------------------------ */
 
 int is_true(Span text)
@@ -210,7 +173,11 @@ static int put(Work *work, Place *place, Tail *tail, const Message *message, PyO
         work->one_way_count++;
         return 1;
     }
-    return add_reply(work, place, message, log_offset, queue_offset) < 0 ? -1 : 1;
+    Py_ssize_t units_size = PyByteArray_Size(tail->units);
+    Sent sent = {message->opaque, message->value[message->plan->key],
+                 (const uint8_t *)PyByteArray_AsString(tail->units) + units_size - UNIT_SIZE, 1,
+                 queue_offset, message->shape->is_json};
+    return add_reply(work, place, &sent) < 0 ? -1 : 1;
 }
 
 static int serve(Work *work, Message *message)
@@ -225,6 +192,8 @@ static int serve(Work *work, Message *message)
         return is_put;
     if (is_batch)
         return put_batch(work, place, message);
+    if (!is_sayable(message->shape, message->value[message->plan->key]))
+        return 0;
     if (message->plan->is_half < 0) {
         if (!place->has_tail || !message->shape->may_be_plain)
             return 0;

@@ -6,13 +6,20 @@
 #include "bytes.h"
 
 /* Every table here has one of these bounds; what is beyond them is left to the plain lane. */
-#define SHAPES_MAX 8
+#define SHAPES_MAX 16
 #define PLANS_MAX 4
 #define NAMES_MAX 32
 #define KEYS_MAX 16
 
+/* Queue, time, properties, and number: they differ between requests in JSON that are alike. */
+#define JSON_VARIES 4
+#define JSON_OPAQUE_VALUE 3
+
 /* A send request but for what differs between those that are alike (codec/request_shapes.SendShape). */
 typedef struct {
+    int is_json;
+    Span piece[JSON_VARIES + 1]; /* in JSON: what stands around the values, */
+    int order[JSON_VARIES];      /* and which of them come first */
     Span front, suffix, topic;
     Py_ssize_t queue_at, queue_end, born_at, born_end;
     int32_t flag, sys_flag, half_sys_flag, reconsume_times;
@@ -48,6 +55,7 @@ typedef struct {
     int shapes_count, last_shape;
     Plan plan[PLANS_MAX];
     int plans_count, next_plan;
+    Pile texts; /* what JSON says of the last request */
 } Known;
 
 /* What a message's unit says of its tags. */
@@ -78,6 +86,20 @@ static inline int is_frame(const uint8_t *at, const uint8_t *end, int64_t size_m
     return 1;
 }
 
+/* The same with a header in JSON. */
+static inline int is_json_frame(const uint8_t *at, const uint8_t *end, int64_t size_max,
+                                Py_ssize_t *header_end, Py_ssize_t *frame_size)
+{
+    if (end - at < 8 || at[4] != 0)
+        return 0;
+    int64_t size = read_32(at), header_size = read_32(at + 4);
+    if (size > end - at - 4 || 4 + header_size > size || size + 4 > size_max)
+        return 0;
+    *header_end = 8 + (Py_ssize_t)header_size;
+    *frame_size = 4 + (Py_ssize_t)size;
+    return 1;
+}
+
 /* Whether it is like another one between two places, which both have. */
 static inline int is_same(const uint8_t *frame, Span front, Py_ssize_t begin, Py_ssize_t end)
 {
@@ -92,6 +114,7 @@ void known_forget(Known *known);
 int take_apart(Known *known, const uint8_t *at, const uint8_t *end, int64_t size_max,
                Message *found);
 int read_properties(Known *known, Message *message);
+int matches_json(const Shape *shape, Span header, Pile *texts, Message *found);
 int find_keys(Message *message, int keys_max);
 int is_number(Span text, int64_t *found);
 int is_true(Span text);
@@ -99,6 +122,9 @@ int is_true(Span text);
 /* Numbers and bytes of a tuple; 0, or -1 with an exception. */
 int number_at(PyObject *tuple, Py_ssize_t nth, int64_t least, int64_t most, int64_t *found);
 int span_at(PyObject *tuple, Py_ssize_t nth, Span *found);
+
+/* 0, or -1 with an exception. */
+int read_json_shape(PyObject *pieces, PyObject *order, Shape *shape);
 
 /* Bytes as a tuple, or NULL; a number at the end of a list: 0, or -1. Both with an exception. */
 PyObject *tuple_of(const Span *spans, int count);

@@ -6,7 +6,7 @@
 #include "sends.h"
 
 #define PLACES_MAX 64
-#define REPLY_PIECES 6
+#define REPLY_PIECES 10
 #define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
 /* The end of a queue (store/run.Tail). */
@@ -73,14 +73,31 @@ int64_t add_record(Work *work, const Tail *tail, const Message *message, const P
 /* A whole batch, and what follows from it; as take_apart returns. */
 int put_batch(Work *work, Place *place, Message *whole);
 
-/* The front of a reply whose fields take so many bytes, which are to be written behind it. */
-uint8_t *begin_reply(Work *work, const Place *place, Span opaque, int64_t fields_size);
+/* What is told of messages that were put, in the form of their request. */
+typedef struct {
+    Span opaque, key;     /* no key: empty */
+    const uint8_t *units; /* of all of them */
+    int64_t count, queue_offset;
+    int is_json;
+} Sent;
 
-/* A field's value, with its size in front. */
-static inline uint8_t *write_value(uint8_t *at, Span value)
+/* That, as a reply at the end of all others: 0, or -1 with an exception. */
+int add_reply(Work *work, const Place *place, const Sent *sent);
+
+/* Whether the reply to a request can say this key as it is. */
+static inline int is_sayable(const Shape *shape, Span key)
 {
-    return write_span(write_32(at, (uint32_t)value.size), value);
+    for (Py_ssize_t nth = 0; shape->is_json && nth < key.size; nth++) {
+        uint8_t one = key.at[nth], letter = one | 0x20;
+        if ((one < '0' || one > '9') && (letter < 'a' || letter > 'z'))
+            return 0;
+    }
+    return 1;
 }
+
+/* Where messages are, as the answer names it, by their units: with commas between them. */
+uint8_t *write_ids(uint8_t *at, Span host, const uint8_t *units, int64_t count);
+Py_ssize_t ids_size(int64_t count);
 
 /* What follows from a message that goes to a tail, and a pair at the end of a list, when there is a
    second one: each 0, or -1 with an exception. */

@@ -68,8 +68,10 @@ def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_bin
 
 
 @pytest.mark.skipif(lay_out_batch is None, reason="the lane is not built, or left aside")
-def test_lane_lays_out_batches_whose_names_it_knows() -> None:
-    both, counts, is_binary = Both(), list[int](), False
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
+    """One by one, where it does not lay out stretches: of accounts, for one."""
+    both, counts = Both(), list[int]()
 
     def lay_out(*given: Any) -> BatchLaidOut | None:
         assert lay_out_batch is not None
@@ -79,7 +81,7 @@ def test_lane_lays_out_batches_whose_names_it_knows() -> None:
 
     shortcut = both.sides[2].core.remoting.shortcut
     assert shortcut is not None
-    shortcut.lay_out_batch = lay_out
+    shortcut.lay_out, shortcut.lay_out_batch = None, lay_out
     one = batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], is_binary=is_binary)
     both.feed((1, send()), (1, one), (1, one))
     counts.clear()
@@ -90,7 +92,8 @@ def test_lane_lays_out_batches_whose_names_it_knows() -> None:
 
 @pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
 @pytest.mark.parametrize("own", ["", "WAIT\x01true", "UNIQ_KEY\x010A0B\x02WAIT\x01true\x02"])
-def test_lane_lays_out_batches_among_other_requests(own: str) -> None:
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_lane_lays_out_batches_among_other_requests(own: str, *, is_binary: bool) -> None:
     both, told = Both(), list[LaidOut]()
 
     def lay_out(*given: Any) -> LaidOut | None:
@@ -104,10 +107,14 @@ def test_lane_lays_out_batches_among_other_requests(own: str) -> None:
     assert shortcut is not None
     shortcut.lay_out = lay_out
     one, mute = (
-        batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag) for flag in (0, 2)
+        batch(
+            [entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag, is_binary=is_binary
+        )
+        for flag in (0, 2)
     )
-    far = batch([entry(n) for n in range(3)], own, e="1")
-    each = one, mute, far, send(), half(1), send(flag=2), one, far
+    far = batch([entry(n) for n in range(3)], own, e="1", is_binary=is_binary)
+    plain, quiet = (send(flag=flag, is_binary=is_binary) for flag in (0, 2))
+    each = one, mute, far, plain, half(1), quiet, one, far
     for single in (send(e="1"), *each, *each):
         both.feed((1, single))
     told.clear()
@@ -120,8 +127,8 @@ def test_lane_lays_out_batches_among_other_requests(own: str) -> None:
     assert sum(size for *_, size, _ in alone[7]) == len(alone[1])
     # What is no plain batch, in the middle: all of it is undone, and what follows is served.
     for odd in ([entry(1), entry(2, DELAY="2")], [entry(1), entry(2, TRAN_MSG="true")]):
-        bad = batch(odd, own)
-        both.feed((1, one + bad + one), (1, bad + one), (1, far + bad + far + send()))
+        bad = batch(odd, own, is_binary=is_binary)
+        both.feed((1, one + bad + one), (1, bad + one), (1, far + bad + far + plain))
     both.feed((2, pull(0)), (2, pull(30)))
     both.end()
 
