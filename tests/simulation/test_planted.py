@@ -128,8 +128,8 @@ def silence_holds_its_place(core: BrokerCore) -> None:
     checker = core.transactions.checker
 
     def spoilt(now_ms: int) -> None:
-        while checker._by_deadline and checker._by_deadline[0].deadline_ms <= now_ms:
-            checker._by_deadline.popleft()
+        while checker._silent_at_ms() <= now_ms:
+            checker._by_time.popleft()
 
     checker._expire_silent = spoilt  # type: ignore[method-assign]
 
