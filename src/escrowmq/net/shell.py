@@ -213,11 +213,18 @@ class Shell:
 
     def perform(self) -> None:
         """Carry out what the core has queued, and arm its timer."""
-        for effect in self.core.take_effects():
-            if type(effect) is Send:
-                self.links.send(effect.peer, effect.chunks)
-            else:
-                self._perform_rare(effect)
+        effects = iter(self.core.take_effects())
+        while True:
+            try:
+                for effect in effects:
+                    if type(effect) is Send:
+                        self.links.send(effect.peer, effect.chunks)
+                    else:
+                        self._perform_rare(effect)
+                break
+            except Exception:  # noqa: BLE001 - one effect; logged, those behind it are carried out
+                # The core believes all of them done: for a lost Sync it would wait for ever.
+                _log.exception("%s: an effect could not be carried out", self._name)
         self.alarm.done()
 
     def _perform_rare(self, effect: Effect) -> None:

@@ -234,6 +234,25 @@ def test_files_are_synced_on_another_thread_and_failures_told() -> None:
     run(main)
 
 
+def test_effect_that_fails_keeps_no_other_from_being_carried_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        def fail(peer: int, reason: str) -> None:
+            raise RuntimeError("asked to fail")
+
+        async with Running() as running:
+            running.shell.links.close = fail  # type: ignore[method-assign]
+            running.core.effects += [Close(99, "asked to"), Sync((SlowFile(),), 17)]
+            running.core.wake_in_ms = 5
+            running.shell.perform()
+            await running.core.wait_for(lambda: "synced 17" in running.core.events)
+            await running.core.wait_for(lambda: running.core.wakes_count >= 2)
+
+    run(main)
+    assert "an effect could not be carried out" in caplog.text
+
+
 def test_small_file_ends_with_its_newest_content(tmp_path: object) -> None:
     async def main() -> None:
         disk = FileDisk(str(tmp_path))
