@@ -159,7 +159,7 @@ def offsets_kept_after_loss(core: BrokerCore) -> None:
 
 def finals_left_alone(core: BrokerCore) -> None:
     """A start does not complete a transaction of which some finals were written."""
-    core.transactions.engine.complete = lambda members, now_ms: None  # type: ignore[method-assign]
+    core.transactions.engine.complete = lambda members, verdict, now_ms: None  # type: ignore[method-assign]
 
 
 def completed_and_not_durable(core: BrokerCore) -> None:

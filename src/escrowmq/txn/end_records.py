@@ -65,6 +65,9 @@ def end_records(
 
 
 def _discard(half: StoredMessage, keys_count: int) -> Message:
-    if TRANSACTION not in half.properties or MESSAGES in half.properties:
-        return copy_to(half, Topic.CHECK_MAX_TIME)
-    return copy_to(half, Topic.CHECK_MAX_TIME, **{MESSAGES: str(keys_count)})
+    changed = {}
+    if TRANSACTION in half.properties and MESSAGES not in half.properties:
+        changed[MESSAGES] = str(keys_count)
+    # It names its half, as a final does: a start has to know whether it is about one that was
+    # given up before and resumed.
+    return copy_to(half, Topic.CHECK_MAX_TIME, half.log_offset, **changed)

@@ -101,13 +101,14 @@ class Engine:
             self.mark_ended(member, state, now_ms, who)
         return ended
 
-    def complete(self, members: list[int], now_ms: int) -> None:
-        """Other messages of their transactions were made visible before the broker died."""
-        self.halves.owe(members, Verdict.COMMIT, now_ms)
+    def complete(self, members: list[int], verdict: Verdict, now_ms: int) -> None:
+        """Other messages of their transactions were made visible, or given up, before the broker
+        died."""
+        self.halves.owe(members, verdict, now_ms)
         for member in members:
             half = self.halves.half_or_set_aside(member) if member in self.halves.pending else None
             if half is not None:
-                self.decide(half, Verdict.COMMIT, queue_offset=member, now_ms=now_ms)
+                self.decide(half, verdict, queue_offset=member, now_ms=now_ms)
 
     def mark_ended(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
         """It ends so: what a commit has to store is in the log, and only the op record missing."""

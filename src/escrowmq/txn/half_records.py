@@ -100,7 +100,9 @@ def final_of(half: StoredMessage) -> Message | None:
     )
 
 
-def copy_to(half: StoredMessage, topic: str, **changed: str) -> Message:
+def copy_to(
+    half: StoredMessage, topic: str, prepared_log_offset: int = 0, /, **changed: str
+) -> Message:
     """The half message as it is, in another topic: the discards, or the half topic again."""
     return Message(
         topic=topic,
@@ -113,6 +115,7 @@ def copy_to(half: StoredMessage, topic: str, **changed: str) -> Message:
         born_host=half.born_host,
         store_host=half.store_host,
         reconsume_times=half.reconsume_times,
+        prepared_log_offset=prepared_log_offset,
     )
 
 

@@ -7,7 +7,8 @@ counts; its op records may have been lost with its memory, so that finals are lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Final
 
@@ -30,7 +31,7 @@ from escrowmq.txn.half_shape import Shapes
 from escrowmq.txn.op_records import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.pending_snapshot import PendingSnapshot
-from escrowmq.txn.state import State
+from escrowmq.txn.state import State, Verdict, settle
 from escrowmq.txn.stored_halves import ODD_COUNT, Entry, alike_from, stored_halves
 
 _log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class HalvesFound(msgspec.Struct):
     pending_count: int = 0
     ops_count: int = 0
     derived_count: int = 0
-    """Ends that no op record named, told by their final records."""
+    """Ends that no op record named, told by their final records, or by their discards."""
 
 
 class HalvesRecovery:
@@ -299,31 +300,70 @@ class HalvesRecovery:
             self._engine.supersede(old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
-        """Ends whose final record is there while no op record names them."""
+        """Ends whose final record, or discard, is there while no op record names them."""
         engine = self._engine
         oldest = engine.halves.pending.oldest()
         if oldest is None:
             return 0
         start = engine.halves.pending.log_offset(oldest)
         if self._is_last_op_ours and is_sound:
-            # We write the op record behind its finals in one go: only the last finals can lack it.
+            # We write the op record behind those in one go: only the last of them can lack it.
             start = max(start, self._last_op_log_offset)
-        count = 0
-        incomplete: set[int] = set()
-        for final in walk(self._store, start, kind=SysFlag.COMMIT):
-            queue_offset = self._half_of(final)
-            if queue_offset is not None:
-                # Asked before it is marked: a half that has ended knows the others no more.
-                incomplete.update(engine.halves.bundles.members(queue_offset))
-                engine.mark_ended(queue_offset, State.COMMITTED, now_ms)
-                count += 1
-        pending = engine.halves.pending
-        # Only now: a bundle is whole by finals that may stand anywhere behind its first one.
-        engine.complete(sorted(each for each in incomplete if each in pending), now_ms)
+        finals = walk(self._store, start, kind=SysFlag.COMMIT)
+        count = self._end_as(Verdict.COMMIT, map(self._half_of, finals), now_ms)
+        discards = map(self._half_given_up, self._discards(start))
+        count += self._end_as(Verdict.EXPIRE, discards, now_ms)
         if engine.unsealed:
             engine.unsealed.seal(now_ms)
             self._make_visible(now_ms)
         return count
+
+    def _end_as(self, verdict: Verdict, found: Iterable[int | None], now_ms: int) -> int:
+        """End halves whose records say so, with their transactions; how many there were."""
+        engine, count = self._engine, 0
+        incomplete: set[int] = set()
+        for queue_offset in found:
+            if queue_offset is not None:
+                # Asked before it is marked: a half that has ended knows the others no more.
+                incomplete.update(engine.halves.bundles.members(queue_offset))
+                engine.mark_ended(queue_offset, settle(State.PENDING, verdict), now_ms)
+                count += 1
+        pending = engine.halves.pending
+        # Only now: a bundle is whole by records that may stand anywhere behind its first one.
+        members = sorted(each for each in incomplete if each in pending)
+        engine.complete(members, verdict, now_ms)
+        return count
+
+    def _discards(self, log_offset: int) -> Iterator[StoredMessage]:
+        """What was given up and stands there or behind; on a full disk some has no unit yet."""
+        topic, store = Topic.CHECK_MAX_TIME, self._store
+
+        def place_of(queue_offset: int) -> int:
+            entries = store.entries(topic, 0, queue_offset, 1)
+            return entries[0][0] if entries else -1  # a file of the queue may be gone
+
+        low, end = store.bounds(topic, 0)
+        first = low + bisect_left(range(low, end), log_offset, key=place_of)
+        yield from walk_queue(store, topic, first, end)
+        for place, _, _ in self._entries(topic, end):
+            if place >= log_offset and (discard := store.read(place)) is not None:
+                yield discard
+
+    def _half_given_up(self, discard: StoredMessage) -> int | None:
+        """The pending half that a discard is the copy of."""
+        pending, like = self._halves.pending, likeness(discard.properties)
+        named = discard.prepared_log_offset
+        half = self._store.read(named)
+        is_half = half is not None and half.topic == Topic.HALF
+        if half is not None and is_half and likeness(half.properties) == like:
+            number = half.queue_offset
+            if pending.log_offset(number) == named:
+                return number
+        # RocketMQ's names none. What was resumed since is a newer copy than the one it is about.
+        alias = self._halves.aliases.get(like)
+        if named or alias is None or alias not in pending:
+            return None
+        return alias if pending.log_offset(alias) < discard.log_offset else None
 
     def _make_visible(self, now_ms: int) -> None:
         """With SYNC_FLUSH nobody sees what is not durable: else the first message of a transaction

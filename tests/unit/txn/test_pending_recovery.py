@@ -8,6 +8,7 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.commit_log import CommitLog
+from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
 from escrowmq.txn.end_claim import EndResult
@@ -415,3 +416,85 @@ def test_progress_of_both_queues_is_in_the_consumer_offsets() -> None:
     half = producer.prepare("T", b"new")
     assert producer.end(half, COMMIT).code == 0
     assert producer.bodies("T") == [b"0", b"1", b"new"]
+
+
+# -- what was given up ---------------------------------------------------------------------------
+
+
+def give_up(ground: Ground, half: StoredMessage) -> None:
+    """Its copy is kept, and its op record has no room."""
+    ground.store.refused = frozenset({Topic.OP})
+    number = half.queue_offset
+    ground.engine.decide(half, Verdict.EXPIRE, queue_offset=number, now_ms=ground.now_ms)
+    ground.engine.unsealed.seal(ground.now_ms)
+    ground.store.refused = frozenset()
+
+
+@pytest.mark.parametrize("ends_before", [False, True])
+def test_half_that_no_op_record_says_was_given_up_is_not_given_up_again(
+    ground: Ground, ends_before: bool
+) -> None:
+    half, other, last = (ground.prepare(body) for body in (b"given up", b"other", b"last"))
+    if ends_before:
+        ground.end(other, Verdict.COMMIT)
+    give_up(ground, half)
+    assert ground.reopen().derived_count == 1
+    assert half.queue_offset not in ground.engine.halves.pending
+    assert last.queue_offset in ground.engine.halves.pending
+    assert ground.engine.halves.ledger.outcome(half.queue_offset) == State.EXPIRED
+    assert ground.discards() == [b"given up"]
+    assert ground.reopen().derived_count == 0  # an op record says so by now
+
+
+def test_discards_whose_units_are_gone_keep_no_broker_from_starting(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = ground.prepare(b"given up")
+    give_up(ground, half)
+    entries = Store.entries
+    monkeypatch.setattr(
+        Store,
+        "entries",
+        lambda *place: [] if Topic.CHECK_MAX_TIME in place else entries(*place),
+    )
+    assert ground.reopen().pending_count == 1
+
+
+def test_half_that_was_resumed_is_not_ended_by_its_older_discard(ground: Ground) -> None:
+    half = ground.prepare(b"again")
+    give_up(ground, half)
+    discard = ground.messages(Topic.CHECK_MAX_TIME)[0]
+    resumed = ground.engine.resume(discard, ground.now_ms)
+    assert ground.reopen().derived_count == 1
+    assert list(ground.engine.halves.pending) == [resumed.queue_offset]
+    again = ground.store.read(resumed.log_offset)
+    assert again is not None
+    give_up(ground, again)
+    assert ground.reopen().derived_count == 1
+    assert len(ground.engine.halves.pending) == 0
+    assert ground.discards() == [b"again", b"again"]
+
+
+def test_transaction_that_was_given_up_in_part_is_given_up_whole(ground: Ground) -> None:
+    halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
+    ground.store.puts_left = 2
+    ground.engine.decide(halves[0], Verdict.EXPIRE, queue_offset=0, now_ms=ground.now_ms)
+    ground.store.puts_left = None
+    ground.reopen()
+    assert len(ground.engine.halves.pending) == 0
+    assert ground.discards() == [b"m0", b"m1", b"m2"]
+    states = [ground.engine.halves.ledger.outcome(half.queue_offset) for half in halves]
+    assert states == [State.EXPIRED] * 3
+
+
+def test_copy_that_the_peer_gave_up_is_ended_and_one_that_it_resumed_is_not(
+    ground: Ground,
+) -> None:
+    copy = put_back(ground, ground.prepare(b"java"), 15)
+    ground.store.put(copy_to(copy, Topic.CHECK_MAX_TIME), ground.now_ms)
+    java_op(ground, b"0,")
+    ground.reopen()
+    assert len(ground.engine.halves.pending) == 0
+    resumed = put_back(ground, copy, 0)
+    ground.reopen()
+    assert list(ground.engine.halves.pending) == [resumed.queue_offset]
