@@ -68,6 +68,12 @@ class WaitingAnswers(Part):
 
     def keep(self, waiting: Waiting) -> None:
         """Say it when what it tells of is durable, and something less from its deadline on."""
+        # Only a span that was made shorter meanwhile comes to this; it is for those in front too,
+        # whose messages are durable no later.
+        for before in reversed(self._waiting):
+            if before.deadline_ms <= waiting.deadline_ms:
+                break
+            before.deadline_ms = waiting.deadline_ms
         self._waiting.append(waiting)
 
     def synced(self, durable_offset: int) -> None:
@@ -83,8 +89,8 @@ class WaitingAnswers(Part):
 
     def wake(self, now_ms: int) -> None:
         """Tell those whose messages are not durable in time."""
-        # The first is also the first to be late: all wait for the same span, from when they are
-        # kept. Whoever was asked long before says so (`since_ms` of `Answers.give`).
+        # The first is also the first to be late: all wait for the same span (see `keep`), from when
+        # they are kept. Whoever was asked long before says so (`since_ms` of `Answers.give`).
         while self._waiting and self._waiting[0].deadline_ms <= now_ms:
             self._waiting.popleft().say_late()
 
