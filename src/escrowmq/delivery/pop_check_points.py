@@ -28,7 +28,7 @@ TIME_MAX: Final = _TIME_MASK
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
 _DEAD_MIN: Final = 64
-_AHEAD_STEP_MS: Final = 60_000
+_AHEAD_STEP_MS: Final = 1_000
 
 
 class Line:
@@ -141,8 +141,9 @@ class Popped:
 
     @staticmethod
     def ahead_ms(pop_ms: int, now_ms: int) -> int:
-        """How much less a check point waits that a clock has made which was ahead: its time counts
-        from now on, and it keeps none behind it waiting. In steps: those of each have a track."""
+        """How much less a check point waits whose time is ahead (by a clock that was, or by many
+        changes within one millisecond): it counts from now on, and keeps none behind it waiting
+        for longer than a step. Those of each step have a track."""
         ahead = max(0, pop_ms - now_ms)
         return ahead - ahead % _AHEAD_STEP_MS
 

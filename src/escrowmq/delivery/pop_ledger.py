@@ -255,7 +255,7 @@ class PopLedger:
             queue_offsets,
             invisible_ms=invisible_ms,
             revive_offset=put.queue_offset,
-            grace_ms=GRACE_MS,
+            grace_ms=GRACE_MS - self.popped.ahead_ms(handle.pop_ms, now_ms),
             holder=holder,
         )
         return True

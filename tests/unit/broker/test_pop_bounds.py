@@ -51,6 +51,18 @@ def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
     assert [got.body for got in other.pop(maxMsgNums=1)] == ["0"]
 
 
+def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again() -> None:
+    """No two of its check points have one pop time, so that those of one millisecond run ahead."""
+    world, consumer = make(2)
+    first, second = consumer.pop()
+    for _ in range(5_000):
+        first = consumer.change(first, 10_000)
+    assert first.receipt.pop_ms == world.now_ms + 5_000
+    consumer.change(second, 10_000)
+    world.run(10_000 + GRACE_MS + 1_000)
+    assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
+
+
 def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
     world, consumer = make()
     store = world.core.broker.store
