@@ -168,9 +168,7 @@ class Recovery:
         once and cannot be read any more: nothing takes the place of what was acknowledged."""
         end, segments = scan.end_offset, self._log.segments
         marked = self._held.durability.said.confirmed_offset
-        if not self._report.was_clean or not end < marked <= segments.start_of(end) + (
-            segments.segment_size
-        ):
+        if not self._report.was_clean or marked <= end:
             return end
         last = max(end, marked - _LAST_SIZE)
         if not any(segments.read(last, marked - last)):

@@ -276,6 +276,32 @@ def test_log_with_nothing_valid_goes_on_behind_what_was_durable() -> None:
     assert bodies(store) == {5: b"body 00001"}
 
 
+@pytest.mark.parametrize("is_missing", [False, True])
+def test_log_goes_on_behind_a_segment_of_which_nothing_can_be_read(is_missing: bool) -> None:
+    """Nor the end of the one in front of it: what was acknowledged there was overwritten."""
+    disk = SimDisk()
+    puts = filled(disk, 70)
+    segments = sorted(path for path in disk.files if path.startswith("commitlog/"))
+    assert len(segments) == 3
+    end = puts[-1].log_end
+    lost = next(put for put in puts if put.log_end > 7_000).log_offset
+    disk.overwrite(segments[1], lost - 4096, bytes([7]) * (8192 - lost))
+    disk.overwrite(segments[2], 0, random.Random(2).randbytes(end - 8192))
+    kept = [put for put in puts if put.log_end <= lost]
+    if is_missing:
+        del disk.files[segments[0]]
+        kept = [put for put in kept if put.log_offset >= 4096]
+    store, report = opened(disk)
+    assert report.log_end == end
+    put = store.put(message(99), 9_000)
+    assert (put.log_offset, put.queue_offset) == (end, 70)
+    assert bodies(store).keys() == {put.queue_offset for put in kept} | {70}
+    store.close(9_500)
+    disk.restart()
+    store, _ = opened(disk, now_ms=10_000)
+    assert bodies(store)[70] == b"body 00099"
+
+
 @pytest.mark.parametrize("properties", [{"UNIQ_KEY": "U1"}, {}])
 def test_place_of_a_last_record_that_was_acknowledged_is_not_given_to_another(
     properties: dict[str, str],
