@@ -52,8 +52,8 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def write_snapshot(held: Holdings) -> None:
-    """Write the file."""
+def _present(held: Holdings) -> Snapshot:
+    """What is to be said now."""
     held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
@@ -62,7 +62,7 @@ def write_snapshot(held: Holdings) -> None:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
         if queue.files.first:
             begins.setdefault(queue.topic, {})[queue.queue_id] = queue.files.first
-    snapshot = Snapshot(
+    return Snapshot(
         queue_ends=ends,
         queue_begins=begins,
         index_end=held.index.end_log_offset if held.index is not None else -1,
@@ -71,7 +71,11 @@ def write_snapshot(held: Holdings) -> None:
         deleted=held.deleted.of_topic,
         latest_ms=held.deleted.latest_ms,
     )
-    held.disk.replace(PATH, msgspec.json.encode(snapshot))
+
+
+def write_snapshot(held: Holdings) -> None:
+    """Write the file."""
+    held.disk.replace(PATH, msgspec.json.encode(_present(held)))
     # Only now: until the file is there, the journal alone tells which files were begun.
     held.queues.journal.begin_anew()
 
@@ -101,13 +105,14 @@ def relieve_journal(held: Holdings) -> None:
         write_snapshot(held)
 
 
-def note_log_begin(disk: Disk, log_offset: int) -> None:
+def note_log_begin(held: Holdings, log_offset: int) -> None:
     """Say that what stands before an offset is about to be deleted: power that is lost meanwhile
     may bring one file back and another not."""
-    snapshot = read_snapshot(disk) or Snapshot()
+    # Somebody may have removed the file; one that names no queue would say that none can be lost.
+    snapshot = read_snapshot(held.disk) or _present(held)
     snapshot.log_begin = log_offset
     snapshot.queue_begins = None  # queues will be trimmed
-    disk.replace(PATH, msgspec.json.encode(snapshot))
+    held.disk.replace(PATH, msgspec.json.encode(snapshot))
 
 
 def lost_queues(snapshot: Snapshot, queues: Queues, log_begin: int) -> list[str]:

@@ -188,7 +188,7 @@ class Retention:
 
     def _note_begin(self, log_offset: int) -> None:
         try:
-            note_log_begin(self._held.disk, log_offset)
+            note_log_begin(self._held, log_offset)
         except (StorageError, OSError) as error:
             # A full disk needs the room more than a start after a loss of power needs the note.
             _log.warning("segments are deleted without a note of it: %s", error)

@@ -150,6 +150,32 @@ def test_a_deletion_that_lost_power_has_undone_in_part_is_finished() -> None:
     assert sorted(bodies(again)) == list(range(low, high))
 
 
+def test_snapshot_that_was_missing_at_a_deletion_tells_of_a_queue_that_is_lost_later() -> None:
+    disk = SimDisk()
+    settings = small(reserved_hours=1)
+    store = Store(disk, settings, hour=lambda _: 4, zone=UTC)
+    store.open(1_000)
+    for n in range(100):
+        disk.now_ms = 1_000 + n
+        store.put(message(n, topic=("orders", "paid")[n % 2]), 1_000 + n)
+    store.close(12_000)
+    disk.restart()
+    store = Store(disk, settings, hour=lambda _: 4, zone=UTC)
+    store.open(13_000)
+    del disk.small["queues.json"]
+    disk.now_ms = 3_800_000
+    store.wake(3_800_000)
+    assert store.min_log_offset == 12_288
+    wanted = bodies(store)
+    assert wanted
+    disk.crash(random.Random(0), Loss.NOTHING)
+    for path in [path for path in disk.files if path.startswith("consumequeue/orders/")]:
+        del disk.files[path]
+    again, report = opened(disk, settings, now_ms=3_900_000)
+    assert any(note.startswith("queues lack units: orders/0") for note in report.notes)
+    assert bodies(again) == wanted
+
+
 def test_many_queues_are_trimmed_in_several_turns() -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1, has_index=False), hour=lambda _: 4)
