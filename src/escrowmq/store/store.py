@@ -473,4 +473,7 @@ class Store:
         self.deleted.gone_back(self.log.stored_ms)
         note_deletions(self._held)
         self.log.go_back(now_ms)
+        # Else the checkpoint goes on to say of queues and index when the wrong clock's records
+        # were stored. A start takes such a time for damage, and reads the whole log.
+        self.dispatcher.start(self.dispatcher.dispatched_offset, now_ms, ())
         self.flusher.started(now_ms, stored_ms=now_ms)

@@ -1,6 +1,7 @@
 """The store's face: putting, reading, limits, visibility, full disks, failing syncs."""
 
 import dataclasses
+import random
 import struct
 
 import msgspec
@@ -12,7 +13,7 @@ from escrowmq.base.message import Message, SysFlag
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, StorageError, StoreLocked
 from escrowmq.store.store import GotStatus, PutStatus
-from escrowmq.testing.disk import SimDisk
+from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.stores import put_batch
 
 from .stores import bodies, filled, message, opened, small, sync
@@ -37,6 +38,31 @@ def test_put_says_where_the_record_stands() -> None:
     assert store.bounds("orders", 1) == (0, 0)
     assert store.queues_of("orders") == [0]
     assert store.topics() == ["orders"]
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_checkpoint_tells_no_time_of_a_clock_that_was_wrong(has_index: bool) -> None:
+    """Nor of what leads to the records: a start took it for damage, and read the whole log."""
+    disk, day_ms, kept = SimDisk(), 86_400_000, small(has_index=has_index)
+    store, _ = opened(disk, kept, now_ms=30 * day_ms)
+    for number in range(60):
+        store.put(message(number), 30 * day_ms)
+    store.close(30 * day_ms)
+    disk.restart()
+    store, _ = opened(disk, kept, now_ms=day_ms)
+    store.go_back(day_ms)
+    for number in range(60, 120):
+        store.put(message(number), day_ms + 100 * number)
+    for now_ms in (day_ms + 60_000, day_ms + 120_000):
+        while sync(store, now_ms):
+            pass
+    said = store.checkpoint.value
+    assert max(said.log_ms, said.queue_ms, said.index_ms) == day_ms + 11_900
+    disk.crash(random.Random(0), Loss.NOTHING)
+    store, report = opened(disk, kept, now_ms=day_ms + 200_000)
+    assert not [note for note in report.notes if "cannot be" in note]
+    assert has_index or report.scanned_from > 0
+    assert len(bodies(store)) == 120
 
 
 def test_store_times_never_go_back() -> None:
