@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,8 @@ from escrowmq.delivery.delayed_messages import restore
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
+
+_log = logging.getLogger(__name__)
 
 PATH: Final = "config/delayOffset.json"
 
@@ -106,7 +109,7 @@ class DelayQueues:
         for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
                 break
-            passed += self._deliver(level, now_ms, BATCH_MAX - passed)
+            passed += self._try_to_deliver(level, now_ms, BATCH_MAX - passed)
         # A level whose put failed seems not to be due for a moment. What is to be matched with its
         # head must not be forgotten: a delivery from before the start would be made twice.
         if not self._stuck and self.wake_at_ms() > now_ms:
@@ -119,6 +122,18 @@ class DelayQueues:
         self._marks.note(
             Mark(self._store.end_offset, self._delivered.scan_from, dict(self._offsets))
         )
+
+    def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
+        """The same as `_deliver`; a level that the disk does not give waits without the others."""
+        start = self._offsets[level]
+        try:
+            return self._deliver(level, now_ms, count_max)
+        except (OSError, StorageError) as error:
+            if level not in self._stuck:
+                _log.error("delay level %d is delivered later: %s", level, error)
+            self._due_ms[level] = now_ms + RETRY_MS
+            self._stuck.add(level)
+            return self._offsets[level] - start
 
     def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
         """Deliver from one level till its head is not due, a put fails, or enough is done."""

@@ -6,6 +6,8 @@ from escrowmq.base.message import Message, Topic
 from escrowmq.codec import fastjson
 from escrowmq.delivery import delay_queues
 from escrowmq.delivery.delay_progress import BATCH_MAX, NEVER_MS, RETRY_MS
+from escrowmq.errors import StorageError
+from escrowmq.store.store import Store
 
 from .later import START_MS, Later
 
@@ -50,6 +52,30 @@ def test_a_failed_put_is_tried_again_and_nothing_overtakes_it() -> None:
     world.puts_fail = False
     world.run(RETRY_MS)
     assert world.bodies() == [b"one", b"two"]
+
+
+def test_a_level_that_cannot_be_read_keeps_no_other_waiting(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = Later()
+    for level in ("1", "2"):
+        world.send(level.encode(), DELAY=level)
+    entries = Store.entries
+
+    def fail(
+        store: Store, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        if (topic, queue_id) == (Topic.SCHEDULE, 0):
+            raise StorageError("asked to fail")
+        return entries(store, topic, queue_id, queue_offset, count)
+
+    monkeypatch.setattr(Store, "entries", fail)
+    world.run(20_000)
+    assert world.bodies() == [b"2"]
+    assert caplog.text.count("level 1 is delivered later") == 1
+    monkeypatch.undo()
+    world.run(RETRY_MS)
+    assert world.bodies() == [b"2", b"1"]
 
 
 def test_one_wake_delivers_a_bounded_number() -> None:
