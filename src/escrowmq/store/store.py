@@ -475,5 +475,7 @@ class Store:
         self.log.go_back(now_ms)
         # Else the checkpoint goes on to say of queues and index when the wrong clock's records
         # were stored. A start takes such a time for damage, and reads the whole log.
-        self.dispatcher.start(self.dispatcher.dispatched_offset, now_ms, ())
+        dispatcher = self.dispatcher
+        shown_ms = min(dispatcher.dispatched_ms, now_ms)  # less, where a full disk holds some up
+        dispatcher.start(dispatcher.dispatched_offset, shown_ms, ())
         self.flusher.started(now_ms, stored_ms=now_ms)
