@@ -67,6 +67,11 @@ class Connection(asyncio.Protocol):
         return not (self.is_lost or self._dialogue.is_leaving)
 
     @property
+    def reason(self) -> str:
+        """Why it was lost."""
+        return self._reason
+
+    @property
     def waiting_count(self) -> int:
         """Requests that have no answer yet."""
         return self._dialogue.waiting_count
