@@ -14,7 +14,7 @@ from escrowmq.base.command import Command
 from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody, ProducerBody
-from escrowmq.errors import EscrowMQError, RequestTimeout, response_error
+from escrowmq.errors import EscrowMQError, RequestTimeout, UsageError, response_error
 
 if TYPE_CHECKING:
     from escrowmq.client.instance import Instance
@@ -107,7 +107,12 @@ class Presence:
             address = connection.address
             # Asked here and not in the task, which begins a turn later: others may ask by then, and
             # the heartbeat has to be first.
-            task = self._instance.spawn(self._judge(connection, self._request(connection)))
+            answer = self._request(connection)
+            try:
+                task = self._instance.spawn(self._judge(connection, answer))
+            except EscrowMQError:
+                answer.cancel()  # nobody would look at it
+                raise
             self._greetings[address] = task
             task.add_done_callback(lambda _: self._greetings.pop(address, None))
 
@@ -174,8 +179,13 @@ class Presence:
 
     def _redial(self, address: str) -> None:
         self._redials.pop(address, None)
-        if not self._instance.is_closed:
+        if self._instance.is_closed:
+            return
+        try:
             self._instance.spawn(self._come_back(address))
+        except UsageError as error:  # too much is under way: later
+            _log.info("no connection to %s yet: %s", address, error)
+            self.lost(address)
 
     async def _come_back(self, address: str) -> None:
         try:

@@ -14,7 +14,7 @@ from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection, ConnectionOwner
 from escrowmq.client.core.addresses import split_address
 from escrowmq.client.core.dialogue import Fields, SignOwn
-from escrowmq.errors import ClientClosed, ConnectFailed
+from escrowmq.errors import ClientClosed, ConnectFailed, EscrowMQError
 from escrowmq.net import dialling
 
 _log = logging.getLogger(__name__)
@@ -130,9 +130,13 @@ class Pool:
             raise ClientClosed("the client was closed meanwhile; make a new one")
         if connection.is_lost:  # and `_lost` was told already: it would not be taken out again
             raise ConnectFailed(f"no connection to {address}: {connection.reason}")
-        self._ready[address] = connection
         self._all.add(connection)
-        self._greet(connection)
+        try:
+            self._greet(connection)
+        except EscrowMQError:
+            connection.abort("it could not be greeted")
+            raise
+        self._ready[address] = connection
         return connection
 
     def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client import instance as module
 from escrowmq.client.client_settings import Credentials, client_options
 from escrowmq.client.connection import Connection
 from escrowmq.client.instance import Instance
@@ -411,3 +412,25 @@ def test_a_broker_that_is_taken_for_a_name_server_is_told_apart() -> None:
             await instance.close()
 
     asyncio.run(go())
+
+
+def test_a_broker_is_dialled_again_although_too_much_was_under_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The refusal came out of a timer, and no other was set: nobody came back."""
+
+    async def go() -> None:
+        async with a_place() as place:
+            instance = place.instance()
+            instance.watch("T")
+            instance.presence.add_producer("PG")
+            await instance.open()
+            presence, address = instance.presence, place.broker.address
+            monkeypatch.setattr(module, "TASKS_MAX", 0)
+            presence._redial(address)
+            assert address in presence._redials
+            monkeypatch.undo()
+            presence._redial(address)
+            assert address not in presence._redials
+
+    run(go)

@@ -10,8 +10,10 @@ import pytest
 
 from escrowmq.client.connection import Connection
 from escrowmq.client.pool import Pool
-from escrowmq.errors import ConnectFailed
+from escrowmq.errors import ConnectFailed, UsageError
 from escrowmq.net import dialling
+
+from .peer import a_peer
 
 HOST = dialling.INSIDE + "77"
 
@@ -55,5 +57,28 @@ def test_a_connection_that_is_lost_while_it_is_dialled_is_not_kept() -> None:
         assert pool.connected() == []
         assert not pool._all
         await pool.close()
+
+    asyncio.run(go())
+
+
+def test_a_connection_that_could_not_be_greeted_is_not_used() -> None:
+    """Whoever came next was given it, and the broker had never heard who is there."""
+    refusals = [UsageError("too much is under way")]
+    greeted: list[Connection] = []
+
+    def greet(connection: Connection) -> None:
+        if refusals:
+            raise refusals.pop()
+        greeted.append(connection)
+
+    async def go() -> None:
+        async with a_peer() as peer:
+            pool = a_pool(greet, lambda connection: None)
+            with pytest.raises(UsageError, match="too much"):
+                await pool.get(peer.address)
+            assert pool.ready(peer.address) is None
+            assert await pool.get(peer.address) in greeted
+            await pool.close()
+            assert not pool._all
 
     asyncio.run(go())
