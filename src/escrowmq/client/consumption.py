@@ -244,9 +244,11 @@ class Reading:
                 await reader.idle.wait()
         except TimeoutError:
             _log.warning("%s changes hands although a message of it is not done with", reader.queue)
-        await self._let_go([reader])
-        del self._leaving[reader.queue]
-        self.balance.soon()
+        try:
+            await self._let_go([reader])
+        finally:
+            del self._leaving[reader.queue]
+            self.balance.soon()
 
     def _leave(self, topic: str, mine: Iterable[MessageQueue]) -> None:
         gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
