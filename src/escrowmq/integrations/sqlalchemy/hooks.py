@@ -97,6 +97,17 @@ class Hooks:
     # -- what the engine tells ---------------------------------------------------------------
 
     def _before_commit(self, connection: Connection) -> None:
+        # Of an earlier transaction, whose COMMIT the database may have refused: no event says so.
+        self._left.pop(connection, None)
+        try:
+            self._hand_over(connection)
+        except BaseException:
+            # SQLAlchemy takes a transaction for over whose commit has raised, and rolls nothing
+            # back: the next one on this connection would commit what this one has changed.
+            _roll_back(connection)
+            raise
+
+    def _hand_over(self, connection: Connection) -> None:
         gathered = self._open.pop(connection, None)
         if gathered is None or not gathered.messages:
             return
@@ -110,12 +121,20 @@ class Hooks:
         self._left[connection] = sent
 
     def _before_prepare(self, connection: Connection, xid: object) -> None:
-        self._before_commit(connection)
+        self._left.pop(connection, None)
+        self._hand_over(connection)  # when it raises, the transaction can still be rolled back
 
     def _before_commit_twophase(
         self, connection: Connection, xid: object, is_prepared: bool
     ) -> None:
-        self._before_commit(connection)
+        if is_prepared:
+            return  # all was handed over
+        self._left.pop(connection, None)
+        try:
+            self._hand_over(connection)
+        except BaseException:
+            connection.invalidate()  # with which the database rolls it back
+            raise
 
     def _after_rollback(self, connection: Connection) -> None:
         self._open.pop(connection, None)
@@ -209,6 +228,13 @@ def _next_savepoint(connection: Connection) -> str:
     """The name that a savepoint is about to get: the event comes before SQLAlchemy makes it."""
     number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
     return f"sa_savepoint_{number + 1}"
+
+
+def _roll_back(connection: Connection) -> None:
+    try:
+        connection.dialect.do_rollback(connection.connection)
+    except Exception:  # noqa: BLE001 - it is lost; what was raised before matters
+        connection.invalidate()
 
 
 def _check_engine(engine: Engine) -> None:
