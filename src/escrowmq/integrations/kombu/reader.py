@@ -139,7 +139,13 @@ class ThreadReader:
                 self._pause()
                 continue
             for delivery in found:
-                self._hand(delivery)
+                try:
+                    self._hand(delivery)
+                except ClientClosed:
+                    return
+                except Exception:  # noqa: BLE001 - one message, which comes again
+                    # Without this thread none would come.
+                    _log.exception("message %s is not handed out", delivery.message_id)
 
     def _pause(self) -> None:
         with self._news:
@@ -163,8 +169,10 @@ def _payload(delivery: Delivery) -> Payload | None:
     """What kombu stored; None for what somebody else sent to its topic."""
     try:
         found = loads(delivery.body)
-        found["properties"]["delivery_info"]["redelivered"] = delivery.deliveries_before > 0
-    except (ValueError, TypeError, KeyError):
+        info = found["properties"]["delivery_info"]
+        info["redelivered"] = delivery.deliveries_before > 0
+        info["routing_key"]  # which says whose it is
+    except Exception:  # noqa: BLE001 - what anybody has sent is read here, dates and decimals too
         _log.error("message %s of %r is none of kombu's", delivery.message_id, delivery.topic)
         return None
     payload: Payload = found
