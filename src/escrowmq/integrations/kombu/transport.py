@@ -111,8 +111,19 @@ class Channel(virtual.Channel):
             self._close_reader(queue)
         if no_ack:
             self._no_ack.add(queue)
+        else:
+            self._no_ack.discard(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
         self._reader(queue)
+
+    def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
+        """One message, if one is here."""
+        found = super().basic_get(queue, no_ack=no_ack, **more)
+        if found is not None and no_ack:
+            held = self.held.pop(found.delivery_tag, None)
+            if held is not None:
+                held.delivery.ack()
+        return found
 
     def basic_cancel(self, consumer_tag: str) -> None:
         """Read no more. As long as a message is being worked on, this stays a member of the queue's

@@ -1,0 +1,79 @@
+"""Kombu's channel, over readers that a test lays out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kombu")
+
+import kombu
+
+from escrowmq.integrations.kombu import Channel
+from escrowmq.integrations.kombu.reader import Ready
+
+from .test_reader import Handed
+
+
+class Laid:
+    """A reader that has these, and says when it is ended."""
+
+    def __init__(self, *handed: Handed) -> None:
+        self._handed = list(handed)
+        self.is_closed = False
+
+    def take(self) -> Ready | None:
+        if not self._handed:
+            return None
+        properties = {"delivery_tag": "sent", "delivery_info": {}}
+        payload = {"body": "b", "headers": {}, "properties": properties}
+        delivery: Any = self._handed.pop(0)
+        return Ready(payload, delivery)
+
+    def stop(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+@pytest.fixture
+def channel() -> Iterator[Channel]:
+    with kombu.Connection("escrowmq://127.0.0.1:1") as connection:
+        found = connection.channel()
+        assert isinstance(found, Channel)
+        yield found
+
+
+def lay(channel: Channel, *handed: Handed) -> None:
+    reader: Any = Laid(*handed)
+    channel._readers["q"] = reader
+
+
+def test_a_message_that_is_got_without_acknowledgement_is_done(channel: Channel) -> None:
+    """It was never acknowledged, and came again with the next process."""
+    one, two = Handed(b""), Handed(b"")
+    lay(channel, one, two)
+    assert channel.basic_get("q", no_ack=True) is not None
+    assert (one.told, channel.held) == (["ack"], {})
+    got = channel.basic_get("q")
+    assert two.told == []
+    channel.basic_ack(got.delivery_tag)
+    assert (two.told, channel.held) == (["ack"], {})
+    assert channel.basic_get("q", no_ack=True) is None
+
+
+def test_who_consumes_with_acknowledgements_after_one_without_has_them(channel: Channel) -> None:
+    """The queue stayed one whose messages are done when they are handed out."""
+    got: list[Any] = []
+    lay(channel)
+    channel.basic_consume("q", True, got.append, "first")
+    channel.basic_cancel("first")
+    handed = Handed(b"")
+    lay(channel, handed)
+    channel.basic_consume("q", False, got.append, "second")
+    channel._get("q")
+    assert handed.told == []
+    assert len(channel.held) == 1
