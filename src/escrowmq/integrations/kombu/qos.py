@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kombu.transport import virtual
 
 from escrowmq.client.blocking.delivery import Delivery
+from escrowmq.errors import ClientClosed
+
+_log = logging.getLogger(__name__)
 
 _REQUEUE_S: Final = 1.0
 """What is given back comes again after so long."""
@@ -39,8 +43,12 @@ class QoS(virtual.QoS):
 
     def _settle(self, delivery_tag: str, decide: Callable[[Delivery], None]) -> None:
         held = self.channel.held.pop(delivery_tag, None)
-        if held is not None:
-            decide(held.delivery)
-            self.channel.leave_if_done(held.queue)
-        super().ack(delivery_tag)
-        self.channel.tell_of_room()
+        try:
+            if held is not None:
+                decide(held.delivery)
+                self.channel.leave_if_done(held.queue)
+        except ClientClosed as error:
+            _log.warning("a message comes again, as it was settled too late: %s", error)
+        finally:  # whatever became of it, another one can be worked on
+            super().ack(delivery_tag)
+            self.channel.tell_of_room()
