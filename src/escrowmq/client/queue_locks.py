@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
-from escrowmq.codec.client_bodies import LockBody
+from escrowmq.codec.client_bodies import LockBody, decode_body
 from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import EscrowMQError
 
@@ -56,10 +56,10 @@ class Locks:
         try:
             address = self._instance.address_of(name)
             reply = await self._instance.ask(address, Request.LOCK_BATCH_MQ, {}, self._body(queues))
+            granted = decode_body(_Locked, reply.body).granted
         except EscrowMQError as error:
             _log.warning("%d queues of %s cannot be locked: %s", len(queues), name, error)
             return set()
-        granted = msgspec.json.decode(reply.body, type=_Locked).granted
         return {MessageQueue(one.topic, one.broker_name, one.queue_id) for one in granted}
 
     def _body(self, queues: list[MessageQueue]) -> bytes:

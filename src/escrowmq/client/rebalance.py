@@ -14,6 +14,7 @@ from escrowmq.base.message import Topic
 from escrowmq.client.core.allocation import STRATEGIES, allocate
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import (
     BrokerFault,
     EscrowMQError,
@@ -147,4 +148,4 @@ class Balancing:
             if type(error) is BrokerFault:
                 return []  # nobody of the group is known there
             raise error
-        return msgspec.json.decode(reply.body, type=_Members).consumer_id_list
+        return decode_body(_Members, reply.body).consumer_id_list

@@ -9,7 +9,7 @@ import msgspec
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import JSON_BODY_SIZE_MAX, LOCKS_SIZE_MAX, QUESTION_SIZE_MAX
 from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue
+from escrowmq.codec.fastjson import Queue, decode_queue_map
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 
@@ -107,3 +107,14 @@ def decode_body(kind: type[T], data: bytes) -> T:
         return msgspec.convert(raw, kind, strict=False)
     except msgspec.ValidationError as error:
         raise RemoteProtocolError(f"body: {error}") from error
+
+
+def decode_queue_table(kind: type[T], data: bytes) -> dict[Queue, T]:
+    """What a body's `offsetTable` has of each queue; RemoteProtocolError says what does not fit."""
+    body: Any = fastjson.decode(data)
+    table = body.get("offsetTable") if isinstance(body, dict) else None
+    try:
+        found = decode_queue_map(msgspec.convert(table or {}, dict[str, Any]))
+        return {queue: msgspec.convert(value, kind, strict=False) for queue, value in found.items()}
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise RemoteProtocolError(f"offsetTable: {error}") from error

@@ -6,6 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
+from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.rebalance import Balancing, Shares
 
@@ -61,3 +64,29 @@ def test_nothing_is_taken_after_the_end_and_a_round_is_waited_for() -> None:
         assert shares.taken == ["one"]
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("odd", [b"", b"[]", b'{"consumerIdList":[1, null]}', b"\xff"])
+def test_a_list_of_members_that_is_none_leaves_one_topic_as_it_is(
+    odd: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The round ended with a traceback, and no topic behind that one was shared out."""
+    bodies = [odd, b'{"consumerIdList":["me"]}']
+
+    async def request(address: str, code: int, fields: dict[str, str]) -> Command:
+        return Command(code=0, body=bodies.pop(0))
+
+    async def play() -> None:
+        shares = Taking()
+        shares.may_go_on.set()
+        shares.instance.client_id = "me"
+        shares.instance.reader_address = lambda broker_name: "127.0.0.1:1"
+        shares.instance.request = request
+        balance = Balancing(
+            cast("Shares", shares), strategy="average", interval_ms=1, takes_all=False
+        )
+        assert not await balance.round()
+        assert shares.taken == ["two"]
+
+    asyncio.run(play())
+    assert "the queues of one stay as they are" in caplog.text

@@ -8,8 +8,10 @@ from escrowmq.codec.client_bodies import (
     HeartbeatBody,
     LockBody,
     decode_body,
+    decode_queue_table,
     read_own_body,
 )
+from escrowmq.codec.fastjson import Queue
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 
@@ -26,3 +28,20 @@ def test_a_body_is_not_read_before_its_size_is_known_to_be_allowed(
 def test_bodies_of_our_own_requests_are_bounded_too() -> None:
     with pytest.raises(UsageError, match="1048577 bytes; 1048576 are allowed"):
         read_own_body(Command(code=7709, body=b"[" * 1_048_577), HeartbeatBody)
+
+
+KEY = b'{"brokerName":"b","queueId":3,"topic":"T"}'
+
+
+def test_a_table_of_queues() -> None:
+    assert decode_queue_table(int, b'{"offsetTable":{%b:17}}' % KEY) == {Queue("b", 3, "T"): 17}
+    for nothing in (b"{}", b"[]", b'{"offsetTable":null}'):
+        assert decode_queue_table(int, nothing) == {}
+
+
+@pytest.mark.parametrize(
+    "table", [b"[1]", b'"x"', b"{T:1}", b'{"T":1}', b'{%b:null}' % KEY, b"{%b:[]}" % KEY]
+)  # fmt: skip
+def test_a_table_of_something_else_is_refused(table: bytes) -> None:
+    with pytest.raises(RemoteProtocolError):
+        decode_queue_table(int, b'{"offsetTable":%b}' % table)

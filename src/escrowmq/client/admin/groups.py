@@ -12,9 +12,7 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
-from escrowmq.codec import fastjson
-from escrowmq.codec.client_bodies import SubscriptionBody, decode_body
-from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.codec.client_bodies import SubscriptionBody, decode_body, decode_queue_table
 from escrowmq.errors import ConsumerOffline, GroupNotFound
 
 _SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONS")
@@ -53,6 +51,15 @@ class Members(msgspec.Struct, kw_only=True, rename="camel"):
     consume_from: str = ""
     topics: dict[str, str] = {}
     """Topics, and which of their messages are wanted."""
+
+
+class _Progress(msgspec.Struct, rename="camel"):
+    """RocketMQ's OffsetWrapper."""
+
+    broker_offset: int
+    consumer_offset: int
+    pull_offset: int = 0
+    last_timestamp: int = 0
 
 
 class Lag(msgspec.Struct, kw_only=True, rename="camel"):
@@ -255,18 +262,17 @@ class Groups:
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
 
     def _lags(self, body: bytes) -> list[Lag]:
-        table: dict[str, Any] = fastjson.decode(body).get("offsetTable", {})
         return [
             Lag(
                 queue=MessageQueue(
                     self._cluster.unwrap(queue.topic), queue.broker_name, queue.queue_id
                 ),
-                end=status["brokerOffset"],
-                committed=status["consumerOffset"],
-                inflight=max(0, status.get("pullOffset", 0) - status["consumerOffset"]),
-                consumed_ms=status.get("lastTimestamp", 0),
+                end=status.broker_offset,
+                committed=status.consumer_offset,
+                inflight=max(0, status.pull_offset - status.consumer_offset),
+                consumed_ms=status.last_timestamp,
             )
-            for queue, status in decode_queue_map(table).items()
+            for queue, status in decode_queue_table(_Progress, body).items()
         ]
 
 

@@ -10,8 +10,7 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import Groups, Lag
 from escrowmq.client.core.routes import MessageQueue, read_queues
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
-from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.codec.client_bodies import decode_queue_table
 from escrowmq.errors import ConsumerOffline, GroupNotFound, TopicNotFound, UsageError
 
 Place = dt.datetime | Literal["first", "last"]
@@ -49,8 +48,7 @@ class Offsets:
             except ConsumerOffline:
                 found |= await self._reset_alone(group, topic, name, moment_ms)
                 continue
-            table = fastjson.decode(reply.body).get("offsetTable", {})
-            for queue, queue_offset in decode_queue_map(table).items():
+            for queue, queue_offset in decode_queue_table(int, reply.body).items():
                 found[MessageQueue(topic, queue.broker_name, queue.queue_id)] = queue_offset
         return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,9 +14,7 @@ from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_topic
-from escrowmq.codec import fastjson
-from escrowmq.codec.client_bodies import decode_body
-from escrowmq.codec.fastjson import decode_queue_map
+from escrowmq.codec.client_bodies import decode_body, decode_queue_table
 from escrowmq.codec.routes import RegisteredTopic
 from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
 
@@ -37,6 +35,14 @@ class TopicInfo(msgspec.Struct, kw_only=True, rename="camel"):
     """`rw`, `r`, `w` or empty."""
     is_ordered: bool = False
     attributes: dict[str, str] = {}
+
+
+class _Bounds(msgspec.Struct, rename="camel"):
+    """RocketMQ's TopicOffset."""
+
+    min_offset: int
+    max_offset: int
+    last_update_timestamp: int
 
 
 class QueueStatus(msgspec.Struct, kw_only=True, rename="camel"):
@@ -295,15 +301,14 @@ _LOOK_AGAIN_S: Final = 0.05
 
 
 def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
-    table: dict[str, Any] = fastjson.decode(body).get("offsetTable", {})
     return [
         QueueStatus(
             queue=MessageQueue(topic, queue.broker_name, queue.queue_id),
-            min_offset=status["minOffset"],
-            max_offset=status["maxOffset"],
-            updated_ms=status["lastUpdateTimestamp"],
+            min_offset=status.min_offset,
+            max_offset=status.max_offset,
+            updated_ms=status.last_update_timestamp,
         )
-        for queue, status in decode_queue_map(table).items()
+        for queue, status in decode_queue_table(_Bounds, body).items()
     ]
 
 
