@@ -19,8 +19,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.client.offsets import QueueBounds
 from escrowmq.client.queue_fetcher import QueueFetcher
-from escrowmq.codec import fastjson
-from escrowmq.codec.fastjson import Queue, decode_queue_map, encode_map
+from escrowmq.codec.client_bodies import decode_queue_table
+from escrowmq.codec.fastjson import Queue, encode_map
 from escrowmq.errors import RemoteProtocolError, UsageError
 
 _log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class FileOffsets:
                 return _decode(path.read_bytes())
             except FileNotFoundError:
                 continue
-            except (OSError, RemoteProtocolError, ValueError) as error:
+            except (OSError, RemoteProtocolError) as error:
                 _log.warning("%s is not read: %s", path, error)
         return {}
 
@@ -103,9 +103,7 @@ def _encode(table: dict[MessageQueue, int]) -> bytes:
 
 
 def _decode(data: bytes) -> dict[MessageQueue, int]:
-    body = fastjson.decode(data)
-    table = body.get("offsetTable", {}) if isinstance(body, dict) else {}
     return {
-        MessageQueue(queue.topic, queue.broker_name, queue.queue_id): int(queue_offset)
-        for queue, queue_offset in decode_queue_map(table).items()
+        MessageQueue(queue.topic, queue.broker_name, queue.queue_id): queue_offset
+        for queue, queue_offset in decode_queue_table(int, data).items()
     }

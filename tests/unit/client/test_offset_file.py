@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+from typing import cast
+
 import pytest
 
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.offset_file import _decode, _encode
+from escrowmq.client.instance import Instance
+from escrowmq.client.offset_file import FileOffsets, _decode, _encode
 from escrowmq.errors import RemoteProtocolError
 
 QUEUE = MessageQueue("T", "broker-a", 3)
@@ -17,10 +22,32 @@ def test_the_file_is_the_java_clients() -> None:
     assert _encode({QUEUE: 17}) == javas
 
 
-@pytest.mark.parametrize("data", [b"", b"{", b'{"offsetTable":{"T":1}}'])
+KEY = b'{"brokerName":"broker-a","queueId":3,"topic":"T"}'
+DAMAGED = [
+    b"",
+    b"{",
+    b'{"offsetTable":{"T":1}}',
+    b'{"offsetTable":[7]}',
+    b'{"offsetTable":{%b:null}}' % KEY,
+    b'{"offsetTable":{%b:[1]}}' % KEY,
+]
+
+
+@pytest.mark.parametrize("data", DAMAGED)
 def test_a_file_that_is_none_is_told(data: bytes) -> None:
-    with pytest.raises((RemoteProtocolError, ValueError)):
+    with pytest.raises(RemoteProtocolError):
         _decode(data)
+
+
+@pytest.mark.parametrize("data", DAMAGED)
+def test_the_one_before_is_read_when_the_file_is_damaged(data: bytes, tmp_path: Path) -> None:
+    """Not so when one of its values was none: the consumer could not be made."""
+    folder = tmp_path / "g"
+    folder.mkdir()
+    (folder / "offsets.json").write_bytes(data)
+    (folder / "offsets.json.bak").write_bytes(b'{"offsetTable":{%b:17}}' % KEY)
+    offsets = FileOffsets(cast("Instance", None), str(tmp_path), group="g", start="last")
+    assert asyncio.run(offsets.committed(QUEUE)) == 17
 
 
 def test_a_file_without_offsets_has_none() -> None:
