@@ -103,6 +103,12 @@ def choose_broker(options: SinkOptions) -> str:
     another one would know nothing of the batches that this one has decided about."""
     folder, kept = _kept(options)
     if kept is not None:
+        if not isinstance(kept.get("broker"), str):
+            raise UsageError(
+                f"{_FILE} in checkpointLocation={folder!r} is damaged: it names no broker. If this "
+                "query has written no batch yet, delete it and start again; else put it back from "
+                "a copy of the checkpoint, or begin with another one"
+            )
         for option, given in (("broker", options.broker), ("producerGroup", options.group)):
             before = kept.get(option, given)
             if given and given != before:

@@ -116,6 +116,16 @@ def test_a_named_broker_must_be_there_and_decide() -> None:
         choose_broker(options_of(broker, broker="broker-a"))
 
 
+@pytest.mark.parametrize("kept", [{}, {"v": 1, "broker": None}, {"broker": ["broker-a"]}])
+def test_a_choice_without_a_broker_is_named_with_what_to_do(
+    tmp_path: Path, kept: dict[str, object]
+) -> None:
+    """It was a KeyError, which says nothing of the checkpoint."""
+    remember(str(tmp_path), "escrowmq-sink.json", kept)
+    with pytest.raises(UsageError, match=r"escrowmq-sink\.json .* damaged: it names no broker"):
+        choose_broker(options_of(Deciding(), checkpointLocation=str(tmp_path)))
+
+
 @pytest.mark.parametrize("form", [str, lambda path: f"file:{path}", lambda path: f"file://{path}"])
 def test_small_files_in_a_checkpoint(tmp_path: Path, form: Callable[[Path], str]) -> None:
     folder = form(tmp_path / "a" / "b")
