@@ -19,8 +19,6 @@ from escrowmq.proxy.result_codes import OK, Fault, code_of, common, fault_of, st
 from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.validation import group_name, next_invisible_ms, topic_name
 
-"""12 hours."""
-
 _TO_DEAD_LETTERS: Final = "-1"
 
 
