@@ -296,6 +296,12 @@ class Calls:
         return self._connection.take()
 
     @property
+    def has_news(self) -> bool:
+        """Whether `receive` has something to tell without more bytes: a call has ended by what was
+        said to a client that leaves too much unread."""
+        return self._connection.has_news
+
+    @property
     def is_over(self) -> bool:
         """Close the connection when all is written."""
         return self._connection.is_over

@@ -41,6 +41,11 @@ class OutgoingStreams:
         out, self._out = self._out, []
         return out
 
+    @property
+    def has_news(self) -> bool:
+        """Whether `receive` has something to tell without more bytes, of what was sent."""
+        return bool(self._events)
+
     def is_open(self, stream_id: int) -> bool:
         """Whether the stream can still be answered."""
         stream = self._streams.open.get(stream_id)

@@ -76,7 +76,7 @@ class GrpcDialogue:
         """Serve what these bytes ask; the rest of what is too much for one turn is kept."""
         if self._is_given_up:
             return
-        if data:
+        if data or self.calls.has_news:
             self._events.extend(self.calls.receive(data, now_ms))
         self._is_busy = True
         try:
@@ -253,6 +253,8 @@ class GrpcDialogue:
         chunks = self.calls.take()
         if chunks:
             self.backend.send(self.peer.id, *chunks)
+        if self.calls.has_news and not self._is_given_up:
+            self.backend.hold(self.peer.id)
         size = self.calls.kept_size
         if size != self._kept_size:
             self._kept_size = size

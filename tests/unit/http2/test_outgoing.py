@@ -111,7 +111,9 @@ def test_client_that_never_reads_loses_its_stream() -> None:
     assert not client.connection.send(3, data=bytes(900))
     (reset,) = [each for each in client.read() if each.kind == FrameKind.RST_STREAM]
     assert reset.stream_id == 3
-    (event,) = client.write(frames.frame(FrameKind.PING, bytes(8)))
+    assert client.connection.has_news
+    (event,) = client.write(b"")
+    assert not client.connection.has_news
     assert isinstance(event, Reset)
     assert event.code is Error.ENHANCE_YOUR_CALM
     assert client.connection.unsent_size == 800

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.guests import OnReply, Wish
+from escrowmq.http2.frames import WINDOW_DEFAULT
+from escrowmq.http2.limits import Http2Limits
 from escrowmq.proxy.gen import v2
 
 from .client import World, message
@@ -252,3 +255,20 @@ def test_assignments_are_by_queue_where_order_counts() -> None:
     )
     found = client.ask("QueryAssignment", request, v2.QueryAssignmentResponse)
     assert [each.message_queue.id for each in found.assignments] == [0, 1, 2]
+
+
+def test_a_client_that_leaves_too_much_unread_cannot_be_asked_from_then_on() -> None:
+    """Its stream had ended, and it was asked about halves all the same until it said something."""
+    world = make_world()
+    client = world.connect(is_slow=True)
+    client.produce("T")
+    (known,) = world.front.clients.all()
+    dialogue: Any = world.exchange.core.broker.peers.by_id[client.id].dialogue
+    dialogue.calls._connection._limits = Http2Limits(unsent_size_max=100)
+    stream = known.stream
+    assert stream is not None
+    for _ in range(WINDOW_DEFAULT // 8):  # more than the window takes
+        stream.reconnect()
+    world.exchange._perform()
+    assert known.stream is None
+    assert not dialogue.calls.open_count
