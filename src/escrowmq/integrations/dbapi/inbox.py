@@ -39,41 +39,64 @@ def consume_once(
             async def handle_awaited(given: Any) -> None:  # noqa: ANN401
                 connection = await connect()
                 try:
-                    await _handle_awaited(connection, given)
+                    await _work_awaited(connection, given, work, key=key, group=group)
                 finally:
                     await connection.close()
-
-            async def _handle_awaited(connection: Any, given: Any) -> None:  # noqa: ANN401
-                transaction = work_on(connection)
-                await transaction.begin()
-                family = driver_of(connection, AWAITED)[1].family
-                fresh = []
-                for each in _all(given):
-                    note = handled_once.note(family, each, key=key, group=group)
-                    if _is_new(await transaction.changed(note), each):
-                        fresh.append(each)
-                if fresh:
-                    await work(fresh if isinstance(given, list) else fresh[0], connection)
-                await transaction.commit()
 
             return handled_once.named_like(handle_awaited, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
             with contextlib.closing(connect()) as connection:
-                _, driver = driver_of(connection, PLAIN)
-                drivers.begin(connection, driver)
-                fresh = []
-                for each in _all(given):
-                    note = handled_once.note(driver.family, each, key=key, group=group)
-                    if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
-                        fresh.append(each)
-                if fresh:
-                    work(fresh if isinstance(given, list) else fresh[0], connection)
-                connection.commit()
+                _work(connection, given, work, key=key, group=group)
 
         return handled_once.named_like(handle, work)
 
     return decorate
+
+
+async def _work_awaited(
+    connection: Any,  # noqa: ANN401
+    given: Any,  # noqa: ANN401
+    work: Callable[[Any, Any], Any],
+    *,
+    key: Key,
+    group: str,
+) -> None:
+    transaction = work_on(connection)
+    await transaction.begin()
+    family = driver_of(connection, AWAITED)[1].family
+    fresh = []
+    for each in _all(given):
+        note = handled_once.note(family, each, key=key, group=group)
+        if _is_new(await transaction.changed(note), each):
+            fresh.append(each)
+    if fresh:
+        await work(fresh if isinstance(given, list) else fresh[0], connection)
+    for statement in handled_once.given_back(fresh, key=key, group=group):
+        await transaction.execute(statement)
+    await transaction.commit()
+
+
+def _work(
+    connection: Any,  # noqa: ANN401
+    given: Any,  # noqa: ANN401
+    work: Callable[[Any, Any], Any],
+    *,
+    key: Key,
+    group: str,
+) -> None:
+    _, driver = driver_of(connection, PLAIN)
+    drivers.begin(connection, driver)
+    fresh = []
+    for each in _all(given):
+        note = handled_once.note(driver.family, each, key=key, group=group)
+        if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
+            fresh.append(each)
+    if fresh:
+        work(fresh if isinstance(given, list) else fresh[0], connection)
+    for statement in handled_once.given_back(fresh, key=key, group=group):
+        drivers.execute_on(connection, driver, statement)
+    connection.commit()
 
 
 def _all(given: Any) -> list[HeldMessage]:  # noqa: ANN401

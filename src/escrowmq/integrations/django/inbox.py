@@ -48,6 +48,8 @@ def consume_once(
                     fresh = [each for each in messages if _is_new(each, using, key, group)]
                     if fresh:
                         work(fresh if isinstance(given, list) else fresh[0])
+                    for statement in handled_once.given_back(fresh, key=key, group=group):
+                        execute_on(connections[using], statement)
             finally:
                 close_old_connections()
 

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
+from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX, SqlFamily, Statement, handle
+from escrowmq.integrations.outbox.tables import (
+    TEXT_SIZE_MAX,
+    SqlFamily,
+    Statement,
+    handle,
+    unhandle,
+)
 
 Key = Callable[[HeldMessage], str]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,13 +37,30 @@ def known_as(text: str) -> str:
 
 def note(family: SqlFamily, message: HeldMessage, *, key: Key, group: str) -> Statement:
     """Note that a message is being handled: changes one row, or none when it was before."""
+    return handle(family, *_place(message, key=key, group=group))
+
+
+def given_back(messages: Iterable[HeldMessage], *, key: Key, group: str) -> list[Statement]:
+    """Take the notes back of those that the work itself has let come again: the next delivery
+    would not reach it."""
+    return [
+        unhandle(*_place(each, key=key, group=group)) for each in messages if _comes_again(each)
+    ]
+
+
+def _comes_again(message: HeldMessage) -> bool:
+    ticket = message.ticket
+    return ticket is not None and ticket.is_settled and ticket.level not in (None, NEVER)
+
+
+def _place(message: HeldMessage, *, key: Key, group: str) -> tuple[str, str]:
     found: object = key(message)
     if not isinstance(found, str) or not found:
         raise UsageError(
             f"key= returned {found!r} for message {message.message_id}; a text that is not empty "
             "is expected, the same on every delivery"
         )
-    return handle(family, known_as(group or message.group), known_as(found))
+    return known_as(group or message.group), known_as(found)
 
 
 def named_like(handler: F, work: Callable[..., object]) -> F:

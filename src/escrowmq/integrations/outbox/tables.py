@@ -145,6 +145,13 @@ def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
     )
 
 
+def unhandle(group: str, message_id: str) -> Statement:
+    """Take that back: it comes again, and is to be handled then."""
+    return Statement(
+        f"delete from {HANDLED} where consumer_group = ? and message_id = ?", (group, message_id)
+    )
+
+
 # -- expiry ----------------------------------------------------------------------------------
 
 

@@ -41,6 +41,7 @@ def consume_once(
                     fresh = await session.run_sync(_fresh, given, key, group)
                     if fresh:
                         await work(fresh, session)
+                        await session.run_sync(_take_back, fresh, key, group)
 
             return handled_once.named_like(handle_awaited, work)
 
@@ -49,6 +50,7 @@ def consume_once(
                 fresh = _fresh(session, given, key, group)
                 if fresh:
                     work(fresh, session)
+                    _take_back(session, fresh, key, group)
 
         return handled_once.named_like(handle, work)
 
@@ -66,6 +68,15 @@ def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: 
     if isinstance(given, list):
         return [each for each in given if _is_new(connection, each, key, group)]
     return given if _is_new(connection, given, key, group) else None
+
+
+def _take_back(session: Session, fresh: Any, key: Key, group: str) -> None:  # noqa: ANN401
+    """Of those that the work has let come again, nothing is noted."""
+    messages = fresh if isinstance(fresh, list) else [fresh]
+    for statement in handled_once.given_back(messages, key=key, group=group):
+        connection = session.connection()
+        text = statement.in_style(connection.dialect.paramstyle)
+        connection.exec_driver_sql(text, statement.values)
 
 
 def _is_new(connection: Connection, message: HeldMessage, key: Key, group: str) -> bool:
