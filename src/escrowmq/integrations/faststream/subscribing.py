@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -112,6 +113,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         super().__init__(config, specification, calls)
         self._config = config
         self._consumer: Consumer | None = None
+        self._opening = asyncio.Lock()
 
     @property
     def topic(self) -> str:
@@ -139,22 +141,32 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     async def stop(self) -> None:
         """End: handlers that run are waited for, what nobody has begun is left to others."""
-        consumer, self._consumer = self._consumer, None
-        if consumer is not None:
-            await consumer.close()
-        await super().stop()
+        async with self._opening:
+            consumer, self._consumer = self._consumer, None
+        try:
+            if consumer is not None:
+                await consumer.close()
+        finally:
+            await super().stop()
 
     async def _open(self, more: dict[str, Any]) -> Consumer:
-        if self._consumer is None:
-            config = self._outer_config
-            settings = {**config.connection, **self._config.settings, **more}
-            if config.graceful_timeout is not None:
-                settings.setdefault("close_timeout_ms", max(1, int(config.graceful_timeout * 1000)))
-            self._consumer = Consumer(
-                config.name_servers, group=self.group, topic=self.topic, **settings
-            )
-            await self._consumer.open()
-        return self._consumer
+        async with self._opening:
+            if self._consumer is None:
+                self._consumer = await self._opened(more)
+            return self._consumer
+
+    async def _opened(self, more: dict[str, Any]) -> Consumer:
+        config = self._outer_config
+        settings = {**config.connection, **self._config.settings, **more}
+        if config.graceful_timeout is not None:
+            settings.setdefault("close_timeout_ms", max(1, int(config.graceful_timeout * 1000)))
+        consumer = Consumer(config.name_servers, group=self.group, topic=self.topic, **settings)
+        try:
+            await consumer.open()
+        except BaseException:  # cancelled, too: nobody else would close it
+            await consumer.close()
+            raise
+        return consumer
 
     async def _handle(self, given: Delivery | list[Delivery]) -> None:
         deliveries = given if isinstance(given, list) else [given]
