@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
@@ -16,7 +16,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_topic
 from escrowmq.codec.client_bodies import decode_body, decode_queue_table
 from escrowmq.codec.routes import RegisteredTopic
-from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
+from escrowmq.errors import RouteMissing, TopicNotFound, UsageError, response_error
 
 QUEUES_DEFAULT: Final = 8
 PERMISSIONS: Final = {"rw": 6, "r": 4, "w": 2, "": 0}
@@ -154,7 +154,7 @@ class Topics:
         masters = await self._cluster.masters(broker)
         made = dict(await self._cluster.each(masters, make))
         if any(config.order for config in made.values()):
-            await self._pin(wire_topic, made)
+            await self._pin(wire_topic, made, is_whole=not broker)
         await self._await_route(wire_topic, masters)
 
     async def update(
@@ -170,7 +170,7 @@ class Topics:
         """Change what is given, on all brokers that have the topic or on one. TopicNotFound when
         there is none."""
 
-        async def change(_: str, address: str) -> None:
+        async def change(name: str, address: str) -> tuple[str, RegisteredTopic]:
             config = await self._config(address, self._cluster.wrap(topic))
             if read_queues is not None:
                 config.read_queue_nums = _queues(read_queues)
@@ -179,11 +179,15 @@ class Topics:
             if permission is not None:
                 config.perm = _permission(permission)
             await self._put(address, config, attributes or {})
+            return name, config
 
         masters = await self._of_topic(topic)
         if broker:
             masters = await self._cluster.masters(broker)
-        await self._cluster.each(masters, change)
+        changed = dict(await self._cluster.each(masters, change))
+        ordered = {name: config for name, config in changed.items() if config.order}
+        if ordered and write_queues is not None:
+            await self._pin(self._cluster.wrap(topic), ordered, is_whole=False)
 
     async def delete(self, topic: str) -> None:
         """Delete a topic with its messages everywhere. TopicNotFound when there is none."""
@@ -256,16 +260,28 @@ class Topics:
                 order=False,
             )
 
-    async def _pin(self, wire_topic: str, made: Mapping[str, RegisteredTopic]) -> None:
+    async def _pin(
+        self, wire_topic: str, made: Mapping[str, RegisteredTopic], *, is_whole: bool
+    ) -> None:
         """Tell name servers the queues of an ordered topic: they stay the same while a broker is
-        away, so that no key moves to another queue."""
-        fields = {
-            "namespace": _ORDER_NAMESPACE,
-            "key": wire_topic,
-            "value": ";".join(f"{name}:{made[name].write_queue_nums}" for name in made),
-        }
+        away, so that no key moves to another queue. Those of other brokers stay pinned unless this
+        `is_whole`: producers send to no queue that is not."""
+        place = {"namespace": _ORDER_NAMESPACE, "key": wire_topic}
+        counts = {name: str(config.write_queue_nums) for name, config in made.items()}
         for address in self._cluster.instance.options.name_servers:
-            await self._cluster.ask(address, Request.PUT_KV_CONFIG, fields)
+            before = {} if is_whole else await self._pinned(address, place)
+            value = ";".join(f"{name}:{count}" for name, count in (before | counts).items())
+            await self._cluster.ask(address, Request.PUT_KV_CONFIG, {**place, "value": value})
+
+    async def _pinned(self, address: str, place: dict[str, str]) -> dict[str, str]:
+        reply = await self._cluster.instance.request(address, Request.GET_KV_CONFIG, place)
+        if reply.code == Response.QUERY_NOT_FOUND:
+            return {}
+        if reply.code != Response.SUCCESS:
+            raise response_error(reply.code, reply.remark, address=address)
+        items = (reply.ext or {}).get("value", "").split(";")
+        parts = (item.strip().partition(":") for item in items)
+        return {name: count for name, _, count in parts if name and count}
 
     async def _await_route(self, wire_topic: str, masters: Mapping[str, str]) -> None:
         """Brokers register a new topic a moment after they have answered."""
