@@ -2,11 +2,13 @@
 that lie ready, so many of them in flight on each connection.
 
     python benchmarks/whole.py [--cells send,rich,batch,half] [--windows 1,16,64] [--rounds 5]
-                               [--connections 1] [--java]
+                               [--connections 1] [--java] [--spin 200]
 
 CPU of the broker's process a message, least of the rounds, with the compiled lane and without it
 (ESCROWMQ_PURE=1); both brokers live through the whole run and take turns. `a second` is what one
-core could do at that cost. `--java` adds Apache RocketMQ's broker.
+core could do at that cost. `--java` adds Apache RocketMQ's broker, `--spin` one of ours that looks
+so many microseconds for the next request before it sleeps. `trip` is the median from a part that is
+sent to its last answer, of each in turn.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import platform
 import selectors
 import socket
+import statistics
 import subprocess
 import time
 from collections.abc import Sequence
@@ -34,6 +37,12 @@ class Pure(Ours):
 
     def _spawn(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
         return super()._spawn(command, **environment, ESCROWMQ_PURE="1")
+
+
+class Spinning(Ours):
+    """It looks for the next request before it sleeps."""
+
+    name = "spinning"
 
 
 class Line:
@@ -100,12 +109,15 @@ def drive(ways: Sequence[Line]) -> None:
                     line.socket.close()
 
 
-def measure(peers: list[Peer], cell: str, window: int, given: argparse.Namespace) -> list[float]:
-    """Microseconds of CPU a message, of each."""
+def measure(
+    peers: list[Peer], cell: str, window: int, given: argparse.Namespace
+) -> tuple[list[float], list[float]]:
+    """Microseconds of CPU a message, and of a trip, of each."""
     make, count = READY[cell]
     frames = list(make())
     messages = len(frames) * count * given.repeats
     least = [float("inf")] * len(peers)
+    trips: list[list[float]] = [[] for _ in peers]
     for nth_round in range(given.rounds + 1):
         for nth, peer in enumerate(peers):
             before = peer.usage.cpu_s()
@@ -115,10 +127,11 @@ def measure(peers: list[Peer], cell: str, window: int, given: argparse.Namespace
                     for nth in range(given.connections)
                 ]
                 drive(ways)
+                trips[nth] += [each * 1e6 for line in ways for each in line.took_s]
             if nth_round:  # the first one makes the topic, and warms up
                 took = (peer.usage.cpu_s() - before) / messages * 1e6
                 least[nth] = min(least[nth], took)
-    return least
+    return least, [statistics.median(each) for each in trips]
 
 
 def main() -> None:
@@ -130,23 +143,30 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--java", action="store_true")
+    parser.add_argument("--spin", type=int, default=0)
     given = parser.parse_args()
     kinds: list[type[Peer]] = [Ours, Pure, *([Java] if given.java else [])]
     settings: dict[str, Any] = {"autoCreateTopicEnable": "true"}
     peers = [kind(**settings) for kind in kinds]
+    if given.spin:
+        peers.append(Spinning(**settings, escrowSpinMicros=str(given.spin)))
     names = " | ".join(f"{peer.name} us" for peer in peers)
     print(f"{platform.machine()}, Python {platform.python_version()}\n")
-    print(f"| cell | in flight | {names} | ratio | a second |")
-    print(f"|---|---|{'---|' * (len(peers) + 2)}")
+    print(f"| cell | in flight | {names} | ratio | a second | trip us |")
+    print(f"|---|---|{'---|' * (len(peers) + 3)}")
     try:
         for peer in peers:
             peer.start()
         for cell in given.cells.split(","):
             for window in map(int, given.windows.split(",")):
-                least = measure(peers, cell, window, given)
+                least, trips = measure(peers, cell, window, given)
                 texts = " | ".join(f"{each:.1f}" for each in least)
                 ratio, rate = least[0] / least[1], 1e6 / least[0]
-                print(f"| {cell} | {window} | {texts} | {ratio:.2f} | {rate:,.0f} |", flush=True)
+                told = ", ".join(f"{each:.0f}" for each in trips)
+                print(
+                    f"| {cell} | {window} | {texts} | {ratio:.2f} | {rate:,.0f} | {told} |",
+                    flush=True,
+                )
     finally:
         for peer in peers:
             peer.stop()

@@ -68,3 +68,8 @@ class LocalZone(tzinfo):
 def worked_s() -> float:
     """Seconds that this thread has computed: a machine that gives it no time does not count."""
     return time.thread_time()
+
+
+def steady_s() -> float:
+    """Seconds since some moment, as exact as the machine can tell."""
+    return time.perf_counter()

@@ -17,6 +17,7 @@ from escrowmq.errors import StorageError
 from escrowmq.net.admission import Entrance
 from escrowmq.net.connection_counts import Admission
 from escrowmq.net.dialling import dial
+from escrowmq.net.idle_spin import IdleSpin
 from escrowmq.net.link import Link
 from escrowmq.net.link_table import Links
 from escrowmq.net.listener import Listener
@@ -34,7 +35,7 @@ _BACKLOG = 1024
 class Shell:
     """One core's connection to the world; lives on one event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - a core, the world around it, and its bounds
         self,
         core: Core,
         clock: Clock,
@@ -44,6 +45,7 @@ class Shell:
         idle_ms: int = 120_000,
         flush_s: float = FLUSH_S,
         doors: Doors | None = None,
+        spin_s: float = 0.0,
     ) -> None:
         self.core = core
         self._clock = clock
@@ -59,7 +61,8 @@ class Shell:
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
-        self.alarm = Alarm(clock, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
+        self.spin = IdleSpin(spin_s, self._loop.call_soon)
+        self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
@@ -98,6 +101,7 @@ class Shell:
         await self._files.settle(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()
+        self.spin.stop()
         for timer in (self._idle_timer, self._look_timer):
             if timer is not None:
                 timer.cancel()
@@ -149,6 +153,7 @@ class Shell:
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Bytes from a peer, known to have waited for so long at least."""
+        self.spin.came()
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
         waited_ms = max(waited_ms, self.alarm.begin(now_ms))
@@ -161,6 +166,7 @@ class Shell:
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
             link.abort()
         self.perform()
+        self.spin.done()
 
     def go_on_later(self, link: Link) -> None:
         """The core has kept requests of a peer. One such peer has its turn between two looks of the

@@ -9,6 +9,7 @@ from typing import Final
 
 from escrowmq.base.ports import Clock
 from escrowmq.net.clock import worked_s
+from escrowmq.net.idle_spin import IdleSpin
 from escrowmq.net.loop_turns import Turns
 
 _log = logging.getLogger(__name__)
@@ -28,9 +29,16 @@ class Alarm:
     """One core's timer. `wake` is called no later than `wake_at_ms` wants it."""
 
     def __init__(
-        self, clock: Clock, *, name: str, wake: Callable[[], None], wake_at_ms: Callable[[], int]
+        self,
+        clock: Clock,
+        spin: IdleSpin,
+        *,
+        name: str,
+        wake: Callable[[], None],
+        wake_at_ms: Callable[[], int],
     ) -> None:
         self._clock = clock
+        self._spin = spin
         self._name = name
         self._wake = wake
         self._wake_at_ms = wake_at_ms
@@ -48,17 +56,21 @@ class Alarm:
         that the first of these inputs armed should have fired: the loop has been at what it found
         ready together since then."""
         if self._arming is None:
-            self._begun_s = worked_s()
+            self._begun_s = self._worked_s()
         elif now_ms - self._armed_ms > _LATE_MS:
-            return int((worked_s() - self._armed_s) * 1000)
+            return int((self._worked_s() - self._armed_s) * 1000)
         return 0
 
     def done(self) -> None:
         """The core has taken something in: ask it soon when it wants to be woken."""
         if self._arming is None and not self._is_stopped:
-            self._armed_ms, self._armed_s = self._clock.now_ms(), worked_s()
+            self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
             self._begun_s = self._begun_s or self._armed_s
             self._arming = self._loop.call_later(_ARM_S, self._arm)
+
+    def _worked_s(self) -> float:
+        """Time that was computed, but for that of looking whether there is anything to do."""
+        return worked_s() - self._spin.looked_s
 
     def stop(self) -> None:
         """Wake nobody any more."""
@@ -69,7 +81,7 @@ class Alarm:
 
     def _arm(self) -> None:
         self._arming = None
-        self.turns.note(worked_s() - self._begun_s)
+        self.turns.note(self._worked_s() - self._begun_s)
         self._begun_s = 0.0
         try:
             at_ms = self._wake_at_ms()

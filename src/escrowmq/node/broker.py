@@ -99,7 +99,7 @@ class BrokerNode:
             "node_id": settings.name,
         }
 
-    async def open(self, *, idle_ms: int, doors: Doors) -> None:
+    async def open(self, *, idle_ms: int, doors: Doors, spin_us: int) -> None:
         """Load the store, then let clients in."""
         began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
@@ -116,7 +116,13 @@ class BrokerNode:
             _log.info("the short cut is served by plain Python alone: %s", native.why_plain)
         tell_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
-            self.core, self._clock, self._disk, name="broker", idle_ms=idle_ms, doors=doors
+            self.core,
+            self._clock,
+            self._disk,
+            name="broker",
+            idle_ms=idle_ms,
+            doors=doors,
+            spin_s=spin_us / 1e6,
         )
         await self._shell.listen(Listener(self._door))
         if self._fast_door is not None:

@@ -28,6 +28,7 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 
 
+_SPIN_MAX_US: Final = 1_000
 Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
 
 
@@ -58,6 +59,15 @@ class NodeSettings(msgspec.Struct, kw_only=True):
         int, msgspec.Meta(ge=-1, le=_PORT_MAX, description="of the name server; -1 for none")
     ] = msgspec.field(default=-1, name="escrowNameServerMetricsPort")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
+    spin_us: Annotated[
+        int,
+        msgspec.Meta(
+            ge=0,
+            le=_SPIN_MAX_US,
+            description="so long the broker looks for the next request before it sleeps, when "
+            "the one before came at once: less latency for more CPU; 0: never",
+        ),
+    ] = msgspec.field(default=0, name="escrowSpinMicros")
     accounts: Annotated[
         str,
         msgspec.Meta(description="folder of plain_acl.yml and acl/; rocketmqHome/conf by default"),

@@ -105,7 +105,7 @@ def serve(options: Options) -> int:
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, doors=doors)
         try:
-            await broker.open(idle_ms=idle_ms, doors=doors)
+            await broker.open(idle_ms=idle_ms, doors=doors, spin_us=node.spin_us)
             await broker.registered()
             settle_memory()
             more = broker.export(node, host=host)
@@ -179,7 +179,7 @@ def serve_broker(options: Options) -> int:
 
     async def main(stop: asyncio.Event) -> None:
         try:
-            await broker.open(idle_ms=node.idle_s * 1000, doors=doors)
+            await broker.open(idle_ms=node.idle_s * 1000, doors=doors, spin_us=node.spin_us)
             settle_memory()
             announce(**broker.doors(host), **broker.export(node, host=host))
             await stop.wait()
