@@ -394,11 +394,13 @@ class Index:
 
     def _make(self, now_ms: int) -> None:
         taken = set(self._disk.names(FOLDER))
-        name = index_name(now_ms, self._zone)
-        while name in taken:
-            now_ms += 1
-            name = index_name(now_ms, self._zone)
         last = self.files[-1] if self.files else None
+        number = int(index_name(now_ms, self._zone))
+        if last is not None:
+            # Behind it in the order in which a start reads them, even where a clock was set back.
+            number = max(number, int(last.path.rpartition("/")[2]) + 1)
+        while (name := f"{number:0{NAME_SIZE}d}") in taken:
+            number += 1
         made = self._opened(f"{FOLDER}/{name}")
         if last is not None:
             # As RocketMQ (IndexService.getAndCreateLastIndexFile) seeds a further file.

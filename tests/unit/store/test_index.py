@@ -53,6 +53,24 @@ def test_chains_lead_from_the_newest_to_the_oldest_over_files_and_restarts() -> 
     assert again.drop_before(99_999) == 0  # never the last one
 
 
+def test_files_stand_in_the_order_in_which_they_were_begun_whatever_the_clock_said() -> None:
+    """By their names, by which a start reads them: one that was begun after a clock had been set
+    back stood in front of others, which a start took for damage."""
+    disk = SimDisk()
+    index = made(disk)
+    for number, day in enumerate((30, 30, 1, 1, 30)):
+        for nth in range(7):
+            place = (number * 7 + nth) * 100
+            index.put(key_of(1, "k", place, day * 86_400_000 + nth))
+    again = made(disk)
+    begun = [file.begin_log_offset for file in again.files]
+    assert begun == [file.begin_log_offset for file in index.files] == sorted(begun)
+    assert len(begun) == 5
+    last = again.files[-1]
+    problems = [file.problem(is_last=file is last, is_thorough=True) for file in again.files]
+    assert problems == [None] * 5
+
+
 def test_batch_is_written_as_single_keys_are() -> None:
     keys = [key_of(7, f"k{n % 5}", n * 100, 1_000 + n) for n in range(20)]
     one, many = SimDisk(), SimDisk()
