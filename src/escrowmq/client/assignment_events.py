@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
@@ -12,7 +11,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.handler_runs import is_coroutine
 from escrowmq.client.instance import Instance
 from escrowmq.client.workers import Workers
-from escrowmq.errors import ClientClosed
+from escrowmq.errors import ClientClosed, UsageError
 
 _log = logging.getLogger(__name__)
 
@@ -69,8 +68,13 @@ class Sharing:
             if queue.topic != self._own_retries
         )
         if shown:
-            with contextlib.suppress(ClientClosed):
+            try:
                 self._newest = self._instance.spawn(self._call(told, shown, self._newest))
+            except ClientClosed:
+                pass
+            except UsageError as error:
+                # Too much is under way. The queues change hands all the same.
+                _log.error("%r is not told of %s: %s", told, shown, error)
 
     async def _call(
         self, told: Told, queues: list[MessageQueue], before: asyncio.Task[None] | None

@@ -178,8 +178,10 @@ class Transactions:
         async def resumed(address: str) -> int:
             done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)
             count = done.count
-            while done.next >= 0 and count < limit:
-                rest = {**which, "after": done.next, "limit": limit - count}
+            after = -1
+            while done.next > after and count < limit:
+                after = done.next
+                rest = {**which, "after": after, "limit": limit - count}
                 done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, rest)
                 count += done.count
             return count
@@ -259,9 +261,10 @@ class Transactions:
 
     async def _checked(self, address: str, which: dict[str, object]) -> int:
         done = await self._done(address, Request.ESCROW_CHECK, which)
-        count = done.count
-        while done.next >= 0:
-            done = await self._done(address, Request.ESCROW_CHECK, {**which, "after": done.next})
+        count, after = done.count, -1
+        while done.next > after:
+            after = done.next
+            done = await self._done(address, Request.ESCROW_CHECK, {**which, "after": after})
             count += done.count
         return count
 

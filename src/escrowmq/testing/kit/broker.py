@@ -129,8 +129,10 @@ class Broker:
         """End. Clients that are open lose their connections."""
         if not self._is_closed:
             self._is_closed = True
-            self._thread.call(self._world.close())
-            self._thread.close()
+            try:
+                self._thread.call(self._world.close())
+            finally:
+                self._thread.close()
 
     def __enter__(self) -> Self:
         return self
