@@ -11,20 +11,7 @@ from pathlib import Path
 
 SRC = Path(__file__).resolve().parent.parent / "src"
 
-KNOWN: dict[frozenset[str], str] = {
-    frozenset({"client.outbox_messages", "client.producer", "client.transaction"}): (
-        "a producer makes its transactions, which are nothing without it"
-    ),
-    frozenset({"client.consumer", "client.iteration"}): (
-        "a consumer is an iterator, which is a file of its own for its length"
-    ),
-    frozenset({"client.instance", "client.heartbeats"}): (
-        "an instance is present with brokers; to be cut when its core has no socket"
-    ),
-    frozenset({"client.send_flow", "client.tracing", "client.interceptors"}): (
-        "what is sent is watched, and what was seen is sent; to be cut with the above"
-    ),
-}
+KNOWN: dict[frozenset[str], str] = {}
 """Circles that may be there, each with its reason. One that is gone must be taken out."""
 
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection
+from escrowmq.client.core.routes import RouteBook
+from escrowmq.client.name_servers import NameServers
+from escrowmq.client.pool import Pool
 from escrowmq.codec.client_bodies import ConsumerBody, HeartbeatBody, ProducerBody
 from escrowmq.errors import EscrowMQError, RequestTimeout, UsageError, response_error
 
-if TYPE_CHECKING:
-    from escrowmq.client.instance import Instance
-
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 _REDIAL_FIRST_S: Final = 0.1
@@ -28,11 +30,30 @@ ConsumerSource = Callable[[], ConsumerBody]
 """Makes the heartbeat's part of one consumer group; asked for each heartbeat."""
 
 
+class Greeting(Protocol):
+    """The client that is told of, and how its brokers are reached."""
+
+    client_id: str
+    options: ClientOptions
+    book: RouteBook
+    pool: Pool
+    names: NameServers
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether there is nobody to tell of any more."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Do something beside all else, until the client ends."""
+        ...
+
+
 class Presence:
     """Groups of one client. Every new connection to a broker begins with a heartbeat, so a broker
     that was restarted knows the client again as soon as it is back."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Greeting) -> None:
         self._instance = instance
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, ConsumerSource] = {}

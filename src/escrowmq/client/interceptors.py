@@ -9,14 +9,13 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from escrowmq.client.core.hooks import Consumed, Interceptor
 from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult
-
-if TYPE_CHECKING:
-    from escrowmq.client.tracing import Tracer
+from escrowmq.client.core.trace_records import ConsumeEnd
 
 _log = logging.getLogger(__name__)
 
@@ -26,12 +25,45 @@ Ends = Sequence[tuple[Message, str]]
 """Messages of a transaction, each with its id."""
 
 
+class Tracing(Protocol):
+    """RocketMQ's trace, as those see it who have something to tell it (client/tracing)."""
+
+    dropped_count: int
+    """Records that were left out."""
+
+    def open(self) -> None:
+        """Collect from now on."""
+        ...
+
+    async def close(self) -> None:
+        """Send what was collected."""
+        ...
+
+    def sent(self, message: Message, result: SendResult, *, sent: SendAnswer, born_ms: int) -> None:
+        """A message was stored."""
+        ...
+
+    def ended(
+        self, ends: Ends, outcome: Outcome, *, address: str, is_from_check: bool = False
+    ) -> None:
+        """A broker was told how a transaction ends."""
+        ...
+
+    def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
+        """These are handed out: by what their end is told."""
+        ...
+
+    def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
+        """What became of one of them."""
+        ...
+
+
 class Watch:
     """The interceptors of one client and its trace. False when nobody watches."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self.interceptors = tuple(interceptors)
-        self.tracer: Tracer | None = None
+        self.tracer: Tracing | None = None
 
     def __bool__(self) -> bool:
         return bool(self.interceptors) or self.tracer is not None

@@ -4,14 +4,13 @@ hand."""
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.delivery import Delivery, HeldMessage
 from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.client.consumer import Consumer
     from escrowmq.client.consumption import Reading
 
 
@@ -103,11 +102,29 @@ def check_batches(count_max: int, within_s: float) -> None:
         raise UsageError(f"within_s={within_s!r}; 0 to {WITHIN_MAX_S} seconds are expected")
 
 
+class Iterated(Protocol):
+    """The consumer whose messages these are."""
+
+    hands: Hands
+
+    async def open(self) -> object:
+        """Connect, if it has not yet."""
+        ...
+
+    async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
+        """Acknowledge what was handed out before, and take the next; False after the end."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back."""
+        ...
+
+
 class Batches:
     """Acknowledges each batch when the next one is asked for. The rest is as with `Iteration`."""
 
     def __init__(
-        self, consumer: Consumer, *, is_owner: bool, count_max: int, within_s: float
+        self, consumer: Iterated, *, is_owner: bool, count_max: int, within_s: float
     ) -> None:
         check_batches(count_max, within_s)
         self._consumer = consumer
@@ -153,7 +170,7 @@ class Iteration:
     held last comes again then, unless it was acknowledged, or the consumer's own block ends
     without an exception."""
 
-    def __init__(self, consumer: Consumer, *, is_owner: bool) -> None:
+    def __init__(self, consumer: Iterated, *, is_owner: bool) -> None:
         self._batches = Batches(consumer, is_owner=is_owner, count_max=1, within_s=0.0)
 
     def __aiter__(self) -> Self:

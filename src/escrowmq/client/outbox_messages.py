@@ -21,7 +21,7 @@ from escrowmq.client.interceptors import Ends
 from escrowmq.errors import ClientClosed, EscrowMQError, OutcomeContradicted, UsageError
 
 if TYPE_CHECKING:
-    from escrowmq.client.producer import Producer
+    from escrowmq.client.transaction_owner import TransactionOwner
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +63,7 @@ class Marked:
     one, and messages of several brokers appear broker by broker: all of them do, or none.
     """
 
-    def __init__(self, producer: Producer, *, database: str, key: str) -> None:
+    def __init__(self, producer: TransactionOwner, *, database: str, key: str) -> None:
         self._producer = producer
         self._marker = f"{database}:{key}"
         self.key = key

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from escrowmq.client.portal import Finish
-    from escrowmq.client.producer import Producer
+    from escrowmq.client.transaction_owner import TransactionOwner
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class Transaction(Tidy):
 
     def __init__(
         self,
-        producer: Producer,
+        producer: TransactionOwner,
         message: Message | None,
         *,
         checker: str = "",
