@@ -1,30 +1,7 @@
 /* Takes requests apart: whether one is of a known shape, and what is special about it. All of it
    was written by strangers: no length is used before it is known to lie within what was read. */
 
-#include "sends.h"
-
-#define DIGITS_MAX 18
-
-int number_at(PyObject *tuple, Py_ssize_t nth, int64_t least, int64_t most, int64_t *found)
-{
-    PyObject *item = PyTuple_GetItem(tuple, nth);
-    if (item == NULL)
-        return -1;
-    *found = PyLong_AsLongLong(item);
-    if (*found == -1 && PyErr_Occurred())
-        return -1;
-    if (*found < least || *found > most) {
-        PyErr_Format(PyExc_ValueError, "number %zd is out of range", nth);
-        return -1;
-    }
-    return 0;
-}
-
-int span_at(PyObject *tuple, Py_ssize_t nth, Span *found)
-{
-    PyObject *item = PyTuple_GetItem(tuple, nth);
-    return item == NULL ? -1 : span_of(item, found);
-}
+#include "apart.h"
 
 /* What is the same in either form. */
 static int read_meaning(PyObject *tuple, Py_ssize_t first, Shape *shape)
@@ -130,21 +107,6 @@ static int matches(const Shape *shape, const uint8_t *frame, Py_ssize_t header_e
     return 1;
 }
 
-/* A number as clients write it: other forms mean the same, or nothing, and are read elsewhere. */
-int is_number(Span text, int64_t *found)
-{
-    if (text.size < 1 || text.size > DIGITS_MAX || (text.at[0] == '0' && text.size > 1))
-        return 0;
-    int64_t number = 0;
-    for (Py_ssize_t i = 0; i < text.size; i++) {
-        if (text.at[i] < '0' || text.at[i] > '9')
-            return 0;
-        number = 10 * number + (text.at[i] - '0');
-    }
-    *found = number;
-    return 1;
-}
-
 /* The shape of a header, which is known to be whole: the last one, or another. */
 static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end, int is_json,
                       Message *found)
@@ -199,25 +161,6 @@ static int has_names(const Plan *plan, const Message *message)
         if (!span_equals(plan->name[nth], message->name[nth]))
             return 0;
     return 1;
-}
-
-PyObject *tuple_of(const Span *spans, int count)
-{
-    PyObject *made = PyTuple_New(count);
-    for (int nth = 0; made != NULL && nth < count; nth++) {
-        PyObject *one = bytes_of(spans[nth]);
-        if (one == NULL || PyTuple_SetItem(made, nth, one) < 0)
-            Py_CLEAR(made);
-    }
-    return made;
-}
-
-int append_number(PyObject *list, int64_t number)
-{
-    PyObject *made = PyLong_FromLongLong(number);
-    int done = made == NULL ? -1 : PyList_Append(list, made);
-    Py_XDECREF(made);
-    return done;
 }
 
 /* The plan for names that are a tuple of bytes, whose reference it takes over when it is 1. */

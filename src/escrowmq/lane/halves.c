@@ -2,7 +2,7 @@
    million of them reads each. */
 
 #include "record.h"
-#include "sends.h"
+#include "apart.h"
 
 /* What halves have in common whose properties have that size (txn/half_shape.KnownShape). */
 typedef struct {

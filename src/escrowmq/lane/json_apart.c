@@ -1,7 +1,7 @@
 /* Takes send requests apart whose headers are in JSON: one that is like another is the same text but
    for four values (codec/json_shapes says why that is enough). */
 
-#include "sends.h"
+#include "apart.h"
 
 int read_json_shape(PyObject *pieces, PyObject *order, Shape *shape)
 {

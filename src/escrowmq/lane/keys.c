@@ -1,7 +1,7 @@
 /* Makes index keys of what they are of. */
 
 #include "keys.h"
-#include "sends.h"
+#include "apart.h"
 
 /* What an index keeps: abs() of RocketMQ, for which the least integer has none. */
 static uint32_t code_of(uint32_t hash)

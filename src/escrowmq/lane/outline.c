@@ -1,7 +1,7 @@
 /* Where records begin that stand one behind the other in the log (codec/log_stretches.outline). */
 
 #include "record.h"
-#include "sends.h"
+#include "apart.h"
 
 #define FRONT_SIZE 40 /* up to sysFlag */
 #define ANY_KIND (-1)

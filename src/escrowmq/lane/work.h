@@ -3,7 +3,7 @@
 #ifndef ESCROWMQ_LANE_WORK_H
 #define ESCROWMQ_LANE_WORK_H
 
-#include "sends.h"
+#include "apart.h"
 
 #define PLACES_MAX 64
 #define REPLY_PIECES 10
@@ -66,6 +66,9 @@ int work_new_place(Work *work, PyObject *name, Place **found);
    cases forget_tail gives back what a tail holds that was all zeros before. */
 int read_tail(PyObject *tuple, Tail *tail);
 void forget_tail(Tail *tail);
+
+/* What the properties of its record take. */
+int64_t properties_size(const Work *work, const Message *message, const Place *half_place);
 
 /* A record at the end of all others: its size; 0 when there is no room, -1 with an exception. */
 int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place);

@@ -1,7 +1,7 @@
 /* What apart.c finds in a send request, and sends.c lays out. */
 
-#ifndef ESCROWMQ_LANE_SENDS_H
-#define ESCROWMQ_LANE_SENDS_H
+#ifndef ESCROWMQ_LANE_APART_H
+#define ESCROWMQ_LANE_APART_H
 
 #include "bytes.h"
 
