@@ -29,7 +29,7 @@ from escrowmq.codec.layout import (
     TIME,
     topic_size_width,
 )
-from escrowmq.codec.properties import is_text
+from escrowmq.codec.texts import is_text
 from escrowmq.lane import native
 
 _HEAD_SIZE: Final = HEAD_V4.size

@@ -45,18 +45,6 @@ def value_of(properties: bytes, mark: bytes) -> bytes:
     return properties[at + len(mark) : end if end >= 0 else len(properties)]
 
 
-def is_text(data: bytes) -> bool:
-    """Whether all of it is text. A decoder passes over what nobody asks for unread: what has other
-    bytes anywhere is broken all the same."""
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def number_in(text: str | None, *, most: int) -> int | None:
     """The number from 0 to `most` that a property holds; None when it holds anything else. Its
     value is a client's: whoever reads it again later must not trip over it."""

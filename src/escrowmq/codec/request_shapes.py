@@ -21,8 +21,8 @@ from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
 from escrowmq.codec.own_signature import NUMBER
-from escrowmq.codec.properties import is_text
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
+from escrowmq.codec.texts import is_text
 from escrowmq.errors import EscrowMQError
 
 H = TypeVar("H", SendHeaderV2, EndTransactionHeader)

@@ -37,18 +37,17 @@ class Searcher:
             message = decode_record(record) if record is not None else None
         except CorruptRecord:
             return None
-        return message if message is not None and self._is_led_to(message) else None
-
-    def _is_led_to(self, message: StoredMessage) -> bool:
-        """Whether a unit leads to a message, or will when the disk has room or is done."""
+        if message is None:
+            return None
         held, place = self._held, (message.topic, message.queue_id)
-        record = (message.log_offset, message.record_size)
-        queue = held.queues.by_key.get(place)
-        if queue is None:
-            return False
-        if message.queue_offset < queue.end:
-            return held.queues.leads_to(place, message.queue_offset, record)
-        return any(waiting.covers(record[0]) for waiting in held.dispatcher.waiting)
+        queue, queue_offset = held.queues.by_key.get(place), message.queue_offset
+        if queue is not None and queue_offset >= queue.end:
+            # Its unit will be there when the disk has room, or is done.
+            is_led_to = any(waiting.covers(log_offset) for waiting in held.dispatcher.waiting)
+        else:
+            there = log_offset, message.record_size
+            is_led_to = held.queues.leads_to(place, queue_offset, there)
+        return message if is_led_to else None
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The whole record that starts at an offset which we know to be a record's; None when it
