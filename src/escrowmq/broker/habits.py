@@ -32,6 +32,11 @@ _KINDS: Final = {**dict.fromkeys(_BINARY_SENDS, _SEND), _BINARY_END: _END, b'{"'
 """What a header may be, by its first two bytes."""
 
 
+def _left(credit: int) -> int:
+    """What is left of a credit by which something is learnt, or was too much to be."""
+    return credit - _LEARN_COST if credit >= _LEARN_COST else credit + 1
+
+
 def _kind_in_json(data: bytes, at: int) -> int | None:
     if data.startswith(JSON_SENDS, at):
         return _SEND
@@ -67,11 +72,9 @@ class Habits:
 
     def may_learn(self) -> bool:
         """A request was of no known shape: whether to learn it."""
-        self.credit -= _LEARN_COST
-        if self.credit >= 0:
-            return True
-        self.credit += _LEARN_COST + 1
-        return False
+        credit = self.credit
+        self.credit = _left(credit)
+        return credit >= _LEARN_COST
 
     def is_short(self, data: bytes, at: int) -> bool:
         """Whether a request starts at a place that may be served here: asked before all else."""
@@ -91,10 +94,11 @@ class Habits:
         """The same where its header, which begins at a place, is in JSON."""
         if any(shape.may_match(data, at, header_end) for shape in self.json_sends):
             return  # it was something else that kept the lane from serving it
-        self._json_credit -= _LEARN_COST
-        if self._json_credit < 0:
-            self._json_credit += _LEARN_COST + 1
-        elif (shape := learn_json_send(data, at, header_end)) is not None:
+        credit = self._json_credit
+        self._json_credit = _left(credit)
+        if credit < _LEARN_COST:
+            return
+        if (shape := learn_json_send(data, at, header_end)) is not None:
             self.json_sends.insert(0, shape)
             del self.json_sends[_SHAPES_MAX:]
             self._tell_of_sends()

@@ -17,11 +17,11 @@ from .stores import SMALL, bodies, message, opened, small, sync
 TRIMMED = ConsumeQueue.drop_before
 
 
-def fill(store: Store, count: int) -> None:
-    """Open it, with so many messages that are durable."""
+def fill(store: Store, count: int, topics: tuple[str, ...] = ("orders",)) -> None:
+    """Open it, with so many messages that are durable, of these topics in turn."""
     store.open(1_000)
     for n in range(count):
-        store.put(message(n), 1_000)
+        store.put(message(n, topic=topics[n % len(topics)]), 1_000)
     while sync(store, 12_000):
         pass
 
@@ -94,11 +94,7 @@ def test_queue_that_cannot_be_trimmed_keeps_clean_up_from_no_other(
 ) -> None:
     disk = SimDisk()
     store = Store(disk, small(reserved_hours=1), hour=lambda _: 4, zone=UTC)
-    store.open(1_000)
-    for n in range(100):
-        store.put(message(n, topic="odd" if n % 2 else "orders"), 1_000)
-    while sync(store, 12_000):
-        pass
+    fill(store, 100, topics=("orders", "odd"))
     odd = store.queues.by_key["odd", 0]
 
     def cut(_: int) -> int:
