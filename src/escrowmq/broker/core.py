@@ -7,7 +7,7 @@ from functools import partial
 
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.effects import Effect, Replace
+from escrowmq.base.effects import Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.wire import Wire
@@ -43,6 +43,7 @@ class BrokerCore:
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
+        self.take_effects = self.broker.output.take
         self.rounds = Rounds()
         # Without a folder of their own the accounts lie beside the other tables.
         made = self.assembly = Assembly(
@@ -53,6 +54,7 @@ class BrokerCore:
         self.serving, self._door = made.serving, made.door
         self._tables = made.tables
         self._parts = made.parts
+        self._dispatcher = store.dispatcher
         self._settling = [part.settle for part in made.parts if _does(part, "settle")]
         store.retention.keeper = self._carry
         self._fronts: dict[Wire, Front] = {}
@@ -164,16 +166,20 @@ class BrokerCore:
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Bytes of a peer, which had to wait for at least so long to be read."""
-        self.broker.moment.begin(now_ms, waited_ms)
-        known = self.broker.peers.by_id.get(peer)
+        broker = self.broker
+        broker.moment.begin(now_ms, waited_ms)
+        known = broker.peers.by_id.get(peer)
         if known is None:
             return
         known.dialogue.receive(data, now_ms)
-        if self.serving.take_served() or self.broker.store.has_arrivals:
-            self.broker.present.account = ""  # what happens from here on is nobody's
+        if self.serving.has_served or self._dispatcher.arrivals:
+            self.serving.forget_served()
+            broker.present.account = ""  # what happens from here on is nobody's
             self._settle(now_ms)
         else:
-            self._sync_if_due(now_ms)
+            sync = broker.store.sync_wanted(now_ms)
+            if sync is not None:
+                broker.output.add(sync)
             if self._tables.are_changed:  # by whoever is the first to ask
                 self._tables.save_and_tell(now_ms)
 
@@ -242,10 +248,6 @@ class BrokerCore:
     def refusal(self) -> str:
         """Why no messages are taken; empty when they are."""
         return self.assembly.measuring.refusal()
-
-    def take_effects(self) -> list[Effect]:
-        """Hand over what is to be done, one write a peer."""
-        return self.broker.output.take()
 
 
 def _does(part: Part, what: str) -> bool:

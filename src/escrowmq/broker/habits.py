@@ -81,7 +81,8 @@ class Habits:
         kind = _KINDS.get(data[at + 8 : at + 10])
         if kind is _JSON:
             kind = _kind_in_json(data, at + 8)
-        return kind is _SEND or (kind is _END and not self.passes.take())
+        passes = self.passes
+        return kind is _SEND or (kind is _END and not (passes.left and passes.take()))
 
     def learn_send(self, data: bytes, at: int, header_end: int) -> None:
         """The next send like this one is of a known shape."""

@@ -169,7 +169,7 @@ class EndHandlers(Part):
     @property
     def has_unsealed(self) -> bool:
         """Whether ends of this input, or who asked for them, wait for an op record."""
-        return bool(self._unsealed or self.engine.unsealed)
+        return bool(self._unsealed or self.engine.unsealed.ends)
 
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends and answer who asked for them."""

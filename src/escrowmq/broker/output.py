@@ -34,7 +34,7 @@ class Output:
         if self.frames:
             # In front of a Close of the same input: who broke the protocol gets the answers to what
             # he asked before.
-            effects = [Send(peer, chunks) for peer, chunks in self.frames.items()] + effects
+            effects = [*map(Send, self.frames.keys(), self.frames.values()), *effects]
             self.frames = {}
         if effects:
             self._effects = []

@@ -143,6 +143,7 @@ class Assembly:
         shortcut = Shortcut(
             settings=b.settings,
             identity=b.identity,
+            moment=b.moment,
             shedding=b.shedding,
             latency=b.latency,
             output=b.output,

@@ -11,17 +11,18 @@ class Passes:
     """Of one way: each time that it does not pay, twice as many chances as the time before pass
     untried, up to a bound; once it pays, all are taken."""
 
-    __slots__ = ("_left", "_next")
+    __slots__ = ("_next", "left")
 
     def __init__(self) -> None:
-        self._left = 0
+        self.left = 0
+        """So many chances pass."""
         self._next = 1
 
     def take(self) -> bool:
         """Whether this chance passes."""
-        if not self._left:
+        if not self.left:
             return False
-        self._left -= 1
+        self.left -= 1
         return True
 
     def note(self, *, has_paid: bool) -> None:
@@ -29,5 +30,5 @@ class Passes:
         if has_paid:
             self._next = 1
         else:
-            self._left = self._next
+            self.left = self._next
             self._next = min(2 * self._next, _COUNT_MAX)

@@ -106,8 +106,9 @@ class RemotingDialogue:
         """Serve what is whole; the rest of what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
-        if peer.long is None and self._habits.is_short(data, 0):
-            at = self._serve_plain(data, 0, now_ms)
+        shortcut = self._front.shortcut
+        if shortcut is not None and peer.long is None and self._habits.is_short(data, 0):
+            at = shortcut.serve(peer, self._habits, reader, data, 0, now_ms)
             if at == len(data):
                 return
         if peer.long is not None:

@@ -44,26 +44,24 @@ class Serving:
         self._door = door
         self._rounds = rounds
         self._judge: Door | None = None
+        self.is_judging = False
+        """Whether anybody is judged, or asks for more than is allowed."""
         self.rows = bound(handlers)
-        self._has_served = False
+        self.has_served = False
+        """Whether anything was served since `forget_served` that parts may have to finish."""
 
     def look_at_door(self) -> None:
         """Whether anybody is judged at all: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
+        self.is_judging = self._judge is not None
 
     def note_served(self) -> None:
         """Something was served by other ways, which parts of the broker may have to finish."""
-        self._has_served = True
+        self.has_served = True
 
-    def take_served(self) -> bool:
-        """Whether anything was served since this was asked last, that parts may have to finish."""
-        has_served, self._has_served = self._has_served, False
-        return has_served
-
-    @property
-    def is_judging(self) -> bool:
-        """Whether anybody is judged, or asks for more than is allowed."""
-        return self._judge is not None
+    def forget_served(self) -> None:
+        """Parts finish it now."""
+        self.has_served = False
 
     def row(self, code: int) -> RequestRow:
         """What there is to know of a kind of request."""
@@ -73,7 +71,7 @@ class Serving:
         """Serve one question. Its answer goes to the peer's dialogue, now or later."""
         row = self.rows.get(command.code, UNKNOWN)
         if self._judge is not None or not row.is_brief:
-            self._has_served = True
+            self.has_served = True
         asked: Question = Asked(peer, row, command, None, now_ms)
         reply: Reply | None
         try:
@@ -90,7 +88,7 @@ class Serving:
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
-        self._has_served = True
+        self.has_served = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._present.account = asked.account
         try:
@@ -103,7 +101,7 @@ class Serving:
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a question of ours."""
-        self._has_served = True
+        self.has_served = True
         tell = partial(self._calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)
 

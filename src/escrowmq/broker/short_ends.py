@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
@@ -42,14 +44,14 @@ Number = bytes | int
 """Of a request, as it was written: four bytes of a binary one, or what stands in JSON."""
 
 
-class _Noted(NamedTuple):
+class _Noted(msgspec.Struct):
     """ENDs that the compiled lane has served: their queue offsets, and what it says of each."""
 
     queue_offsets: list[int]
     notes: bytes
 
 
-class PutEnds(NamedTuple):
+class PutEnds(msgspec.Struct):
     """ENDs that were put: where the first request is that was not, and how many they were."""
 
     end: int
@@ -79,7 +81,7 @@ class EndsToTell:
         self._now_ms = 0
         self._wanted: list[tuple[int, State, Number] | _Noted] = []
         self._replies: list[bytes] = []
-        self._told_count = 0
+        self.told_count = 0
 
     def add(self, queue_offset: int, state: State, number: Number) -> None:
         """One is to be told."""
@@ -88,32 +90,27 @@ class EndsToTell:
         self._replies.append(
             reply.binary(number) if isinstance(number, bytes) else reply.json(number)
         )
-        self._told_count += 1
+        self.told_count += 1
 
     def add_noted(self, noted: _Noted, replies: bytes) -> None:
         """Some are to be told, in these words."""
         self._wanted.append(noted)
         self._replies.append(replies)
-        self._told_count += noted.notes[1 :: NOTE.size].count(0)
+        self.told_count += noted.notes[1 :: NOTE.size].count(0)
 
     def are_put(self, peer: Peer, now_ms: int) -> None:
         """The run is in the log."""
         self._peer, self._now_ms = peer, now_ms
 
-    @property
-    def is_anybody(self) -> bool:
-        """Whether somebody wants to be told."""
-        return self._told_count > 0
-
     def say(self, log_end: int) -> None:
         """Tell all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
         if self._run_answers is not None:
-            counts = {Request.END_TRANSACTION: self._told_count}
+            counts = {Request.END_TRANSACTION: self.told_count}
             keep, now_ms = self._run_answers.keep, self._now_ms
             keep(self._peer, self._replies, counts, now_ms=now_ms, log_end=log_end)
             return
         self._output.send(self._peer.id, *self._replies)
-        self._latency.at_once[Request.END_TRANSACTION, 0, 0] += self._told_count
+        self._latency.at_once[Request.END_TRANSACTION, 0, 0] += self.told_count
 
     def one_by_one(self) -> Iterator[tuple[Question, Ended]]:
         """Each as the general way knows it."""
@@ -172,7 +169,7 @@ class ShortEnds:
         self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), *self._pieces()
         self._tail_of = tail_of
         """Where the messages for a queue go; None when they have to be asked more."""
-        self._ended: dict[int, State] = {}
+        self.ended: dict[int, State] = {}
         """By queue offset."""
         self._op_offset: int | None = None
         """Of the op record that is in the run."""
@@ -209,7 +206,7 @@ class ShortEnds:
         nothing done, when that is no plain one, or not this producer's. `number` is None when
         nobody wants to be told, `suffix` what messages get from the broker."""
         halves = self._engine.halves
-        if halves.pending.log_offset(queue_offset) != log_offset or queue_offset in self._ended:
+        if halves.pending.log_offset(queue_offset) != log_offset or queue_offset in self.ended:
             return False
         half = halves.recent.plain(queue_offset=queue_offset, log_offset=log_offset)
         if half is None:
@@ -226,7 +223,7 @@ class ShortEnds:
             return False
         if state == State.COMMITTED and not self._put_final(half):
             return False
-        self._ended[queue_offset] = state
+        self.ended[queue_offset] = state
         if number is not None:
             self._to_tell.add(queue_offset, state, number)
         return True
@@ -260,14 +257,15 @@ class ShortEnds:
     ) -> PutEnds | None:
         """The same for as many ENDs from a place on as the compiled lane serves, a bounded number;
         None when the first is none of them."""
-        if self._passes.take():
+        if self._passes.left and self._passes.take():
             return None
         found = lane.find(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
         if found is None:
             return None
         queue_offsets, log_offsets = found
         count = self._engine.halves.pending.count_there(queue_offsets, log_offsets)
-        count = self._count_fresh(queue_offsets[:count])
+        if count > 1 or self.ended:
+            count = self._count_fresh(queue_offsets[:count])
         if not count:
             return None
         log, starts = self._halves.bytes_of(log_offsets[:count])
@@ -283,15 +281,15 @@ class ShortEnds:
         if records:
             self._run.put_laid_out(records, units, keys)
         del queue_offsets[put_count:]
-        states = [STATES[is_commit] for is_commit in notes[:: NOTE.size]]
-        self._ended.update(zip(queue_offsets, states, strict=True))
+        states = map(STATES.__getitem__, notes[:: NOTE.size])
+        self.ended.update(zip(queue_offsets, states, strict=True))
         if replies:
             self._to_tell.add_noted(_Noted(queue_offsets, notes), replies)
         return PutEnds(end, put_count)
 
     def _count_fresh(self, queue_offsets: list[int]) -> int:
         """How many of these, up to the first that is not so, are not ended in this run already."""
-        ended, seen = self._ended, set[int]()
+        ended, seen = self.ended, set[int]()
         for nth, queue_offset in enumerate(queue_offsets):
             if queue_offset in ended or queue_offset in seen:
                 return nth
@@ -302,7 +300,7 @@ class ShortEnds:
         """Put the op record of all of them behind them, unless others are to be named by it, or
         told before. Measured: an END by itself takes a quarter less so than at the end of its
         input."""
-        ended = self._ended
+        ended = self.ended
         if not ended or self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
             return
         tail = self._run.tail(Topic.OP, 0)
@@ -315,25 +313,24 @@ class ShortEnds:
 
     def commit(self, peer: Peer, now_ms: int) -> None:
         """What was put is in the log: the halves have ended."""
-        if not self._ended:
-            return
-        self._engine.mark_plain(self._ended, now_ms, self._op_offset)
-        self._to_tell.are_put(peer, now_ms)
-        if self._op_offset is None and self._to_tell.is_anybody:
-            self._ends.answer_run(self._to_tell)
+        self._engine.mark_plain(self.ended, now_ms, self._op_offset)
+        if self._to_tell.told_count:
+            self._to_tell.are_put(peer, now_ms)
+            if self._op_offset is None:
+                self._ends.answer_run(self._to_tell)
 
     def tell(self) -> bool:
         """The replies to the others of the run are written: tell of the ends, unless they are not
         sealed yet."""
         if self._op_offset is None:
             return False
-        if self._to_tell.is_anybody:
+        if self._to_tell.told_count:
             self._to_tell.say(self._run.end)
         return True
 
     def forget(self) -> None:
         """The run is over."""
-        if self._ended:
-            self._ended.clear()
+        self.ended.clear()
+        self._op_offset = None
+        if self._to_tell.told_count:
             self._to_tell = self._nobody()
-            self._op_offset = None

@@ -90,6 +90,8 @@ class ShortHalves:
     def bytes_of(self, log_offsets: list[int]) -> tuple[bytes, list[int]]:
         """Bytes of the log with the halves at these places, those that are long perhaps not as a
         whole, and where each begins in them."""
+        if len(log_offsets) == 1:
+            return self._log.read(log_offsets[0], _PIECE_SIZE), [0]
         first = min(log_offsets)
         size = max(log_offsets) - first + _PIECE_SIZE
         if size <= _PIECE_SIZE * len(log_offsets):

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 from itertools import groupby
 from operator import attrgetter
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
@@ -84,7 +86,7 @@ class Target:
         """On a half, where its message is to go."""
 
 
-class PutStretch(NamedTuple):
+class PutStretch(msgspec.Struct):
     """Requests that were put: where the first is that was not, all replies, how many were put, how
     many of these want no answer, and as many figures of the batches besides (lane/native)."""
 
@@ -143,6 +145,7 @@ class ShortPuts:
             is_sync_flush=store.settings.is_sync_flush,
             tail_of=self._tail_of,
         )
+        self.tell_ends = self._ends.tell
         self._said: dict[str, str] = {}
         self._suffix = b""
         self._topics_version = -1
@@ -163,9 +166,11 @@ class ShortPuts:
         """Behind the last record of the last run."""
         return self._run.end
 
-    def begin(self, now_ms: int) -> None:
-        """A run begins. What depends on topics and settings is asked for again when one of them
-        has changed."""
+    def begin(self, now_ms: int) -> bool:
+        """A run begins, unless records may not be put so just now. What depends on topics and
+        settings is asked for again when one of them has changed."""
+        if not self._run.is_allowed:
+            return False
         version, said = self._topics.version.counter, self._frames.said_to_senders()
         if version != self._topics_version or said is not self._said:
             self._topics_version, self._said = version, said
@@ -175,6 +180,7 @@ class ShortPuts:
             self._half_tail = None
             self._places.clear()
         self._run.begin(now_ms)
+        return True
 
     def target(self, topic: str, queue_id: int) -> Target | None:
         """Where plain messages for a queue go; None when they have to be asked more."""
@@ -281,8 +287,8 @@ class ShortPuts:
     ) -> PutStretch | None:
         """Put messages and halves of known shapes that stand one behind the other; None when there
         is none that can be put so."""
-        settings, pending = self._settings, self._engine.halves.pending
-        halves_max = settings.pending_max - len(pending) - len(self._begun)
+        settings, pages = self._settings, self._engine.halves.pending.pages
+        halves_max = settings.pending_max - pages.count - len(self._begun)
         if settings.rejects_transactions or halves_max < 0:
             halves_max = 0
         laid_out = lay_out(
@@ -304,9 +310,9 @@ class ShortPuts:
         return PutStretch(at, replies, count, one_way_count, batches)
 
     def _moment(self, peer: Peer, halves_max: int) -> Moment:
-        end, room_end, stored_ms, host = self._run.place
+        run = self._run
         return (
-            end, room_end, stored_ms, host, peer.packed, self._suffix, HALF_MARK,
+            run.end, run.room_end, run.stored_ms, run.host, peer.packed, self._suffix, HALF_MARK,
             self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
             self._places.of_halves, BATCH_AT_ONCE_MAX, self._batches.unnamed,
         )  # fmt: skip
@@ -430,12 +436,9 @@ class ShortPuts:
             self._engine.halves.enter_plain(half, origin=origin, account=peer.counted_for)
         elif self._begun:
             self._enter_halves(peer)
-        self._ends.commit(peer, now_ms)
+        if self._ends.ended:
+            self._ends.commit(peer, now_ms)
         return True
-
-    def tell_ends(self) -> bool:
-        """Tell who asked for ends that they are done; False when that waits for the op record."""
-        return self._ends.tell()
 
     def _enter_halves(self, peer: Peer) -> None:
         """The halves that were begun are pending, those that are alike at once."""
@@ -451,5 +454,6 @@ class ShortPuts:
         self._sent.clear()
         self._stored.clear()
         self._begun.clear()
-        self._ends.forget()
+        if self._ends.ended:
+            self._ends.forget()
         self._run.done()

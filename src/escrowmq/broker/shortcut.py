@@ -26,6 +26,7 @@ from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SEND
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.present_input import Moment
 from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
@@ -39,6 +40,7 @@ from escrowmq.codec.request_shapes import (
     Alike,
     JsonSend,
     SendShape,
+    are_plain_numbers,
     read_json_end,
     read_json_fields,
     read_json_send,
@@ -65,7 +67,6 @@ _JSON_REST_MAX: Final = 2048
 """Of a header in JSON, without the properties: more has fields that nobody expects."""
 
 _IPV4_SIZE: Final = 8
-_LONG_DIGITS_MAX: Final = 18
 _WAITS_NOT: Final = b"WAIT\x01false"
 """Where one of its properties begins so, a message's sender may not want to wait for the disk."""
 
@@ -85,6 +86,7 @@ class Shortcut:
         *,
         settings: BrokerSettings,
         identity: Identity,
+        moment: Moment,
         shedding: Shedding,
         latency: Latency,
         output: Output,
@@ -96,6 +98,7 @@ class Shortcut:
     ) -> None:
         self._settings = settings
         self._identity = identity
+        self._moment = moment
         self._shedding = shedding
         self._latency = latency
         self._output = output
@@ -113,8 +116,8 @@ class Shortcut:
         """None: each request is served by itself."""
         self._shut_ms = -1
         self._replies: list[bytes] = []
-        self._sends_counts: Counter[int] = Counter()
-        """By whether their senders want no answer."""
+        self._sends_count = self._one_way_count = 0
+        """The second of those whose senders want no answer."""
         self._batches_counts: Counter[tuple[int, int]] = Counter()
         """The same of batches, by the code besides."""
         self._ends_count = 0
@@ -126,14 +129,13 @@ class Shortcut:
     ) -> int:
         """Serve frames from a place on until one is not to be served here; the place of that."""
         self._is_judged = self._serving.is_judging
-        if not self._is_ready(peer, now_ms):
+        if not self._is_ready(peer, now_ms) or not self._puts.begin(now_ms):
             return at
         if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
         self._may_not_wait = self._is_sync_flush and (
             _WAITS_NOT in data or _WAITS_NOT_IN_JSON in data
         )
-        self._puts.begin(now_ms)
         try:
             end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
@@ -146,20 +148,20 @@ class Shortcut:
             self._shut_ms, end = now_ms, at
         self._puts.forget()
         self._replies.clear()
-        self._sends_counts.clear()
         self._batches_counts.clear()
-        self._ends_count = 0
+        self._sends_count = self._one_way_count = self._ends_count = 0
         if self._is_judged:
             self._standings.end(is_stored=end > at)
         return end
 
     def _tell(self, peer: Peer, reader: FrameReader, now_ms: int) -> None:
         """All of it is in the log."""
-        at_once, count, waits = self._latency.at_once, self._ends_count, self._is_sync_flush
-        for is_one_way, sends_count in self._sends_counts.items():
-            if is_one_way or not waits:
-                at_once[Request.SEND_MESSAGE_V2, 0, is_one_way] += sends_count
-            count += sends_count
+        at_once, waits = self._latency.at_once, self._is_sync_flush
+        count = self._ends_count + self._sends_count + self._one_way_count
+        if self._sends_count and not waits:
+            at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count
+        if self._one_way_count:
+            at_once[Request.SEND_MESSAGE_V2, 0, Flag.ONE_WAY] += self._one_way_count
         for (code, is_one_way), batches_count in self._batches_counts.items():
             if is_one_way or not waits:
                 at_once[code, 0, is_one_way] += batches_count
@@ -179,24 +181,23 @@ class Shortcut:
         counts = Counter(
             {code: count for (code, one_way), count in self._batches_counts.items() if not one_way}
         )
-        if self._sends_counts[0]:
-            counts[Request.SEND_MESSAGE_V2] += self._sends_counts[0]
+        if self._sends_count:
+            counts[Request.SEND_MESSAGE_V2] += self._sends_count
         end = self._puts.log_end
         self._run_answers.keep(peer, replies, counts, now_ms=now_ms, log_end=end)
 
     def is_open(self, peer: Peer, now_ms: int) -> bool:
         """Whether plain messages of a peer are stored, and told of, with nothing more asked."""
         is_more = self._is_sync_flush or self._serving.is_judging
-        return not is_more and self._is_ready(peer, now_ms)
+        return not is_more and self._puts.are_allowed and self._is_ready(peer, now_ms)
 
     def _is_ready(self, peer: Peer, now_ms: int) -> bool:
         return not (
-            self._shedding.is_late
+            (self._moment.waited_ms and self._shedding.is_late)
             or self._settings.accepts_sends_from_ms > now_ms
             or now_ms == self._shut_ms
             or len(peer.packed) != _IPV4_SIZE
             or len(self._identity.packed) != _IPV4_SIZE
-            or not self._puts.are_allowed
         )
 
     def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
@@ -245,17 +246,14 @@ class Shortcut:
         put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
         if put is None:
             return at
-        habits.note_known(put.puts_count)
+        if habits.credit < CREDIT_MAX:
+            habits.note_known(put.puts_count + len(put.batches))
         if put.replies:
             self._replies.append(put.replies)
-        if put.one_way_count:
-            self._sends_counts[Flag.ONE_WAY] += put.one_way_count
-        if put.puts_count > put.one_way_count:
-            self._sends_counts[0] += put.puts_count - put.one_way_count
-        if put.batches:
-            habits.note_known(len(put.batches))
-            for *_, is_one_way in put.batches:
-                self._batches_counts[Request.SEND_BATCH_MESSAGE, is_one_way * Flag.ONE_WAY] += 1
+        self._one_way_count += put.one_way_count
+        self._sends_count += put.puts_count - put.one_way_count
+        for *_, is_one_way in put.batches:
+            self._batches_counts[Request.SEND_BATCH_MESSAGE, is_one_way * Flag.ONE_WAY] += 1
         return put.end
 
     def _send(
@@ -273,7 +271,7 @@ class Shortcut:
         opaque, queue, born, properties = alike
         header, flag = shape.header, shape.flag
         waits_not = self._may_not_wait and _WAITS_NOT in properties
-        if waits_not or flag & Flag.REPLY or not _are_numbers(queue, born):
+        if waits_not or flag & Flag.REPLY or not are_plain_numbers(queue, born):
             return False
         target = self._puts.target(header.topic, int(queue))
         if target is None or (
@@ -296,8 +294,14 @@ class Shortcut:
             tail, key = found
             offset = tail.next_offset - 1
             self._replies.append(target.replies.binary(opaque, tail.log_offset, offset, key))
-        self._sends_counts[flag & Flag.ONE_WAY] += 1
+        self._count_send(flag)
         return True
+
+    def _count_send(self, flag: int) -> None:
+        if flag & Flag.ONE_WAY:
+            self._one_way_count += 1
+        else:
+            self._sends_count += 1
 
     def _lets_in(
         self, shape: SendShape, alike: Alike, data: bytes, at: int, header_end: int, end: int
@@ -353,7 +357,7 @@ class Shortcut:
             tail, key = put
             offset = tail.next_offset - 1
             self._replies.append(target.replies.json(found.opaque, tail.log_offset, offset, key))
-        self._sends_counts[found.flag & Flag.ONE_WAY] += 1
+        self._count_send(found.flag)
         return True
 
     def _lets_in_json(
@@ -414,7 +418,8 @@ class Shortcut:
         put = self._puts.stretch_of_ends(self.ends_lane, peer, shapes, data, at, size_max)
         if put is None:
             return at
-        habits.note_known(put.ends_count)
+        if habits.credit < CREDIT_MAX:
+            habits.note_known(put.ends_count)
         habits.passes.note(has_paid=True)
         self._ends_count += put.ends_count
         return put.end
@@ -436,7 +441,7 @@ class Shortcut:
             flag & Flag.REPLY
             or header.commit_or_rollback not in _STATES
             or header.from_transaction_check
-            or not _are_numbers(queue_offset, log_offset)
+            or not are_plain_numbers(queue_offset, log_offset)
         ):
             return False
         is_put = self._puts.end_half(
@@ -478,20 +483,6 @@ class Shortcut:
         return is_put
 
 
-# Numbers as clients write them: other forms mean the same, or nothing, which the general way knows.
-
-
 def _is_of_accounts(properties: bytes) -> bool:
     """Whether it may be something that has an owner, or needs more than rights to a topic."""
     return b"TRAN_MSG" in properties or b"escrow" in properties
-
-
-def _are_numbers(one: bytes, other: bytes) -> bool:
-    return (
-        one.isdigit()
-        and other.isdigit()
-        and len(one) <= _LONG_DIGITS_MAX
-        and len(other) <= _LONG_DIGITS_MAX
-        and (one[0] != 48 or len(one) == 1)
-        and (other[0] != 48 or len(other) == 1)
-    )

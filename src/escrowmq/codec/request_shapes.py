@@ -439,3 +439,16 @@ class Properties:
         values = {name: 2 * nth + 1 for nth, name in enumerate(names)}
         looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS", b"TRAN_MSG", b"PGROUP")
         return Plan(b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at])
+
+
+def are_plain_numbers(one: bytes, other: bytes) -> bool:
+    """Whether both are numbers as clients write them: other forms mean the same, or nothing, which
+    the general way knows."""
+    return (
+        one.isdigit()
+        and other.isdigit()
+        and len(one) <= _LONG_DIGITS_MAX
+        and len(other) <= _LONG_DIGITS_MAX
+        and (one[0] != 48 or len(one) == 1)
+        and (other[0] != 48 or len(other) == 1)
+    )

@@ -5,6 +5,36 @@
 #define HOST_SIZE 8
 #define BATCH_MAX 100000
 
+/* An attribute that is a number of 64 bits; -1 with an error when there is none. */
+static int64_t number_of(PyObject *object, const char *name)
+{
+    PyObject *number = PyObject_GetAttrString(object, name);
+    if (number == NULL)
+        return -1;
+    int64_t found = PyLong_AsLongLong(number);
+    Py_DECREF(number);
+    return found;
+}
+
+/* The queue offset of the next record of a Tail (store/run): its own once something was put, and
+   before that the queue's, which others move. Measured: to call a property of it takes longer. */
+static int64_t upcoming(PyObject *held)
+{
+    PyObject *units = PyObject_GetAttrString(held, "units");
+    if (units == NULL)
+        return -1;
+    Py_ssize_t size = PyObject_Size(units);
+    Py_DECREF(units);
+    if (size != 0)
+        return size < 0 ? -1 : number_of(held, "next_offset");
+    PyObject *queue = PyObject_GetAttrString(held, "queue");
+    if (queue == NULL)
+        return -1;
+    int64_t found = number_of(queue, "next_offset");
+    Py_DECREF(queue);
+    return found;
+}
+
 int read_tail(PyObject *tuple, Tail *tail)
 {
     int64_t magic, queue_id, prefix;
@@ -14,11 +44,7 @@ int read_tail(PyObject *tuple, Tail *tail)
         number_at(tuple, 3, 0, INT32_MAX, &queue_id) < 0 ||
         number_at(tuple, 4, INT32_MIN, INT32_MAX, &prefix) < 0)
         return -1;
-    PyObject *next = PyObject_GetAttrString(held, "upcoming");
-    if (next == NULL)
-        return -1;
-    tail->queue_offset = PyLong_AsLongLong(next);
-    Py_DECREF(next);
+    tail->queue_offset = upcoming(held);
     if (tail->queue_offset < 0) {
         if (!PyErr_Occurred())
             PyErr_SetString(PyExc_ValueError, "a queue's end is negative");

@@ -33,7 +33,7 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 11
+CONTRACT: Final = 12
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -52,7 +52,7 @@ JsonShape = tuple[
 stand where (0 queue, 1 time, 2 properties, 3 number); then topic, flag and what follows it."""
 
 TailGiven = tuple[Any, bytes, int, int, int]
-"""The end of a queue: itself, which knows its `upcoming` offset, the topic as in a record, magic,
+"""The end of a queue: itself (store/run.Tail), the topic as in a record, magic,
 queue id and the hash that keys begin with."""
 
 Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, ...], bytes]

@@ -24,7 +24,8 @@ class IdleSpin:
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         # On a single core whoever is to send would have to wait for us.
-        self._span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
+        self.span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
+        """0: it is not to be told of inputs."""
         self._credit = 0
         self._done_s = 0.0
         self._is_looking = False
@@ -33,19 +34,15 @@ class IdleSpin:
 
     def came(self) -> None:
         """An input is there."""
-        if not self._span_s:
-            return
         gap_s = steady_s() - self._done_s
         # Asleep it came later by what waking up takes.
-        if gap_s <= (self._span_s if self._is_looking else 2 * self._span_s):
+        if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
             self._credit = min(self._credit + 1, _CREDIT_MAX)
         if self._is_looking:
             self.looked_s += gap_s
 
     def done(self) -> None:
         """It has been worked on: look for the next, if that pays."""
-        if not self._span_s:
-            return
         self._done_s = steady_s()
         if self._credit > 0 and not self._is_looking:
             self._is_looking = True
@@ -53,14 +50,14 @@ class IdleSpin:
 
     def _look(self) -> None:
         """One turn of the loop, which finds what has come, and does not sleep."""
-        if self._credit > 0 and steady_s() - self._done_s < self._span_s:
+        if self._credit > 0 and steady_s() - self._done_s < self.span_s:
             self._call_soon(self._look)
             return
         self._is_looking = False
         self._credit -= _MISS
-        self.looked_s += self._span_s
+        self.looked_s += self.span_s
 
     def stop(self) -> None:
         """Look no more."""
-        self._span_s = 0.0
+        self.span_s = 0.0
         self._credit = 0

@@ -24,46 +24,45 @@ class Links:
         self._name = name
         self._idle_ms = idle_ms
         self._flush_s = flush_s
-        self._links: dict[int, Link] = {}
+        self.by_peer: dict[int, Link] = {}
+        """Whoever is not there is gone: what was for him is dropped."""
         self.reads = Reads()
 
     def values(self) -> list[Link]:
         """All of them."""
-        return list(self._links.values())
+        return list(self.by_peer.values())
 
     def add(self, link: Link, now_ms: int) -> None:
         """One more."""
         link.last_active_ms = now_ms
-        self._links[link.peer] = link
+        self.by_peer[link.peer] = link
 
     def remove(self, link: Link) -> bool:
         """One is gone; whether it was there."""
         self._unsent.forget(link)
         self.reads.catch_up(link.peer)
-        return self._links.pop(link.peer, None) is not None
+        return self.by_peer.pop(link.peer, None) is not None
 
-    def send(self, peer: int, chunks: list[bytes]) -> None:
-        """Write to one; what is for one that is gone is dropped."""
-        link = self._links.get(peer)
-        if link is not None and not link.write(chunks):
-            _log.warning("%s: peer %d does not read; cut", self._name, peer)
+    def note_cut(self, peer: int) -> None:
+        """One had too much to read, and is gone."""
+        _log.warning("%s: peer %d does not read; cut", self._name, peer)
 
     def close(self, peer: int, reason: str) -> None:
         """Close one after what was written to it."""
-        link = self._links.get(peer)
+        link = self.by_peer.get(peer)
         if link is not None:
             _log.info("%s: peer %d closed: %s", self._name, peer, reason)
             link.close(flush_s=self._flush_s)
 
     def hold(self, peer: int) -> None:
         """Read nothing from one until it has read its answers."""
-        link = self._links.get(peer)
+        link = self.by_peer.get(peer)
         if link is not None:
             link.hold()
 
     def stop_reading(self) -> None:
         """Take nothing more in from anybody."""
-        for link in self._links.values():
+        for link in self.by_peer.values():
             link.stop_reading()
 
     def close_all(self) -> None:

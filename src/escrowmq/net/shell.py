@@ -153,7 +153,9 @@ class Shell:
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Bytes from a peer, known to have waited for so long at least."""
-        self.spin.came()
+        spin = self.spin
+        if spin.span_s:
+            spin.came()
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
         waited_ms = max(waited_ms, self.alarm.begin(now_ms))
@@ -166,7 +168,8 @@ class Shell:
             _log.exception("%s: peer %d is cut after an internal error", self._name, link.peer)
             link.abort()
         self.perform()
-        self.spin.done()
+        if spin.span_s:
+            spin.done()
 
     def go_on_later(self, link: Link) -> None:
         """The core has kept requests of a peer. One such peer has its turn between two looks of the
@@ -219,19 +222,22 @@ class Shell:
 
     def perform(self) -> None:
         """Carry out what the core has queued, and arm its timer."""
-        effects = iter(self.core.take_effects())
+        effects, links = iter(self.core.take_effects()), self.links
         while True:
             try:
                 for effect in effects:
                     if type(effect) is Send:
-                        self.links.send(effect.peer, effect.chunks)
+                        link = links.by_peer.get(effect.peer)
+                        if link is not None and not link.write(effect.chunks):
+                            links.note_cut(effect.peer)
                     else:
                         self._perform_rare(effect)
                 break
             except Exception:  # noqa: BLE001 - one effect; logged, those behind it are carried out
                 # The core believes all of them done: for a lost Sync it would wait for ever.
                 _log.exception("%s: an effect could not be carried out", self._name)
-        self.alarm.done()
+        if self.alarm.arming is None:
+            self.alarm.done()
 
     def _perform_rare(self, effect: Effect) -> None:
         match effect:

@@ -45,7 +45,8 @@ class Alarm:
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
-        self._arming: asyncio.TimerHandle | None = None
+        self.arming: asyncio.TimerHandle | None = None
+        """Runs when the core is asked next; without one, `done` has something to do."""
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = False
@@ -55,7 +56,7 @@ class Alarm:
         """An input is about to be worked on; for how many ms it is known to have waited. The timer
         that the first of these inputs armed should have fired: the loop has been at what it found
         ready together since then."""
-        if self._arming is None:
+        if self.arming is None:
             self._begun_s = self._worked_s()
         elif now_ms - self._armed_ms > _LATE_MS:
             return int((self._worked_s() - self._armed_s) * 1000)
@@ -63,10 +64,10 @@ class Alarm:
 
     def done(self) -> None:
         """The core has taken something in: ask it soon when it wants to be woken."""
-        if self._arming is None and not self._is_stopped:
+        if self.arming is None and not self._is_stopped:
             self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
             self._begun_s = self._begun_s or self._armed_s
-            self._arming = self._loop.call_later(_ARM_S, self._arm)
+            self.arming = self._loop.call_later(_ARM_S, self._arm)
 
     def _worked_s(self) -> float:
         """Time that was computed, but for that of looking whether there is anything to do."""
@@ -75,12 +76,12 @@ class Alarm:
     def stop(self) -> None:
         """Wake nobody any more."""
         self._is_stopped = True
-        for timer in (self._timer, self._arming):
+        for timer in (self._timer, self.arming):
             if timer is not None:
                 timer.cancel()
 
     def _arm(self) -> None:
-        self._arming = None
+        self.arming = None
         self.turns.note(self._worked_s() - self._begun_s)
         self._begun_s = 0.0
         try:

@@ -131,10 +131,9 @@ class BatchPuts:
                 log.roll(size)
                 records = encode(log_offset=log.end_offset)
             log_offset = log.end_offset
-            log.append(b"".join(records))
+            log.append(b"".join(records), now_ms)
         except (StorageError, OSError, struct.error) as error:
             return [held.standing.failed(error)] * len(pieces)
-        log.stamp(now_ms)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
@@ -177,10 +176,10 @@ class BatchPuts:
                     return too_large(size, log.record_size_max)
                 log.roll(size)
             at = log.end_offset
-            log.append(batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms))
+            placed = batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms)
+            log.append(placed, now_ms)
         except (StorageError, OSError, struct.error) as error:
             return held.standing.failed(error)
-        log.stamp(now_ms)
         put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
         queue.expect(number + len(batch.sizes))
         held.dispatcher.wait(batch.runs(queue, put))

@@ -31,6 +31,7 @@ class CommitLog:
         self.stored_ms = 0
         """When the newest record was stored."""
         self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
+        self.read = self.segments.read
         self._ordinary_end = 0
         """What the reserve has said last; a copy, as each append compares with it."""
         self._file: File | None = None
@@ -59,7 +60,7 @@ class CommitLog:
         return max(now_ms, self.stored_ms)
 
     def stamp(self, stored_ms: int) -> None:
-        """A record was stored at a time. One that was refused leaves none behind."""
+        """The newest record was stored at a time."""
         self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
@@ -78,8 +79,9 @@ class CommitLog:
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
         return min(self._ordinary_end, segment_end - FILLER_SIZE)
 
-    def append(self, record: bytes, *, is_settling: bool = False) -> None:
-        """Write a record (or several) at the end; DiskFull, with nothing written, without room."""
+    def append(self, record: bytes, stored_ms: int, *, is_settling: bool = False) -> None:
+        """Write a record (or several) of a time at the end; DiskFull, with nothing written, without
+        room."""
         end_offset = self.end_offset
         end = end_offset + len(record)
         if end > self._ordinary_end:
@@ -92,6 +94,7 @@ class CommitLog:
         assert position + len(record) + FILLER_SIZE <= self.segment_size, "roll the segment first"
         file.write(position, record)
         self.end_offset = end
+        self.stored_ms = max(stored_ms, self.stored_ms)
 
     def make_room(self, size: int) -> bool:
         """Try to have room for several settling records of a total size; whether there is."""
@@ -112,10 +115,6 @@ class CommitLog:
         file.write(self.end_offset - self._file_start, encode_filler(left))
         self.end_offset = start
         assert self.fits(size), (size, self.segment_size)
-
-    def read(self, log_offset: int, size: int) -> bytes:
-        """Bytes of one segment; fewer where it ends."""
-        return self.segments.read(log_offset, size)
 
     def extend(self) -> bool:
         """Try to have the reserved room in full; whether it is."""

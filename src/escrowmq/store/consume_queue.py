@@ -80,16 +80,11 @@ class ConsumeQueue:
         self.is_dirty = True
 
     def put_units(self, units: bytes) -> None:
-        """Put messages, and write their units at `end`. DiskFull when their units have no room:
-        they are to be written later then."""
-        assert self.end == self.next_offset, (self.end, self.next_offset)
-        self.expect(self.next_offset + len(units) // ENTRY_SIZE)
-        self.append_units(units)
-
-    def append_units(self, units: bytes) -> None:
-        """The same for messages that were put before."""
+        """Write at `end` the units of messages that are put with it, or were before. DiskFull when
+        they have no room: they are to be written later then."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
+        self.next_offset = max(self.next_offset, self.end + count)
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
             self._switch(position, ENTRY.unpack_from(units)[0])

@@ -162,22 +162,18 @@ class Dispatcher:
         self.dispatched_ms = 0
         self.stalled: str | None = None
         self.delays_ms = delays_ms
-        self._arrivals: list[Arrival] = []
+        self.arrivals: list[Arrival] = []
+        """What became visible that nobody was told of."""
         self._keys = bytearray()
         self.keys_count = 0
         """Entries that were put into the index."""
-
-    @property
-    def has_arrivals(self) -> bool:
-        """Whether something became visible that nobody was told of."""
-        return bool(self._arrivals)
 
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible.
 
         Index keys stay collected till there are enough, a query comes or a flush round: one at a
         time they cost three times as much, and recovery adds what a killed process did not."""
-        found, self._arrivals = self._arrivals, []
+        found, self.arrivals = self.arrivals, []
         return found
 
     def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:
@@ -293,7 +289,7 @@ class Dispatcher:
             if queue.is_schedule:
                 code = unit_code(properties, stored_ms, code, self.delays_ms)
             queue.append_at(queue_offset, log_offset, record_size, code)
-            self._arrivals.append(
+            self.arrivals.append(
                 Arrival(
                     message.topic,
                     message.queue_id,
@@ -342,7 +338,7 @@ class Dispatcher:
             self.stalled = str(error)
             return False
         topic, queue_id, stored_ms = message.topic, message.queue_id, last.stored_ms
-        self._arrivals += [
+        self.arrivals += [
             Arrival(topic, queue_id, put.queue_offset, code, stored_ms, at, size)
             for put, code, (at, size) in zip(puts, codes, places, strict=True)
         ]
@@ -380,7 +376,7 @@ class Dispatcher:
                 continue
             assert queue.end == first, (queue.end, first)
             try:
-                queue.append_units(units)
+                queue.put_units(units)
             except (StorageError, OSError):
                 held_back, keys = run.held_back(nth)
                 self.waiting.extendleft(reversed(held_back))
@@ -388,7 +384,7 @@ class Dispatcher:
                 self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
                 raise
             if run.is_awaited(topic, queue_id):
-                self._arrivals += run.parts[nth].arrivals(run.stored_ms)
+                self.arrivals += run.parts[nth].arrivals(run.stored_ms)
         self.dispatched_run(run.end, run.stored_ms, run.keys)
 
     @property
@@ -398,7 +394,7 @@ class Dispatcher:
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became visible of which somebody is to be told."""
-        self._arrivals += arrivals
+        self.arrivals += arrivals
 
     def flush_keys(self) -> None:
         """Write the index entries that were collected; they stay when the disk is full."""

@@ -60,10 +60,13 @@ class Flusher:
         self._round_due_ms = self._round_began_ms = 0
         self._found_count = 0
         self._is_put_off = False
+        self.quiet_until_ms = 0
+        """Nothing is wanted before, however much is stored: each input asks, and to find that out
+        takes three calls."""
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
         """The store was opened and everything in it synced."""
-        self._flushed_at_ms = now_ms
+        self._flushed_at_ms, self.quiet_until_ms = now_ms, 0  # the clock may have been set back
         self._round_due_ms = now_ms + self._queue_interval_ms
         self._all_synced(stored_ms)
         self._say()
@@ -83,6 +86,7 @@ class Flusher:
         if self._queues:
             self._find_some()
         if not log_due and not self._round:
+            self._be_quiet()
             return None
         # The log is in every sync: units may not be called durable before their records.
         files = held.log.unsynced()
@@ -94,6 +98,12 @@ class Flusher:
         self._under_way = Sync(files, held.log.end_offset)
         self._under_way_ms = held.log.stored_ms
         return self._under_way
+
+    def _be_quiet(self) -> None:
+        """Nothing is due, and until a time nothing will be."""
+        if not self._is_sync_flush and not self._queues:
+            wait_ms = min(self._interval_ms, self._thorough_ms)
+            self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
 
     def _is_flush_due(self, now_ms: int) -> bool:
         passed_ms = now_ms - self._flushed_at_ms
@@ -120,7 +130,7 @@ class Flusher:
 
     def sync_failed(self, reason: str) -> None:
         """A sync failed: none is wanted until what it may have lost is written anew."""
-        self.failed, self._under_way = reason, None
+        self.failed, self._under_way, self.quiet_until_ms = reason, None, 0
 
     @property
     def is_busy(self) -> bool:

@@ -10,7 +10,6 @@ from zlib import crc32
 
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.hashes import body_crc
 from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
 from escrowmq.codec.record import topic_part
 from escrowmq.errors import StorageError
@@ -65,11 +64,6 @@ class Tail:
         """What stands between the body and properties of a size: the topic, and that size."""
 
     @property
-    def upcoming(self) -> int:
-        """The queue offset of the next record."""
-        return self.next_offset if self.units else self.queue.next_offset
-
-    @property
     def first_offset(self) -> int:
         """The queue offset of the first record of this run."""
         return self.next_offset - len(self.units) // ENTRY_SIZE
@@ -92,17 +86,18 @@ class Run:
         """One of each queue, lest two places in it be given twice."""
         self._touched: list[Tail] = []
         self._keys = bytearray()
-        self.end = self.stored_ms = self._room = 0
+        self.end = self.stored_ms = self.room_end = 0
+        """Where the next record begins, when it is stored, and where it has to end."""
 
     @property
     def is_allowed(self) -> bool:
         """Whether records may be put so at all: they get no checksum, and nothing before them is
         held up."""
-        settings, standing = self._held.settings, self._held.standing
+        held = self._held
         return not (
-            settings.appends_crc
-            or standing.refusal is not None
-            or not self._held.dispatcher.takes_runs
+            held.settings.appends_crc
+            or held.standing.refusal is not None
+            or not held.dispatcher.takes_runs
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
@@ -123,12 +118,12 @@ class Run:
         if len(self._tails) > _TAILS_MAX:
             self._tails.clear()
         self.end = log.end_offset
-        self._room = log.room_end
+        self.room_end = log.room_end
         self.stored_ms = max(now_ms, log.stored_ms)
 
     def fits(self, tail: Tail, count: int, size: int) -> bool:
         """Whether there is room for so many records, whose bodies and properties take so much."""
-        return self.end + count * tail.empty_size + size <= self._room
+        return self.end + count * tail.empty_size + size <= self.room_end
 
     def put(  # noqa: PLR0913 - what a record is made of
         self,
@@ -152,7 +147,7 @@ class Run:
         record_size = _EMPTY_SIZE + body_size + len(rest) + size
         log_offset = self.end
         end = log_offset + record_size
-        if end > self._room:
+        if end > self.room_end:
             return -1
         units = tail.units
         if not units:
@@ -161,9 +156,9 @@ class Run:
         queue_offset = tail.next_offset
         self._pieces += (
             _head(
-                record_size, tail.magic, body_crc(body), tail.queue_id, flag, queue_offset,
-                log_offset, sys_flag, born_ms, born_host, self.stored_ms, self.host,
-                reconsume_times, prepared_log_offset, body_size,
+                record_size, tail.magic, crc32(body) & 0x7FFFFFFF, tail.queue_id, flag,
+                queue_offset, log_offset, sys_flag, born_ms, born_host, self.stored_ms,
+                self.host, reconsume_times, prepared_log_offset, body_size,
             ),
             body,
             rest,
@@ -205,21 +200,17 @@ class Run:
             places.append(log_offset)
             queue_offset += 1
             log_offset += size
-        assert log_offset <= self._room, (log_offset, self._room)
+        assert log_offset <= self.room_end, (log_offset, self.room_end)
         tail.next_offset, tail.log_offset, self.end = queue_offset, places[-1], log_offset
         return places
-
-    @property
-    def place(self) -> tuple[int, int, int, bytes]:
-        """Where the next record begins and where it has to end, when it is stored, and by whom."""
-        return self.end, self._room, self.stored_ms, self.host
 
     def put_laid_out(
         self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
     ) -> None:
-        """Put records that were laid out for `place`: the units of each queue, and all keys."""
+        """Put records that were laid out for this place and time: the units of each queue, and all
+        keys."""
         begin, end = self.end, self.end + len(records)
-        assert end <= self._room, (end, self._room)
+        assert end <= self.room_end, (end, self.room_end)
         for tail, added in units:
             last_offset, size, _ = ENTRY.unpack_from(added, len(added) - ENTRY_SIZE)
             assert begin <= last_offset <= end - size, "units of these records"
@@ -250,13 +241,12 @@ class Run:
         self._pieces.clear()
         log, dispatcher = held.log, held.dispatcher
         try:
-            log.append(data)
+            log.append(data, self.stored_ms)
         except (StorageError, OSError) as error:
             _log.debug("%d bytes of messages are put one by one: %s", len(data), error)
             self.done()
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
-        log.stamp(self.stored_ms)
         if self._is_sync_flush:
             for tail in self._touched:
                 tail.queue.expect(tail.next_offset)

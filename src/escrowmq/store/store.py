@@ -230,10 +230,9 @@ class Store:
                     return too_large(size, log.record_size_max)
                 log.roll(size, is_settling=is_settling)
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
-            log.append(record, is_settling=is_settling)
+            log.append(record, now_ms, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
             return standing.failed(error)
-        log.stamp(now_ms)
         if is_queued:
             queue.expect(queue_offset + 1)
         self.dispatcher.show(queue if is_queued else None, message, queue_offset, log_offset, size)
@@ -355,11 +354,6 @@ class Store:
             self.delete_topic(topic)
         return doomed
 
-    @property
-    def has_arrivals(self) -> bool:
-        """Whether something became visible that nobody was told of."""
-        return self.dispatcher.has_arrivals
-
     def take_arrivals(self) -> list[Arrival]:
         """Hand over, and forget, what became visible."""
         return self.dispatcher.take_arrivals()
@@ -369,6 +363,8 @@ class Store:
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """What is to be synced now, if anything; one at a time."""
         flusher = self.flusher
+        if now_ms < flusher.quiet_until_ms:
+            return None
         if flusher.failed is not None and not flusher.is_busy:
             return flusher.begin(self.mending.sync_wanted())
         return flusher.sync_wanted(now_ms)

@@ -119,15 +119,15 @@ class Engine:
     ) -> None:
         """The same for some with nothing special about them (txn/plain_halves), by queue offset.
         If one op record names all of them and is in the log already, that is its queue offset."""
-        settle = self.halves.settle
-        if len(ended) == 1:  # it takes 3 us less
-            settled = [settle(queue_offset, state, now_ms) for queue_offset, state in ended.items()]
-        else:
-            settled = self.halves.settle_plain(ended, now_ms)
         if op_offset is None:
-            self.unsealed.ends += settled
+            self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
+            return
+        if len(ended) == 1:  # it takes half as long
+            ((queue_offset, state),) = ended.items()
+            self.halves.settle_one_plain(queue_offset, state, now_ms)
         else:
-            self.progress.note(op_offset, list(ended))
+            self.halves.settle_plain(ended, now_ms)
+        self.progress.note(op_offset, ended)
 
     # -- again -------------------------------------------------------------------------------
 

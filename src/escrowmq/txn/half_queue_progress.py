@@ -4,6 +4,7 @@ it: a start reads on from there."""
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from typing import Final
 
 _OPS_WATCHED_MAX: Final = 65_536
@@ -22,7 +23,7 @@ class Progress:
         """Op records before this one are done with."""
         self._op_next = op_offset
 
-    def note(self, op_queue_offset: int, half_offsets: list[int]) -> None:
+    def note(self, op_queue_offset: int, half_offsets: Iterable[int]) -> None:
         """An op record is there."""
         assert not self._ops or self._ops[-1][0] < op_queue_offset, "in the queue's order"
         self._ops.append((op_queue_offset, max(half_offsets, default=-1)))

@@ -30,6 +30,7 @@ OPS_OF_RECORD_MAX: Final = 400
 characters."""
 
 _PLAIN: Final = encode_properties({Property.WAIT: "true", Property.TAGS: TAG_DONE, OUTCOMES: "%b"})
+_PLAIN_OF_ONE: Final = {state: _PLAIN % letter.encode() for state, letter in LETTERS.items()}
 _DIGITS_MAX: Final = 19
 _ENDED_SIZE: Final = 1 + DIGEST_SIZE
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
@@ -38,6 +39,9 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
     """Body and properties, as they are stored, of the record that `encode_op` makes for ends with
     nothing special about them."""
+    if len(ended) == 1:
+        ((queue_offset, state),) = ended.items()
+        return b"%d," % queue_offset, _PLAIN_OF_ONE[state]
     body = "".join([f"{queue_offset}," for queue_offset in ended])
     letters = "".join([LETTERS[state] for state in ended.values()])
     return body.encode(), _PLAIN % letters.encode()

@@ -72,7 +72,8 @@ class Sources:
 
     def give_back(self, number: int, count: int = 1) -> Source:
         """So many halves of this source are gone."""
-        source = self.source(number)
+        source = self._sources[number]
+        assert source is not None, number
         self._counts[number] -= count
         if source[3]:
             self.accounts[source[3]] -= count
@@ -133,7 +134,11 @@ class Pending:
 
     def __init__(self, *, void_min: int = 100_000, page_size: int = PAGE_SIZE) -> None:
         self._void_min = void_min
-        self._pages = Pages(size=page_size)
+        self.pages = Pages(size=page_size)
+        """Their rows, in which nobody else writes."""
+        self.count_there = self.pages.count_there
+        self.take = self.pages.take
+        """Whoever takes gives the sources back (`sources`)."""
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0
@@ -141,13 +146,13 @@ class Pending:
         self.sources = Sources()
 
     def __len__(self) -> int:
-        return self._pages.count
+        return self.pages.count
 
     def __contains__(self, queue_offset: int) -> bool:
-        return self._pages.find(queue_offset)[1] >= 0
+        return self.pages.find(queue_offset)[1] >= 0
 
     def __iter__(self) -> Iterator[int]:
-        return self._pages.behind(-1)
+        return self.pages.behind(-1)
 
     def add(self, queue_offset: int, row: PendingRow) -> None:
         """A half message was stored. Offsets come in rising order, but for one whose end is undone:
@@ -156,13 +161,24 @@ class Pending:
         checks, due_ms = min(row.checks, 0xFFFF), row.due_ms
         if queue_offset > self._highest:
             self._highest = queue_offset
-            self._pages.append(queue_offset, row.log_offset, row.stored_ms, due_ms, source, checks)
+            self.pages.append(queue_offset, row.log_offset, row.stored_ms, due_ms, source, checks)
         else:
             assert queue_offset not in self, queue_offset
-            self._pages.insert(
-                (queue_offset, row.log_offset, row.stored_ms, due_ms, source, checks)
-            )
+            self.pages.insert((queue_offset, row.log_offset, row.stored_ms, due_ms, source, checks))
         self._appoint(queue_offset, due_ms)
+
+    def add_behind(self, source: Source, half: PlainHalf, due_ms: int, checks: int) -> None:
+        """The same for one that stands behind all others."""
+        queue_offset = half.queue_offset
+        assert queue_offset > self._highest, (queue_offset, self._highest)
+        self._highest = queue_offset
+        number = self.sources.take(source)
+        self.pages.append(
+            queue_offset, half.log_offset, half.stored_ms, due_ms, number, min(checks, 0xFFFF)
+        )
+        self._noted_count += 1
+        bucket = due_ms // BUCKET_MS
+        (self._buckets.get(bucket) or self._bucket(bucket)).append(queue_offset)
 
     def add_run(self, run: HalfRun, *, wait_ms: int) -> None:
         """The same for halves that stand in rising order behind all others, none of them checked
@@ -193,9 +209,7 @@ class Pending:
         count = len(offsets)
         number = self.sources.take(source, count)
         dues_ms = [each_ms + wait_ms for each_ms in stored_ms]
-        self._pages.extend(
-            (offsets, log_offsets, stored_ms, dues_ms, [number] * count, [0] * count)
-        )
+        self.pages.extend((offsets, log_offsets, stored_ms, dues_ms, [number] * count, [0] * count))
         self._highest = offsets[-1]
         following = iter(offsets)
         for bucket, same in groupby([due_ms // BUCKET_MS for due_ms in dues_ms]):
@@ -210,7 +224,7 @@ class Pending:
         return bucket
 
     def _at(self, queue_offset: int) -> tuple[Page, int]:
-        page, at = self._pages.find(queue_offset)
+        page, at = self.pages.find(queue_offset)
         if at < 0:
             raise KeyError(queue_offset)
         return page, at
@@ -232,31 +246,23 @@ class Pending:
 
     def remove(self, queue_offset: int) -> tuple[str, str, int]:
         """A half message is settled: its topic, its group, and when it was stored."""
-        page, at = self._at(queue_offset)
+        page, at = self.pages.find(queue_offset)
+        if at < 0:
+            raise KeyError(queue_offset)
         group, topic, *_ = self.sources.give_back(page.sources[at])
         stored_ms = page.stored_ms[at]
-        self._pages.remove(page, at)
+        self.pages.remove(page, at)
         return topic, group, stored_ms
-
-    def count_there(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
-        """How many of these, up to the first that is not so, are pending and stand at these places
-        of the log."""
-        return self._pages.count_there(queue_offsets, log_offsets)
-
-    def take(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """Many are settled: the number of each one's source, which the caller gives back
-        (`sources`), and when it was stored."""
-        return self._pages.take(queue_offsets)
 
     def after(self, queue_offset: int) -> list[int]:
         """Pending queue offsets behind one, in order."""
-        return list(self._pages.behind(queue_offset))
+        return list(self.pages.behind(queue_offset))
 
     # -- columns -----------------------------------------------------------------------------
 
     def log_offset(self, queue_offset: int) -> int:
         """Where the half record lies; -1 when it is not pending."""
-        page, at = self._pages.find(queue_offset)
+        page, at = self.pages.find(queue_offset)
         return -1 if at < 0 else page.log_offsets[at]
 
     def _source(self, queue_offset: int) -> Source:
@@ -307,7 +313,7 @@ class Pending:
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
         """Those whose time has come, a bounded number; their appointments are void."""
         taken: list[int] = []
-        if self._noted_count > _VOID_SHARE * self._pages.count + self._void_min:
+        if self._noted_count > _VOID_SHARE * self.pages.count + self._void_min:
             self._drop_void()
         while self._bucket_heap and self._bucket_heap[0] * BUCKET_MS <= now_ms:
             number = heapq.heappop(self._bucket_heap)
@@ -318,7 +324,7 @@ class Pending:
                 if len(taken) == count_max:
                     later += bucket[nth:]
                     break
-                page, at = self._pages.find(queue_offset)
+                page, at = self.pages.find(queue_offset)
                 # The row says which appointment counts: older ones are left in their buckets.
                 if at < 0 or page.due_ms[at] // BUCKET_MS != number:
                     continue
@@ -340,7 +346,7 @@ class Pending:
         self._buckets.clear()
         self._bucket_heap.clear()
         self._noted_count = 0
-        for page in self._pages:
+        for page in self.pages:
             for at, source in enumerate(page.sources):
                 if source != GONE and page.due_ms[at] != NEVER_MS:
                     self._appoint(page.offsets[at], page.due_ms[at])
@@ -359,4 +365,4 @@ class Pending:
 
     def oldest(self) -> int | None:
         """The lowest pending queue offset."""
-        return self._pages.oldest()
+        return self.pages.oldest()

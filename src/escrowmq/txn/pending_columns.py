@@ -122,6 +122,9 @@ class Pages:
     def find(self, queue_offset: int) -> tuple[Page, int]:
         """The page and the place of a row; the place is -1 when it is not there."""
         page = self.last
+        at = queue_offset - page.first
+        if 0 <= at < len(page.offsets) and page.offsets[at] == queue_offset:
+            return page, at if page.sources[at] != GONE else -1
         if queue_offset < page.first:
             page = self._pages[max(bisect_right(self._firsts, queue_offset) - 1, 0)]
         return page, page.place(queue_offset)
@@ -197,7 +200,8 @@ class Pages:
 
     def remove(self, page: Page, at: int) -> None:
         """The row of a place is gone."""
-        page.remove(at)
+        page.sources[at] = GONE
+        page.live_count -= 1
         self.count -= 1
         # Never the last one: `_tidy` would put another page in its place, and rows that come would
         # go on into the old one.

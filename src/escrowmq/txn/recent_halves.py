@@ -60,8 +60,10 @@ class Recent:
     def keep_plain(self, half: PlainHalf) -> None:
         """The same for one with nothing special about it."""
         if len(half.body) <= _BODY_SIZE_MAX:
-            self._make_room()
-            self._kept[half.queue_offset] = half
+            kept = self._kept
+            if len(kept) >= self._halves_max:
+                self._make_room()
+            kept[half.queue_offset] = half
 
     def keep_all(self, halves: Iterable[PlainHalf]) -> None:
         """The same for many of them."""

@@ -57,7 +57,8 @@ class Ledger:
 
     def record(self, queue_offset: int, state: State) -> None:
         """Note the outcome of a transaction."""
-        self._block(queue_offset >> self.BLOCK_BITS)[queue_offset & _IN_BLOCK] = state
+        number = queue_offset >> self.BLOCK_BITS
+        (self._blocks.get(number) or self._block(number))[queue_offset & _IN_BLOCK] = state
 
     def record_all(self, states: Mapping[int, State]) -> None:
         """Note those of many, by queue offset."""

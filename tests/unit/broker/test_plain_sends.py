@@ -374,12 +374,12 @@ def test_log_that_takes_no_run_takes_the_messages_one_by_one(
     append = log.append
     refused = 0
 
-    def refuse_runs(data: bytes, **more: Any) -> None:
+    def refuse_runs(data: bytes, stored_ms: int, **more: Any) -> None:
         nonlocal refused
         if not refused:
             refused += 1
             raise DiskFull("no room for so much")
-        append(data, **more)
+        append(data, stored_ms, **more)
 
     monkeypatch.setattr(log, "append", refuse_runs)
     before = both.put.plain.count

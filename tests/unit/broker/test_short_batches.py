@@ -250,9 +250,10 @@ class Place:
     def moment(
         self, *, properties_size: int = PROPERTIES_SIZE_MAX, keys: int = 4, count: int = 1_000
     ) -> Moment:
+        run = self.run
         return (
-            *self.run.place, bytes(8), SUFFIX, HALF_MARK, 10, properties_size, keys, 0, set(), None,
-            count, {},
+            run.end, run.room_end, run.stored_ms, run.host, bytes(8), SUFFIX, HALF_MARK, 10,
+            properties_size, keys, 0, set(), None, count, {},
         )  # fmt: skip
 
     def put(

@@ -1,5 +1,6 @@
 """What a message costs on the short cut, pinned without a clock: calls of Python's and of C's
-functions in a read of 64. Who makes one more for each message has to say here why."""
+functions in a read of 64, and in one of its own, where each costs several times as much. Who makes
+one more for each message has to say here why."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ from tests.unit.broker.both import Begun, Side, begun_of, end, half, send
 from tests.unit.broker.test_publish_standings import ACCOUNTS, signed
 
 BURST = 64
-READS = 8
+READS = 16
 
-Reads = Callable[[Side, int], bytes]
+Reads = Callable[[Side, int, int], bytes]
 
 HASHING = (0, 0) if index_key is not None else (2, 5)
 """What a key of the index costs besides where plain Python hashes it."""
@@ -26,38 +27,38 @@ def key_of(number: int) -> str:
     return f"0A000001ABCD18B4AAC20000{number:08X}"
 
 
-def sends(_: Side, first: int) -> bytes:
+def sends(_: Side, first: int, count: int) -> bytes:
     return b"".join(
         send({"UNIQ_KEY": key_of(n), "WAIT": "true"}, b"x" * 99, e=str(n % 4))
-        for n in range(first, first + BURST)
+        for n in range(first, first + count)
     )
 
 
-def rich_sends(_: Side, first: int) -> bytes:
+def rich_sends(_: Side, first: int, count: int) -> bytes:
     return b"".join(
         send({"KEYS": f"k{n}", "UNIQ_KEY": key_of(n), "TAGS": "a", "more": "of it"}, b"x" * 99)
-        for n in range(first, first + BURST)
+        for n in range(first, first + count)
     )
 
 
-def halves(_: Side, first: int) -> bytes:
-    return b"".join(half(n) for n in range(first, first + BURST))
+def halves(_: Side, first: int, count: int) -> bytes:
+    return b"".join(half(n) for n in range(first, first + count))
 
 
-def signed_sends(side: Side, first: int) -> bytes:
-    return signed(sends(side, first))
+def signed_sends(side: Side, first: int, count: int) -> bytes:
+    return signed(sends(side, first, count))
 
 
-def ends(side: Side, first: int) -> bytes:
+def ends(side: Side, first: int, count: int) -> bytes:
     """Of halves that nobody remembers."""
     side.heard.clear()
-    side.feed((1, halves(side, first)))
+    side.feed((1, halves(side, first, count)))
     side.core.transactions.engine.halves.recent.forget()
     begun: list[Begun] = begun_of(b"".join(data for _, data in side.heard))
     return b"".join(end(one, flag=0) for one in begun)
 
 
-def calls_a_message(reads: Reads, *, is_compiled: bool) -> tuple[float, float]:
+def calls_a_message(reads: Reads, *, is_compiled: bool, burst: int = BURST) -> tuple[float, float]:
     """The fewest of some reads: others begin a segment, or write what was collected."""
     lane = lay_out_sends if is_compiled else None
     if reads is signed_sends:
@@ -67,7 +68,7 @@ def calls_a_message(reads: Reads, *, is_compiled: bool) -> tuple[float, float]:
         side = Side(is_short=True, lay_out=lane)
     found = []
     for number in range(READS):
-        data = reads(side, 1_000 + number * BURST)
+        data = reads(side, 1_000 + number * burst, burst)
         counts = {"call": 0, "c_call": 0}
 
         def note(_: FrameType, event: str, __: object, counts: dict[str, int] = counts) -> None:
@@ -78,8 +79,8 @@ def calls_a_message(reads: Reads, *, is_compiled: bool) -> tuple[float, float]:
         sys.setprofile(note)
         side.core.receive(1, data, side.now_ms)
         sys.setprofile(None)
-        if side.served_count - before == BURST:
-            found.append((counts["call"] / BURST, counts["c_call"] / BURST))
+        if side.served_count - before == burst:
+            found.append((counts["call"] / burst, counts["c_call"] / burst))
         side.perform()
     return min(found)
 
@@ -107,3 +108,15 @@ def test_a_message_takes_no_more_calls_than_it_did(
     keys_count = 2 if reads is rich_sends else 1
     assert calls <= most[0] + keys_count * HASHING[0], (calls, calls_of_c)
     assert calls_of_c <= most[1] + keys_count * HASHING[1], (calls, calls_of_c)
+
+
+@pytest.mark.parametrize(("reads", "most"), [(sends, 43), (halves, 53), (ends, 89)])
+def test_a_message_alone_in_a_read_takes_no_more_calls_than_it_did(
+    reads: Reads, most: float
+) -> None:
+    """With what each read takes, and a simulated disk: a producer of one thread pays it for each
+    message."""
+    if lay_out_sends is None:
+        pytest.skip("the lane is not built, or left aside")
+    calls, _ = calls_a_message(reads, is_compiled=True, burst=1)
+    assert calls <= most, calls

@@ -32,6 +32,8 @@ class Loop:
         return turns
 
     def answer(self) -> None:
+        if not self.spin.span_s:
+            return
         self.spin.came()
         self.now_s += 0.000_01
         self.spin.done()

@@ -123,7 +123,7 @@ class Running:
         self.shell.perform()
 
     def is_reading(self, peer: int) -> bool:
-        transport = self.shell.links._links[peer].transport
+        transport = self.shell.links.by_peer[peer].transport
         assert transport is not None
         return transport.is_reading()
 

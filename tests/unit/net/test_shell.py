@@ -345,7 +345,7 @@ class SetClock:
 async def next_round(shell: Shell) -> None:
     """The event loop is through with what it found ready."""
     async with asyncio.timeout(_WAIT_S):
-        while shell.alarm._arming is not None:
+        while shell.alarm.arming is not None:
             await asyncio.sleep(0)
 
 
@@ -401,7 +401,7 @@ def test_bytes_behind_a_backlog_are_known_to_have_waited() -> None:
             core = running.core
             with socket.create_connection(("127.0.0.1", running.port)) as flood:
                 await core.wait_for(lambda: len(core.events) == 2)
-                (link,) = running.shell.links._links.values()
+                (link,) = running.shell.links.by_peer.values()
                 link._byte_ms = 1.0  # a core that takes a second for a thousand bytes
                 flood.setblocking(False)
                 sent = flood.send(bytes(16 * READ_SIZE))

@@ -52,3 +52,28 @@ def test_what_is_written_while_a_round_goes_on_is_of_the_next_one() -> None:
     while sync(store, 90_000):
         pass
     assert (store.checkpoint.value.queue_ms, dirty(store)) == (20_001, 0)
+
+
+def quiet(disk: SimDisk) -> Store:
+    """A store in which something is stored that need not be durable yet, and was asked."""
+    store, _ = opened(disk, msgspec.structs.replace(SMALL, log_segment_size=65_536))
+    while sync(store, 20_000):
+        pass
+    store.put(message(0), 20_000)
+    assert store.sync_wanted(20_001) is None
+    return store
+
+
+def test_what_was_not_due_is_wanted_when_it_is() -> None:
+    store = quiet(SimDisk())
+    due_ms = store.flusher.wake_at_ms()
+    assert store.sync_wanted(due_ms - 1) is None
+    assert store.sync_wanted(due_ms) is not None
+
+
+def test_a_clock_that_is_set_back_makes_nothing_wait() -> None:
+    store = quiet(SimDisk())
+    store.go_back(5_000)
+    store.put(message(1), 5_000)
+    assert store.sync_wanted(5_001) is None
+    assert store.sync_wanted(20_000) is not None  # before it was due by the clock of before

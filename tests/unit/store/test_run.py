@@ -39,11 +39,16 @@ def put(run: Run, tail: Tail, number: int) -> int:
     return at
 
 
+def _upcoming(tail: Tail) -> int:
+    """The queue offset of the next record."""
+    return tail.next_offset if tail.units else tail.queue.next_offset
+
+
 def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
     """Put what another one would have laid out: here a run of its own, which is not committed."""
     before = {id(tail): len(tail.units) for tail in tails}
-    upcoming = [tail.upcoming for tail in tails]
-    end, room_end, stored_ms, host = run.place
+    upcoming = [_upcoming(tail) for tail in tails]
+    end, room_end, stored_ms, host = run.end, run.room_end, run.stored_ms, run.host
     assert end < room_end
     records, units, keys = b"", {id(tail): bytearray() for tail in tails}, b""
     for nth, number in enumerate(numbers):
@@ -62,7 +67,7 @@ def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
         names = b"U%05d" % number, b"k%d" % number, b"all"
         keys += b"".join([index_key(tail.key_prefix, key, at, stored_ms) for key in names])
     run.put_laid_out(records, [(tail, units[id(tail)]) for tail in tails], keys)
-    assert [tail.upcoming for tail in tails] == upcoming
+    assert [_upcoming(tail) for tail in tails] == upcoming
     assert before == {id(tail): len(tail.units) - len(units[id(tail)]) for tail in tails}
 
 
@@ -152,7 +157,7 @@ def test_log_that_takes_nothing_leaves_everything_as_it_was(
     assert put(run, tail_of(run), 1) >= 0
     before = store.end_offset
 
-    def refuse(record: bytes, *, is_settling: bool = False) -> None:
+    def refuse(record: bytes, stored_ms: int, *, is_settling: bool = False) -> None:
         raise OSError("no")
 
     monkeypatch.setattr(store.log, "append", refuse)
@@ -206,7 +211,7 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     assert run.commit(lambda topic, queue_id: queue_id == 1)
     run.done()
     assert store.bounds("orders", 0) == store.bounds("orders", 1) == (0, 1)
-    assert not store.has_arrivals
+    assert not store.dispatcher.arrivals
     assert store.put(message(6), 2_000).queue_offset == 3
     run.begin(2_000)  # what waits for the disk is in nobody's way
     assert run.is_allowed

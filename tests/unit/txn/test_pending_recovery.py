@@ -7,7 +7,6 @@ import pytest
 
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.codec.properties import encode_properties
-from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 from escrowmq.txn.doubled_halves import has_final
@@ -182,13 +181,14 @@ def test_gaps_in_the_queue_cost_no_reads(ground: Ground, monkeypatch: pytest.Mon
     queue.go_on()
     last = ground.prepare(b"2")
     sizes: list[int] = []
-    read = CommitLog.read
+    log = ground.store.log
+    read = log.read
 
-    def counted(log: CommitLog, log_offset: int, size: int) -> bytes:
+    def counted(log_offset: int, size: int) -> bytes:
         sizes.append(size)
-        return read(log, log_offset, size)
+        return read(log_offset, size)
 
-    monkeypatch.setattr(CommitLog, "read", counted)
+    monkeypatch.setattr(log, "read", counted)
     engine = Engine(ground.store, ground.settings, host=HOST, as_delivered=lambda final, _: final)
     recovery = HalvesRecovery(engine, ground.store)
     recovery.run(ground.now_ms, half_offset=0, op_offset=0, is_sound=True)
