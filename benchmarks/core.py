@@ -25,7 +25,7 @@ from functools import partial
 from pathlib import Path
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Replace, Send, Sync
 from escrowmq.broker.core import BrokerCore
@@ -247,21 +247,27 @@ def _acks(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
                 yield _frame(Request.ACK_MESSAGE, number, ext, is_binary=is_binary)
 
 
+def end_of(reply: Command, *, is_one_way: bool = False) -> bytes:
+    """The commit of the half that was answered so."""
+    ext, key = reply.ext or {}, _key(reply.opaque - 1)
+    place = {
+        "producerGroup": "load",
+        "tranStateTableOffset": ext["queueOffset"],
+        "commitLogOffset": str(int(ext["msgId"][16:], 16)),
+        "commitOrRollback": "8",
+        "fromTransactionCheck": "false",
+        "msgId": key,
+        "transactionId": key,
+    }
+    flag = Flag.ONE_WAY if is_one_way else 0
+    return _frame(Request.END_TRANSACTION, reply.opaque, place, flag=flag)
+
+
 def _ends(rig: Rig) -> Iterator[bytes]:
-    for number, frame in enumerate(_halves()):
+    for frame in _halves():
         rig.feed(frame)
         (reply,) = rig.replies()
-        ext = reply.ext or {}
-        place = {
-            "producerGroup": "load",
-            "tranStateTableOffset": ext["queueOffset"],
-            "commitLogOffset": str(int(ext["msgId"][16:], 16)),
-            "commitOrRollback": "8",
-            "fromTransactionCheck": "false",
-            "msgId": _key(number),
-            "transactionId": _key(number),
-        }
-        yield _frame(Request.END_TRANSACTION, number + 1, place)
+        yield end_of(reply)
 
 
 READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {

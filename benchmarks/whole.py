@@ -1,14 +1,17 @@
 """What a whole broker takes for a message, kernel and all, from a load that is no limit: frames
 that lie ready, so many of them in flight on each connection.
 
-    python benchmarks/whole.py [--cells send,rich,batch,half] [--windows 1,16,64] [--rounds 5]
-                               [--connections 1] [--java] [--spin 200]
+    python benchmarks/whole.py [--cells send,rich,batch,half,transaction] [--windows 1,16,64]
+                               [--rounds 5] [--connections 1] [--java] [--spin 200] [--echo]
+                               [--against ../before/src]
 
 CPU of the broker's process a message, least of the rounds, with the compiled lane and without it
 (ESCROWMQ_PURE=1); both brokers live through the whole run and take turns. `a second` is what one
 core could do at that cost. `--java` adds Apache RocketMQ's broker, `--spin` one of ours that looks
-so many microseconds for the next request before it sleeps. `trip` is the median from a part that is
-sent to its last answer, of each in turn.
+so many microseconds for the next request before it sleeps, `--echo` a server that does nothing but
+say each request again, `--against` the broker of another tree. A transaction is a half, and once
+that is answered an END that wants no answer; the next half follows at once. `trip` is the median
+from a part that is sent to its last answer, of each in turn.
 """
 
 from __future__ import annotations
@@ -19,12 +22,16 @@ import selectors
 import socket
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
-from core import READY
-from peers import Java, Ours, Peer
+from core import READY, end_of
+from peers import Java, Ours, Peer, Usage, wait_until
+
+from escrowmq.codec.frame import FrameReader
 
 _WAIT_S = 60
 _READ_SIZE = 1 << 20
@@ -43,6 +50,33 @@ class Spinning(Ours):
     """It looks for the next request before it sleeps."""
 
     name = "spinning"
+
+
+class Before(Ours):
+    """Of another tree."""
+
+    name = "before"
+    source = ""
+
+    def _spawn(self, command: list[str], **environment: str) -> subprocess.Popen[str]:
+        return super()._spawn(command, **environment, PYTHONPATH=self.source)
+
+
+class Echo(Peer):
+    """No broker at all."""
+
+    name = "echo"
+
+    def start(self) -> None:
+        """Start, and wait until it lets somebody in."""
+        served = Path(__file__).with_name("echo.py")
+        self.usage = Usage(self._spawn([sys.executable, str(served), self.broker]).pid)
+        wait_until("the echo server", self._accepts)
+
+    def _accepts(self) -> bool:
+        host, _, port = self.broker.rpartition(":")
+        with socket.create_connection((host, int(port))):
+            return True
 
 
 class Line:
@@ -92,6 +126,23 @@ class Line:
         return at, count
 
 
+class Transactions(Line):
+    """Halves, each of which is ended once it is answered."""
+
+    def __init__(self, address: str, frames: list[bytes], window: int) -> None:
+        super().__init__(address, frames, window)
+        self._reader = FrameReader()
+
+    def hear(self) -> bool:
+        """Take in what came, and end what is there."""
+        replies = self._reader.feed(self.socket.recv(_READ_SIZE))
+        self._left -= len(replies)
+        if not self._left:
+            self.took_s.append(time.perf_counter() - self._sent_at)
+        self.socket.sendall(b"".join([end_of(reply, is_one_way=True) for reply in replies]))
+        return not self._left
+
+
 def drive(ways: Sequence[Line]) -> None:
     """Send all of it, and hear all answers."""
     with selectors.DefaultSelector() as selector:
@@ -113,7 +164,7 @@ def measure(
     peers: list[Peer], cell: str, window: int, given: argparse.Namespace
 ) -> tuple[list[float], list[float]]:
     """Microseconds of CPU a message, and of a trip, of each."""
-    make, count = READY[cell]
+    make, count = READY["half" if cell == "transaction" else cell]
     frames = list(make())
     messages = len(frames) * count * given.repeats
     least = [float("inf")] * len(peers)
@@ -121,9 +172,11 @@ def measure(
     for nth_round in range(given.rounds + 1):
         for nth, peer in enumerate(peers):
             before = peer.usage.cpu_s()
+            is_ended = cell == "transaction" and not isinstance(peer, Echo)
+            kind = Transactions if is_ended else Line
             for _ in range(given.repeats):
                 ways = [
-                    Line(peer.broker, frames[nth :: given.connections], window)
+                    kind(peer.broker, frames[nth :: given.connections], window)
                     for nth in range(given.connections)
                 ]
                 drive(ways)
@@ -144,8 +197,12 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--java", action="store_true")
     parser.add_argument("--spin", type=int, default=0)
+    parser.add_argument("--echo", action="store_true")
+    parser.add_argument("--against", default="", help="the source folder of another tree")
     given = parser.parse_args()
+    Before.source = given.against
     kinds: list[type[Peer]] = [Ours, Pure, *([Java] if given.java else [])]
+    kinds += [*([Before] if given.against else []), *([Echo] if given.echo else [])]
     settings: dict[str, Any] = {"autoCreateTopicEnable": "true"}
     peers = [kind(**settings) for kind in kinds]
     if given.spin:
