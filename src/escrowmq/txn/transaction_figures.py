@@ -48,9 +48,11 @@ class Meter:
         """One half more is pending, or one less."""
         self.changes += 1
         self.pending[topic] += change
-        self.groups[group] += change
-        if not self.groups[group]:
-            del self.groups[group]
+        count = self.groups.get(group, 0) + change
+        if count:
+            self.groups[group] = count
+        else:  # `del` of a Counter is a call of Python's
+            self.groups.pop(group, None)
 
     def note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
         """Commits came so long after their halves were stored."""
