@@ -1,12 +1,13 @@
 """Clients of RocketMQ side by side in one run: EscrowMQ's for plain code and for asyncio, the
 official one for Python (gRPC, through RocketMQ's proxy), and the Java client.
 
-    python benchmarks/sdk.py [--only send,transaction,drain,import] [--brokers java,escrowmq]
+    python benchmarks/sdk.py [--only send,linger,transaction,drain,import] [--brokers java,escrowmq]
                              [--seconds 5] [--warm 3] [--messages 200000]
 
 Needs Java and Maven. The official client gets an environment of its own under build/. It speaks
 gRPC alone, so it is measured at the Java broker only, and a tenth of the messages is drained by it.
-CPU is that of the client's process between the marks "go" and "end", a message.
+CPU is that of the client's process between the marks "go" and "end", a message. With `linger` our
+own clients let messages wait for others, 5 ms at most.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ import escrowmq
 from interop import jars
 
 CLIENTS = Path(__file__).parent / "clients"
-CELLS = ("send", "transaction", "drain", "import")
+CELLS = ("send", "linger", "transaction", "drain", "import")
 IMPORT_RUNS = 9
 Row = dict[str, Any]
 
@@ -140,12 +141,17 @@ def measure(peer: Peer, options: argparse.Namespace, wanted: list[str]) -> list[
             for callers in (1, 16, 64):
                 words = {"mode": mode, "topic": topic, "threads": callers, **timed}
                 cells.append((f"{mode}, {callers} callers", words))
+    for callers in (64, 512) if "linger" in wanted else ():
+        words = {"mode": "send", "topic": "Send", "threads": callers, "linger": 5, **timed}
+        cells.append((f"send, {callers} callers, lingering", words))
     if "drain" in wanted:
         words = {"mode": "drain", "topic": "Backlog", "count": options.messages}
         cells.append(("consumption", words))
     for title, words in cells:
         for client in clients(peer):
             given = dict(words)
+            if "linger" in given and not client.name.startswith("escrowmq"):
+                continue
             if "count" in given:
                 given["count"] = int(options.messages * client.drains)
             found = client.run(address_of(client, peer), **given)
