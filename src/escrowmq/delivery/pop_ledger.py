@@ -24,14 +24,13 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
-from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
 from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
-from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.delivery.pop_redelivery import Redelivery
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
     BATCH_ACK_TAG,
@@ -44,14 +43,13 @@ from escrowmq.delivery.revive_records import (
     CheckPointBody,
     CheckPointKey,
     OrderBody,
-    again,
     encode_ack,
     encode_check_point,
     revive_queue,
     revive_topic,
 )
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import CorruptRecord, StorageError
+from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
 
 GRACE_MS: Final = 1_000
@@ -66,7 +64,6 @@ DUE_MAX: Final = 256
 RETRY_MS: Final = 1_000
 _READ_COUNT: Final = 256
 _ACKS_MAX: Final = 1_024
-_LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
 
 _log = logging.getLogger(__name__)
 
@@ -88,28 +85,42 @@ class PopLedger:
     ) -> None:
         self._store = store
         self._settings = settings
-        self._topics = topics
-        self._groups = groups
         self._offsets = offsets
-        self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
+        self._redelivery = Redelivery(
+            store,
+            settings,
+            topics=topics,
+            groups=groups,
+            offsets=offsets,
+            host=host,
+            read=self._read,
+        )
         self._later = later
         self.topic = revive_topic(settings.cluster)
         self.popped = Popped()
         self.log_end = 0
         """Everything stored here is durable when the log is up to this place."""
 
-        self.dropped_count = 0
         self.stored_counts = Counts()
         """Records by group, topic, kind and outcome."""
-        self.again_counts = Counts()
-        """Messages delivered again by group, topic and outcome."""
+        self._dropped_count = 0
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
         self._is_sound = True
         self._is_there = is_there
+
+    @property
+    def dropped_count(self) -> int:
+        """Records that were passed over, and messages that could not be delivered again."""
+        return self._dropped_count + self._redelivery.dropped_count
+
+    @property
+    def again_counts(self) -> Counts:
+        """Messages delivered again by group, topic and outcome."""
+        return self._redelivery.counts
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -160,7 +171,7 @@ class PopLedger:
             self._drop(record.log_offset, f"{type(error).__name__}: {error}")
 
     def _drop(self, log_offset: int, reason: str) -> None:
-        self.dropped_count += 1
+        self._dropped_count += 1
         _log.error("record at log offset %d is passed over: %s", log_offset, reason)
 
     def _take(
@@ -438,51 +449,15 @@ class PopLedger:
                     continue
                 handle = point.handle()
                 for queue_offset in point.open_offsets():
-                    if not self._try_to_deliver_again(handle, queue_offset, now_ms):
+                    if not self._redelivery.deliver(handle, queue_offset, now_ms):
                         self._retry_ms = now_ms + RETRY_MS
                         return settled
+                    self.log_end = self._store.end_offset
                     self.popped.acknowledge(point, [queue_offset])
                     self._acks.setdefault(point, []).append(queue_offset)
             return DUE_MAX
         finally:  # also when the disk fails in the middle
             self.flush(now_ms)
-
-    def _try_to_deliver_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
-        try:
-            return self._deliver_again(handle, queue_offset, now_ms)
-        except (OSError, StorageError):
-            raise  # of the disk, not of the message
-        except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
-            self.dropped_count += 1
-            _log.exception(
-                "message %d of %s/%d is not delivered again to %s: %s",
-                queue_offset, handle.topic, handle.queue_id, handle.group, error,
-            )  # fmt: skip
-            return True
-
-    def _deliver_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
-        """Put a message into the retry topic; False when it is to be tried later."""
-        group, topic = handle.group, handle.topic
-        if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
-            return True  # as RocketMQ: what is gone gets nothing
-        entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
-        source = self._read(*entries[0][:2]) if entries else None
-        if source is None:
-            _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
-            return True
-        is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
-        message = again(source, handle, host=self._host, is_v2=is_v2)
-        if self._topics.get(message.topic) is None:
-            self._topics.ensure(message.topic, now_ms=now_ms)
-            if self._offsets.get(group, message.topic, 0) < 0:
-                self._offsets.commit(group, message.topic, 0, 0, now_ms)  # marks it as this group's
-        put = self._store.put(message, now_ms)
-        self.again_counts.add(group, topic, put.status.name)
-        if put.status is PutStatus.OK:
-            self.log_end = put.log_end
-            return True
-        _log.warning("%s: not delivered again: %s", topic, put.reason or put.status.value)
-        return put.status in _LASTING
 
     # -- progress --------------------------------------------------------------------------------
 

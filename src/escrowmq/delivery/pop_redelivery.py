@@ -1,0 +1,89 @@
+"""How a popped message comes again to its group: as a copy in the group's retry topic."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.measure import Counts
+from escrowmq.base.message import StoredMessage
+from escrowmq.codec.pop_receipt import normal_topic
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.delivery.revive_records import CheckPointKey, again
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import StorageError
+from escrowmq.store.store import PutStatus, Store
+
+_LASTING: Final = frozenset({PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED})
+
+_log = logging.getLogger(__name__)
+
+
+class Redelivery:
+    """Puts messages where their group finds them again. `read` gives a record, None when it is none
+    any more."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        host: bytes,
+        read: Callable[[int, int], StoredMessage | None],
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._retries = RetryTopics(topics, groups, offsets)
+        self._host = host
+        self._read = read
+        self.dropped_count = 0
+        self.counts = Counts()
+        """Messages by group, topic and outcome."""
+
+    def deliver(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
+        """Put a message into the retry topic; False when it is to be tried later. One that cannot
+        be delivered at all is set aside. OSError and StorageError are the disk's, not the
+        message's."""
+        try:
+            return self._put_again(handle, queue_offset, now_ms)
+        except (OSError, StorageError):
+            raise
+        except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
+            self.dropped_count += 1
+            _log.exception(
+                "message %d of %s/%d is not delivered again to %s: %s",
+                queue_offset, handle.topic, handle.queue_id, handle.group, error,
+            )  # fmt: skip
+            return True
+
+    def _put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
+        group, topic = handle.group, handle.topic
+        if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
+            return True  # as RocketMQ: what is gone gets nothing
+        entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
+        source = self._read(*entries[0][:2]) if entries else None
+        if source is None:
+            _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
+            return True
+        is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
+        message = again(source, handle, host=self._host, is_v2=is_v2)
+        if self._topics.get(message.topic) is None:
+            self._topics.ensure(message.topic, now_ms=now_ms)
+            if self._offsets.get(group, message.topic, 0) < 0:
+                self._offsets.commit(group, message.topic, 0, 0, now_ms)  # marks it as this group's
+        put = self._store.put(message, now_ms)
+        self.counts.add(group, topic, put.status.name)
+        if put.status is PutStatus.OK:
+            return True
+        _log.warning("%s: not delivered again: %s", topic, put.reason or put.status.value)
+        return put.status in _LASTING
