@@ -27,8 +27,19 @@ TIME_MAX: Final = _TIME_MASK
 
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
+PUT_OFF_FIRST_MS: Final = 1_000
+"""For so long a check point waits whose messages cannot be had when it is due, and each time for
+twice as long."""
+
+PUT_OFF_MAX_MS: Final = 32_000
+
 _DEAD_MIN: Final = 64
 _AHEAD_STEP_MS: Final = 1_000
+_PUT_OFF_STEP_MS: Final = 1_000
+
+TrackKey = tuple[int, int, int, int, int]
+"""Revive queue, span of invisibility, grace; and of what was put off, for how long and until when,
+else 0."""
 
 
 class Line:
@@ -44,21 +55,42 @@ class Line:
 
 
 class Track:
-    """Check points that are due in the order in which they stand here."""
+    """Check points that are due in the order in which they stand here, or that were put off until
+    one time."""
 
-    __slots__ = ("dead", "invisible_ms", "is_scheduled", "points", "revive_queue", "span_ms")
+    __slots__ = (
+        "dead", "delay_ms", "is_scheduled", "key", "points", "revive_queue", "span_ms", "until_ms",
+    )  # fmt: skip
 
-    def __init__(self, revive_queue: int, invisible_ms: int, grace_ms: int) -> None:
-        self.revive_queue = revive_queue
-        self.invisible_ms = invisible_ms
+    def __init__(self, key: TrackKey) -> None:
+        self.key = key
+        self.revive_queue, invisible_ms, grace_ms, self.delay_ms, self.until_ms = key
         self.span_ms = invisible_ms + grace_ms
         self.points: deque[CheckPoint] = deque()
         self.dead = 0
         self.is_scheduled = False
 
     def due_ms(self) -> int:
-        """When the first one is due."""
+        """When the first one is due, or is to be tried again."""
+        return self.until_ms or self.first_due_ms()
+
+    def first_due_ms(self) -> int:
+        """When the first one was due at first."""
         return self.points[0].pop_ms + self.span_ms
+
+    def oldest(self) -> int:
+        """The first record of all."""
+        # What was put off comes from several tracks, in any order; elsewhere the first is first.
+        points = self.points
+        return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
+
+    def drop_done(self) -> None:
+        """Nothing that is done with stands in front."""
+        points = self.points
+        while points and points[0].is_done:
+            points.popleft()
+            self.dead -= 1
+        assert 0 <= self.dead <= len(points), (self.dead, len(points))
 
 
 # `eq=False`: the ledger keys its acks by the object, while `acked` changes. `gc=False`, since there
@@ -123,7 +155,7 @@ class Popped:
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str, int], Line] = {}
-        self._tracks: dict[tuple[int, int, int], Track] = {}
+        self._tracks: dict[TrackKey, Track] = {}
         self._dues: list[tuple[int, int, Track]] = []
         self._serial = 0
         self.count = 0
@@ -166,10 +198,7 @@ class Popped:
         line = self._lines.get(handle[:3])
         if line is None:
             line = self._lines[handle[:3]] = Line(*handle[:3])
-        track_key = (handle.revive_queue, invisible_ms, grace_ms)
-        track = self._tracks.get(track_key)
-        if track is None:
-            track = self._tracks[track_key] = Track(*track_key)
+        track = self._track((handle.revive_queue, invisible_ms, grace_ms, 0, 0))
         start = handle.start_offset
         diffs: tuple[int, ...] | None = tuple([offset - start for offset in queue_offsets])
         if diffs == tuple(range(len(queue_offsets))):
@@ -178,14 +207,23 @@ class Popped:
             _key(handle), line, track, revive_offset, acked, len(queue_offsets), diffs, holder
         )
         line.open[point.key] = point
-        track.points.append(point)
+        self._append(track, point)
         self.count += 1
         self.counts[line.group] += 1
+        return point
+
+    def _track(self, key: TrackKey) -> Track:
+        track = self._tracks.get(key)
+        if track is None:
+            track = self._tracks[key] = Track(key)
+        return track
+
+    def _append(self, track: Track, point: CheckPoint) -> None:
+        track.points.append(point)
         if not track.is_scheduled:
             track.is_scheduled = True
             self._serial += 1
             heapq.heappush(self._dues, (track.due_ms(), self._serial, track))
-        return point
 
     def acknowledge(self, point: CheckPoint, queue_offsets: list[int]) -> list[int]:
         """Note acks; those that are news."""
@@ -223,13 +261,9 @@ class Popped:
         if not self.counts[line.group]:
             del self.counts[line.group]
         track.dead += 1
-        points = track.points
-        while points and points[0].is_done:
-            points.popleft()
-            track.dead -= 1
-        assert 0 <= track.dead <= len(points), (track.dead, len(points))
-        if track.dead > _DEAD_MIN and track.dead * 2 > len(points):
-            track.points = deque(each for each in points if not each.is_done)
+        track.drop_done()
+        if track.dead > _DEAD_MIN and track.dead * 2 > len(track.points):
+            track.points = deque(each for each in track.points if not each.is_done)
             track.dead = 0
 
     # -- when ------------------------------------------------------------------------------------
@@ -241,8 +275,7 @@ class Popped:
             _, serial, track = dues[0]
             if not track.points:
                 heapq.heappop(dues)
-                grace_ms = track.span_ms - track.invisible_ms
-                del self._tracks[track.revive_queue, track.invisible_ms, grace_ms]
+                del self._tracks[track.key]
             elif track.due_ms() > now_ms:
                 # Acks have settled what stood in front. They leave the heap alone: a time there may
                 # be early, never late.
@@ -250,6 +283,20 @@ class Popped:
             else:
                 return track.points[0]
         return None
+
+    def put_off(self, point: CheckPoint, now_ms: int) -> bool:
+        """What `next_due` named cannot be had: it waits, and those behind it do not. Whether that
+        is news of this check point."""
+        track = point.track
+        assert track.points[0] is point, "it is the first that is due"
+        track.points.popleft()
+        track.drop_done()
+        delay_ms = min(max(2 * track.delay_ms, PUT_OFF_FIRST_MS), PUT_OFF_MAX_MS)
+        until_ms = now_ms + delay_ms
+        until_ms += -until_ms % _PUT_OFF_STEP_MS  # so that many share a track
+        point.track = self._track((*track.key[:3], delay_ms, until_ms))
+        self._append(point.track, point)
+        return not track.delay_ms
 
     def wake_at_ms(self) -> int:
         """No check point is due before."""
@@ -260,7 +307,7 @@ class Popped:
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:
-                late_ms = max(0, now_ms - track.due_ms())
+                late_ms = max(0, now_ms - track.first_due_ms())
                 found[track.revive_queue] = max(late_ms, found.get(track.revive_queue, 0))
         return found
 
@@ -269,7 +316,7 @@ class Popped:
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:
-                offset = track.points[0].revive_offset
+                offset = track.oldest()
                 found[track.revive_queue] = min(offset, found.get(track.revive_queue, offset))
         return found
 

@@ -87,6 +87,7 @@ class PopLedger:
         self._settings = settings
         self._offsets = offsets
         self._host = host
+        self.popped = Popped()
         self._redelivery = Redelivery(
             store,
             settings,
@@ -95,10 +96,11 @@ class PopLedger:
             offsets=offsets,
             host=host,
             read=self._read,
+            popped=self.popped,
+            came_again=self._came_again,
         )
         self._later = later
         self.topic = revive_topic(settings.cluster)
-        self.popped = Popped()
         self.log_end = 0
         """Everything stored here is durable when the log is up to this place."""
 
@@ -447,17 +449,17 @@ class PopLedger:
                     return settled
                 if point.holder and self._renew(point, now_ms):
                     continue
-                handle = point.handle()
-                for queue_offset in point.open_offsets():
-                    if not self._redelivery.deliver(handle, queue_offset, now_ms):
-                        self._retry_ms = now_ms + RETRY_MS
-                        return settled
-                    self.log_end = self._store.end_offset
-                    self.popped.acknowledge(point, [queue_offset])
-                    self._acks.setdefault(point, []).append(queue_offset)
+                if not self._redelivery.settle(point, now_ms):
+                    self._retry_ms = now_ms + RETRY_MS
+                    return settled
             return DUE_MAX
-        finally:  # also when the disk fails in the middle
+        finally:  # also when something fails in the middle
             self.flush(now_ms)
+
+    def _came_again(self, point: CheckPoint, queue_offset: int) -> None:
+        self.log_end = self._store.end_offset
+        self.popped.acknowledge(point, [queue_offset])
+        self._acks.setdefault(point, []).append(queue_offset)
 
     # -- progress --------------------------------------------------------------------------------
 

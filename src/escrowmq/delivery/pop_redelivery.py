@@ -1,4 +1,8 @@
-"""How a popped message comes again to its group: as a copy in the group's retry topic."""
+"""How a popped message comes again to its group: as a copy in the group's retry topic.
+
+What the disk does not give just now is put off, check point by check point: it may be one file that
+cannot be opened, and the messages of all other groups are elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +16,7 @@ from escrowmq.base.message import StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.pop_check_points import CheckPoint, Popped
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey, again
 from escrowmq.delivery.topics import TopicTable
@@ -25,9 +30,9 @@ _log = logging.getLogger(__name__)
 
 class Redelivery:
     """Puts messages where their group finds them again. `read` gives a record, None when it is none
-    any more."""
+    any more; `came_again` is told of each message that is done with."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it works on
         self,
         store: Store,
         settings: BrokerSettings,
@@ -37,6 +42,8 @@ class Redelivery:
         offsets: OffsetTable,
         host: bytes,
         read: Callable[[int, int], StoredMessage | None],
+        popped: Popped,
+        came_again: Callable[[CheckPoint, int], None],
     ) -> None:
         self._store = store
         self._settings = settings
@@ -46,18 +53,53 @@ class Redelivery:
         self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
         self._read = read
+        self._popped = popped
+        self._came_again = came_again
+        self._failing: set[tuple[str, str, int]] = set()
+        """Groups and queues whose messages could not be had when they were due last."""
+
         self.dropped_count = 0
         self.counts = Counts()
         """Messages by group, topic and outcome."""
 
-    def deliver(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
+    def settle(self, point: CheckPoint, now_ms: int) -> bool:
+        """Deliver the messages of a check point that is due, and put it off when some cannot be
+        had; False when the store takes none just now."""
+        handle = point.handle()
+        failure: Exception | None = None
+        for queue_offset in point.open_offsets():
+            try:
+                is_done = self._try_to_put_again(handle, queue_offset, now_ms)
+            except (OSError, StorageError) as error:
+                failure = error
+                continue
+            if not is_done:
+                return False
+            self._came_again(point, queue_offset)
+        self._put_off(point, failure, now_ms)
+        return True
+
+    def _put_off(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
+        """Put it off if there is a failure. Of those of one group and queue one is told of."""
+        line = (group, topic, queue_id) = point.handle()[:3]
+        if failure is None:
+            if line in self._failing:
+                self._failing.discard(line)
+                _log.info("messages of %s/%d come again to group %s now", topic, queue_id, group)
+        elif self._popped.put_off(point, now_ms) and line not in self._failing:
+            self._failing.add(line)
+            _log.error(
+                "messages of %s/%d come again to group %s later: %s",
+                topic, queue_id, group, failure,
+            )  # fmt: skip
+
+    def _try_to_put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         """Put a message into the retry topic; False when it is to be tried later. One that cannot
-        be delivered at all is set aside. OSError and StorageError are the disk's, not the
-        message's."""
+        be delivered at all is set aside."""
         try:
             return self._put_again(handle, queue_offset, now_ms)
         except (OSError, StorageError):
-            raise
+            raise  # of the disk, not of the message
         except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
             self.dropped_count += 1
             _log.exception(

@@ -2,7 +2,7 @@
 
 Each file keeps what is durable and the writes since its last sync. A crash keeps what the chosen
 mode and chance let survive; a plan stops the program at the nth operation; room, failing syncs,
-descriptors that have run out and flipped bits are switches.
+descriptors that have run out, files that cannot be read and flipped bits are switches.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from escrowmq.errors import DiskFull, StorageError, StoreLocked
 _BLOCK_SIZE = 4096
 _SECTOR_SIZE = 512
 _EMFILE = os.strerror(errno.EMFILE)
+_EIO = os.strerror(errno.EIO)
 _STAY_MAPPED_CHANCE = 0.4
 
 
@@ -136,6 +137,7 @@ class SimFile:
 
     def _touch(self) -> None:
         self._check()
+        self._disk.need_readable(self.path)
         if not self.is_mapped:
             self._disk.need_descriptor()
             self.is_mapped = True
@@ -178,6 +180,8 @@ class SimDisk:
         self.drops_pages = False
         """A file whose sync failed is read from the disk again, as some file systems do it."""
         self.shortage: Shortage | None = None
+        self.unreadable: set[str] = set()
+        """Files that the disk does not give any more, opened or not."""
         self.stop_at: int | None = None
         self.steps_count = self.reads_count = 0
         self.counts: dict[str, int] = {}
@@ -331,7 +335,13 @@ class SimDisk:
         if self.shortage is Shortage.ALL_GONE:
             raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
 
+    def need_readable(self, path: str) -> None:
+        """What the disk says to whoever touches a file that it does not give."""
+        if path in self.unreadable:
+            raise StorageError(f"{path}: {_EIO}")
+
     def _need_to_open(self, path: str) -> None:
+        self.need_readable(path)
         if self.shortage is not None:
             raise StorageError(f"{path}: {_EMFILE}")
 

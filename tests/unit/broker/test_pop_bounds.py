@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 
 import pytest
 
 from escrowmq.broker import pop_reader
 from escrowmq.delivery import pop_ledger
+from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
 from escrowmq.store.store import Store
 
@@ -79,6 +81,89 @@ def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
     assert [got.reconsume_times for got in consumer.pop()] == [1]
 
 
+def queue_file(topic: str) -> str:
+    return f"consumequeue/{topic}/0/{0:020d}"
+
+
+def test_a_queue_that_cannot_be_read_keeps_no_other_from_coming_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its message was due first, and what failed there ended the round for all groups."""
+    caplog.set_level("INFO")
+    world, consumer = make(2)
+    world.topic("U")
+    world.send("2", topic="U")
+    other = PopConsumer(world, group="H", topic="U")
+    consumer.pop(maxMsgNums=1)
+    consumer.pop(maxMsgNums=1)
+    other.pop()
+    world.disk.unreadable.add(queue_file("T"))
+    world.run(10_000 + GRACE_MS + 60_000)
+    assert [got.body for got in other.pop()] == ["2"]
+    assert world.core.rounds.failures == {}
+    assert caplog.text.count("come again to group G later") == 1
+    assert caplog.text.count(queue_file("T")) == 1
+    world.disk.unreadable.clear()
+    world.run(PUT_OFF_MAX_MS + 1_000)
+    assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
+    assert "messages of T/0 come again to group G now" in caplog.text
+
+
+def test_a_message_that_cannot_be_read_keeps_no_other_of_its_pop_from_coming_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, consumer = make(3)
+    consumer.pop()
+    read = Store.read_record
+    (first, *_) = world.messages("T")
+
+    def all_but_one(store: Store, log_offset: int, size: int) -> bytes:
+        if log_offset == first.log_offset:
+            raise OSError(errno.EIO, "Input/output error")
+        return read(store, log_offset, size)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, "read_record", all_but_one)
+        world.run(10_000 + GRACE_MS)
+        assert [got.body for got in consumer.pop(invisibleTime=600_000)] == ["1", "2"]
+    world.run(PUT_OFF_MAX_MS)
+    assert [got.body for got in consumer.pop()] == ["0"]
+
+
+def test_what_was_put_off_is_tried_more_and_more_seldom_and_can_be_acknowledged() -> None:
+    world, consumer = make(1)
+    (got,) = consumer.pop()
+    ledger = world.core.assembly.pops.ledger
+    world.disk.unreadable.add(queue_file("T"))
+    tries = []
+    world.now_ms = end_ms = world.now_ms + 10_000 + GRACE_MS
+    for _ in range(8):
+        world.core.wake(world.now_ms)
+        tries.append((ledger.wake_at_ms() - end_ms) // 1_000)
+        world.now_ms = ledger.wake_at_ms()
+    gaps = [after - before for before, after in pairwise(tries)]
+    assert gaps == sorted(gaps)
+    assert gaps[-2:] == [PUT_OFF_MAX_MS // 1_000] * 2
+    assert ledger.popped.oldest() == {0: 0}
+    consumer.ack(got)
+    assert ledger.popped.count == 0
+    world.disk.unreadable.clear()
+    world.run(2 * PUT_OFF_MAX_MS)
+    assert world.messages("%RETRY%G_T") == []
+
+
+def test_what_was_put_off_comes_again_after_a_start() -> None:
+    world, consumer = make(2)
+    consumer.pop(maxMsgNums=1)
+    world.disk.unreadable.add(queue_file("T"))
+    world.run(10_000 + GRACE_MS)
+    world.run(10_000)  # offsets are saved
+    world.disk.unreadable.clear()
+    world.crash()
+    world.run(10_000)
+    assert [got.body for got in consumer.pop()] == ["0", "1"]
+
+
 def test_what_came_again_before_the_disk_failed_is_noted_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -93,8 +178,7 @@ def test_what_came_again_before_the_disk_failed_is_noted_at_once(
         return read(store, log_offset, size)
 
     monkeypatch.setattr(Store, "read_record", first_only)
-    with pytest.raises(OSError, match="Input/output"):
-        ledger.due(world.now_ms + 10_000 + GRACE_MS)
+    ledger.due(world.now_ms + 10_000 + GRACE_MS)
     ledger.note_progress(world.now_ms)  # which expects it
     monkeypatch.undo()
     world.crash()

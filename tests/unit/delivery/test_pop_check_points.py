@@ -2,8 +2,14 @@ from __future__ import annotations
 
 import random
 import tracemalloc
+from itertools import pairwise
 
-from escrowmq.delivery.pop_check_points import NEVER_MS, Popped
+from escrowmq.delivery.pop_check_points import (
+    NEVER_MS,
+    PUT_OFF_FIRST_MS,
+    PUT_OFF_MAX_MS,
+    Popped,
+)
 from escrowmq.delivery.revive_records import CheckPointKey
 
 
@@ -102,3 +108,43 @@ def test_handles_that_nobody_was_given_are_unknown() -> None:
     assert popped.find(handle(0, -1)) is None
     assert popped.find(handle(-1, 0)) is None
     assert popped.find(handle(0, 0, queue=1)) is None
+
+
+def test_what_is_put_off_keeps_none_behind_it_waiting_and_its_record_counts() -> None:
+    chance, popped = random.Random(5), Popped()
+    points = {}
+    for offset in range(200):
+        points[offset] = popped.add(
+            handle(offset, offset), [offset], invisible_ms=10, revive_offset=offset, grace_ms=0
+        )
+    tries: dict[int, list[int]] = {}
+    for now_ms in range(0, 2 * PUT_OFF_MAX_MS, 100):
+        while (point := popped.next_due(now_ms)) is not None:
+            tries.setdefault(point.start_offset, []).append(now_ms)
+            if point.start_offset % 2 and chance.random() < 0.9:
+                popped.put_off(point, now_ms)
+            else:
+                popped.settle(points.pop(point.start_offset))
+        if points and chance.random() < 0.1:  # acknowledged late
+            popped.settle(points.pop(chance.choice(list(points))))
+        assert popped.oldest() == ({0: min(points)} if points else {})
+    for offset, seen in tries.items():
+        assert seen[0] == -(-(offset + 10) // 100) * 100
+        gaps = [after - before for before, after in pairwise(seen)]
+        spans = [min(PUT_OFF_FIRST_MS << n, PUT_OFF_MAX_MS) for n in range(len(gaps))]
+        assert all(0 <= gap - span <= 1_000 for gap, span in zip(gaps, spans, strict=True))
+    assert max(map(len, tries.values())) > 3
+    assert popped.count == len(points)
+
+
+def test_how_late_a_check_point_is_says_nothing_of_its_being_put_off() -> None:
+    popped = Popped()
+    point = popped.add(handle(0, 0), [0], invisible_ms=10, revive_offset=0, grace_ms=5)
+    assert popped.put_off(point, 1_015)
+    assert popped.late_ms(2_000) == {0: 1_985}
+    assert popped.next_due(2_999) is None
+    assert popped.wake_at_ms() == 3_000
+    assert popped.next_due(3_000) is point
+    assert not popped.put_off(point, 3_000)
+    assert popped.next_due(4_999) is None
+    assert popped.wake_at_ms() == 5_000

@@ -190,3 +190,15 @@ def test_a_judge_needs_no_descriptors_and_leaves_none() -> None:
     with pytest.raises(OSError, match="Too many open files"):
         file.read(0, 1)
     assert not is_shortage(OSError(5, "Input/output error"))
+
+
+def test_a_file_that_the_disk_does_not_give_can_be_neither_read_nor_opened() -> None:
+    disk = SimDisk()
+    held, other = disk.open("held", size=8), disk.open("other", size=8)
+    disk.unreadable.add("held")
+    for touch in (lambda: held.read(0, 1), lambda: disk.open("held", size=8)):
+        with pytest.raises(StorageError, match="held: Input/output error"):
+            touch()
+    assert other.read(0, 1) == b"\0"
+    disk.unreadable.clear()
+    assert held.read(0, 1) == b"\0"
