@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -47,15 +47,35 @@ class Cluster:
             )
         return masters
 
-    async def of_topic(self, topic: str) -> dict[str, str]:
-        """Addresses of the masters that have a topic, by broker name. RouteMissing when there are
-        none."""
+    async def names_of(self, topic: str) -> list[str]:
+        """The names of the brokers that have a topic. RouteMissing when there are none."""
         self.instance.check_usable()
         wire_topic = self.wrap(topic)
         await self.instance.refresh(wire_topic)
         route = await self.instance.route(wire_topic)
         names = sorted(data.broker_name for data in route.broker_datas or ())
-        return {name: self.instance.address_of(name) for name in names}
+        if not names:
+            raise RouteMissing(f"the topic {topic!r} is on no broker; are its brokers running?")
+        return names
+
+    def readers(self, names: Iterable[str]) -> dict[str, str]:
+        """Where brokers can be asked, by name: at the masters, and where there is none just now at
+        a slave, as mqadmin does (BrokerData.selectBrokerAddr)."""
+        return {name: self.instance.reader_address(name) for name in names}
+
+    def changers(self, topic: str, names: Sequence[str]) -> dict[str, str]:
+        """The masters of all brokers that have a topic. RouteMissing when one has none: what is to
+        change everywhere is not to change here and there."""
+        found = {name: self.instance.book.address(name, MASTER) for name in names}
+        masters = {name: address for name, address in found.items() if address is not None}
+        if len(masters) < len(names):
+            away = ", ".join(name for name in names if name not in masters)
+            raise RouteMissing(
+                f"of the brokers that have the topic {topic!r}, {away} has no master just now, and "
+                "nothing was changed on any; start its master, or stop its slaves when it is gone "
+                "for good"
+            )
+        return masters
 
     async def ask(
         self,

@@ -68,7 +68,7 @@ class Messages:
         if found:
             return found[0]
         wire_topic = self._cluster.wrap(topic)
-        for name, address in (await self._of_topic(topic, broker)).items():
+        for name, address in (await self._readers_of(topic, broker)).items():
             fields = _query_fields(Topic.HALF, message_id, is_unique=True, count_max=FOUND_MAX)
             for half in await self._records(address, fields):
                 place = half.properties
@@ -103,7 +103,7 @@ class Messages:
             wire, wanted, group=_GROUP, queue_offset=queue_offset, commit_offset=0,
             count_max=count_max, suspend_ms=0,
         )  # fmt: skip
-        address = (await self._cluster.of_topic(queue.topic)).get(queue.broker_name)
+        address = (await self._readers_of(queue.topic)).get(queue.broker_name)
         if address is None:
             raise UsageError(f"{queue.topic!r} is not on the broker {queue.broker_name!r}")
         reply = await self._cluster.instance.request(
@@ -143,8 +143,8 @@ class Messages:
     async def deliver(self, message: ReceivedMessage, *, group: str, client_id: str) -> None:
         """Let one connected member of a group consume a message now, whatever its offsets.
         MessageRefused when its handler failed; ConsumerOffline and the like when it cannot."""
-        masters = await self._cluster.of_topic(message.topic)
-        address = masters.get(message.broker_name) or next(iter(masters.values()))
+        readers = await self._readers_of(message.topic)
+        address = readers.get(message.broker_name) or next(iter(readers.values()))
         consumed = await self._cluster.ask_for(
             address,
             Request.CONSUME_MESSAGE_DIRECTLY,
@@ -169,10 +169,10 @@ class Messages:
         is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
         return self._cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
 
-    async def _of_topic(self, topic: str, broker: str) -> dict[str, str]:
-        """The masters that have a topic; one of them alone when it is named."""
-        masters = await self._cluster.of_topic(topic)
-        return {name: at for name, at in masters.items() if broker in ("", name)}
+    async def _readers_of(self, topic: str, broker: str = "") -> dict[str, str]:
+        """Where the brokers that have a topic can be asked; one of them alone when it is named."""
+        names = await self._cluster.names_of(topic)
+        return self._cluster.readers(name for name in names if broker in ("", name))
 
     async def _query(
         self,
@@ -190,7 +190,7 @@ class Messages:
             begin_ms=begin_ms, end_ms=end_ms,
         )  # fmt: skip
         found: list[ReceivedMessage] = []
-        for name, address in (await self._of_topic(topic, broker)).items():
+        for name, address in (await self._readers_of(topic, broker)).items():
             stored = await self._records(address, fields)
             found += self._all_received(stored, name)
         if is_unique:

@@ -11,7 +11,7 @@ from escrowmq.client.admin.groups import Groups, Lag
 from escrowmq.client.core.routes import MessageQueue, read_queues
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.codec.client_bodies import decode_queue_table
-from escrowmq.errors import ConsumerOffline, GroupNotFound, TopicNotFound, UsageError
+from escrowmq.errors import ConsumerOffline, GroupNotFound, UsageError
 
 Place = dt.datetime | Literal["first", "last"]
 """The first message stored since a time, the oldest one, or the end."""
@@ -36,10 +36,12 @@ class Offsets:
 
     async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
         """Set a group back or forward in all queues of a topic; the offsets from which it goes on.
-        Members that are connected follow by themselves."""
+        Members that are connected follow by themselves. RouteMissing, and nothing is set, while a
+        broker of the topic has no master; `set` sets queues of the others."""
         moment_ms = _moment_ms(to)
         found: dict[MessageQueue, int] = {}
-        for name, address in (await self._of_topic(topic)).items():
+        names = await self._cluster.names_of(topic)
+        for name, address in self._cluster.changers(topic, names).items():
             fields = self._fields(group, topic, moment_ms)
             try:
                 reply = await self._cluster.ask(
@@ -57,12 +59,12 @@ class Offsets:
         themselves."""
         if queue_offset < 0:
             raise UsageError(f"queue_offset={queue_offset!r}; 0 or more is expected")
-        masters = await self._of_topic(queue.topic)
-        address = masters.get(queue.broker_name)
-        if address is None:
+        names = await self._cluster.names_of(queue.topic)
+        if queue.broker_name not in names:
             raise UsageError(
-                f"{queue.topic!r} is not on {queue.broker_name!r}; it is on {', '.join(masters)}"
+                f"{queue.topic!r} is not on {queue.broker_name!r}; it is on {', '.join(names)}"
             )
+        address = self._cluster.instance.address_of(queue.broker_name)
         wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
         known = read_queues(wire.topic, await self._cluster.instance.route(wire.topic))
         if wire not in known:
@@ -96,12 +98,6 @@ class Offsets:
 
     async def _known(self) -> list[str]:
         return await self._groups.names(with_system=True)
-
-    async def _of_topic(self, topic: str) -> dict[str, str]:
-        masters = await self._cluster.of_topic(topic)
-        if not masters:
-            raise TopicNotFound(f"there is no topic {topic!r}")
-        return masters
 
     def _fields(self, group: str, topic: str, moment_ms: int) -> dict[str, str]:
         return {

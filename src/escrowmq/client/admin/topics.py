@@ -102,13 +102,13 @@ class Topics:
         """Its configuration on each broker, its queues and who reads it. TopicNotFound when there
         is none."""
         wire_topic = self._cluster.wrap(topic)
-        masters = await self._of_topic(topic)
+        readers = self._cluster.readers(await self._names_of(topic))
         infos = await asyncio.gather(
-            *(self._info(name, address, topic) for name, address in masters.items())
+            *(self._info(name, address, topic) for name, address in readers.items())
         )
         queues: list[QueueStatus] = []
         groups: set[str] = set()
-        for address in masters.values():
+        for address in readers.values():
             fields = {"topic": wire_topic}
             status = await self._cluster.ask(address, Request.GET_TOPIC_STATS_INFO, fields)
             queues += _statuses(status.body, topic)
@@ -168,7 +168,7 @@ class Topics:
         broker: str = "",
     ) -> None:
         """Change what is given, on all brokers that have the topic or on one. TopicNotFound when
-        there is none."""
+        there is none; RouteMissing, and nothing is changed, while one of them has no master."""
 
         async def change(name: str, address: str) -> tuple[str, RegisteredTopic]:
             config = await self._config(address, self._cluster.wrap(topic))
@@ -181,19 +181,18 @@ class Topics:
             await self._put(address, config, attributes or {})
             return name, config
 
-        masters = await self._of_topic(topic)
-        if broker:
-            masters = await self._cluster.masters(broker)
+        masters = await (self._cluster.masters(broker) if broker else self._masters_of(topic))
         changed = dict(await self._cluster.each(masters, change))
         ordered = {name: config for name, config in changed.items() if config.order}
         if ordered and write_queues is not None:
             await self._pin(self._cluster.wrap(topic), ordered, is_whole=False)
 
     async def delete(self, topic: str) -> None:
-        """Delete a topic with its messages everywhere. TopicNotFound when there is none."""
+        """Delete a topic with its messages everywhere. TopicNotFound when there is none;
+        RouteMissing, and nothing is deleted, while one of its brokers has no master."""
         wire_topic = self._cluster.wrap(topic)
         fields = {"topic": wire_topic}
-        masters = await self._of_topic(topic)
+        masters = await self._masters_of(topic)
         await self._cluster.each(
             masters,
             lambda _, address: self._cluster.ask(address, Request.DELETE_TOPIC_IN_BROKER, fields),
@@ -206,11 +205,14 @@ class Topics:
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _of_topic(self, topic: str) -> dict[str, str]:
+    async def _names_of(self, topic: str) -> list[str]:
         try:
-            return await self._cluster.of_topic(topic)
+            return await self._cluster.names_of(topic)
         except RouteMissing as error:
             raise TopicNotFound(f"there is no topic {topic!r}") from error
+
+    async def _masters_of(self, topic: str) -> dict[str, str]:
+        return self._cluster.changers(topic, await self._names_of(topic))
 
     async def _info(self, name: str, address: str, topic: str) -> TopicInfo:
         config = await self._config(address, self._cluster.wrap(topic))
