@@ -123,7 +123,6 @@ class Presence:
 
     def greet(self, connection: Connection) -> None:
         """Begin a new connection to a broker with a heartbeat."""
-        self._redials_count.pop(connection.address, None)
         if self.is_registered:
             address = connection.address
             # Asked here and not in the task, which begins a turn later: others may ask by then, and
@@ -196,6 +195,8 @@ class Presence:
             )  # fmt: skip
             return refusal
         self._refused.discard(connection.address)
+        # Not before: a broker that hangs up on whoever greets it would be dialled without a pause.
+        self._redials_count.pop(connection.address, None)
         return None
 
     def _redial(self, address: str) -> None:
