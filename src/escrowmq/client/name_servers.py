@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Final, TypeVar
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.ports import Chance
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.dialogue import Fields
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.pool import Pool
 from escrowmq.codec.routes import ClusterInfo, TopicRoute, decode_cluster_info, decode_route
 from escrowmq.errors import (
@@ -21,6 +22,7 @@ from escrowmq.errors import (
     response_error,
 )
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _ASKED_OF_ALL: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
 """What every name server answers; a broker, whose address was given instead, does not."""
@@ -72,14 +74,15 @@ class NameServers:
                 f"no name server knows the topic {topic!r}; create it, or let brokers create "
                 "topics (autoCreateTopicEnable), and see that the brokers are registered"
             )
-        self.check(reply)
-        return decode_route(reply.body)
+        return self._read(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
     async def brokers(self) -> ClusterInfo:
         """All brokers that are registered."""
-        reply = await self.ask(Request.GET_BROKER_CLUSTER_INFO)
-        self.check(reply)
-        return decode_cluster_info(reply.body)
+        return await self.read(Request.GET_BROKER_CLUSTER_INFO, decode_cluster_info)
+
+    async def read(self, code: int, decode: Callable[[bytes], T]) -> T:
+        """What a function makes of the answer. RemoteProtocolError when it cannot be read."""
+        return self._read(await self.ask(code), code, decode)
 
     def is_one(self, connection: Connection) -> bool:
         """Whether a connection is to a name server."""
@@ -89,6 +92,11 @@ class NameServers:
         """Raises ResponseError when a reply is a refusal."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
+
+    def _read(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
+        self.check(reply)
+        with reading_from(self.addresses[self._index], code):
+            return decode(reply.body)
 
     def _give_up(self, address: str, error: Exception) -> None:
         if self.addresses[self._index] == address:

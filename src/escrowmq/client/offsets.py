@@ -10,6 +10,7 @@ from typing import Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.consumer_settings import Start
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
@@ -54,7 +55,8 @@ class QueueBounds:
     async def _ask(self, queue: MessageQueue, code: int, more: dict[str, str]) -> int:
         address = self._instance.reader_address(queue.broker_name)
         reply = await self._instance.ask(address, code, {**queue_fields(queue), **more})
-        return number_of(reply, "offset")
+        with reading_from(address, code):
+            return number_of(reply, "offset")
 
 
 class BrokerOffsets:
@@ -98,7 +100,8 @@ class BrokerOffsets:
             return None
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        return number_of(reply, "offset")
+        with reading_from(address, Request.QUERY_CONSUMER_OFFSET):
+            return number_of(reply, "offset")
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
         """Keep an offset."""

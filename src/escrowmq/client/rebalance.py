@@ -12,6 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
 from escrowmq.client.core.allocation import STRATEGIES, allocate
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.instance import Instance
 from escrowmq.codec.client_bodies import decode_body
@@ -148,4 +149,5 @@ class Balancing:
             if type(error) is BrokerFault:
                 return []  # nobody of the group is known there
             raise error
-        return decode_body(_Members, reply.body).consumer_id_list
+        with reading_from(address, Request.GET_CONSUMER_LIST_BY_GROUP):
+            return decode_body(_Members, reply.body).consumer_id_list

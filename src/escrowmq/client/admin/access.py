@@ -10,6 +10,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.codec.acl2_bodies import (
     AclInfo,
     EntryInfo,
@@ -75,7 +76,8 @@ class Access:
 
         async def listed(name: str, address: str) -> list[UserSummary]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_USER, {"filter": part})
-            found = decode_body(list[UserInfo], reply.body) if reply.body else []
+            with reading_from(address, Request.AUTH_LIST_USER):
+                found = decode_body(list[UserInfo], reply.body) if reply.body else []
             return [
                 UserSummary(
                     broker=name,
@@ -124,7 +126,8 @@ class Access:
 
         async def listed(name: str, address: str) -> list[PolicyEntry]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_ACL, fields)
-            found = decode_body(list[AclInfo], reply.body) if reply.body else []
+            with reading_from(address, Request.AUTH_LIST_ACL):
+                found = decode_body(list[AclInfo], reply.body) if reply.body else []
             return [entry for acl in found for entry in _entries(name, acl)]
 
         masters = await self._cluster.masters(broker)

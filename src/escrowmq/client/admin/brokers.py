@@ -8,7 +8,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.codec.client_bodies import decode_body
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.errors import EscrowMQError, UsageError
 
 
@@ -21,7 +21,7 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     """0 is the master."""
     address: str
     version: str = ""
-    """Empty when it does not answer."""
+    """Empty when it does not answer, or does not say."""
 
 
 class _Table(msgspec.Struct):
@@ -49,15 +49,18 @@ class Brokers:
 
     async def runtime(self, broker: str) -> dict[str, str]:
         """What a broker tells of itself: figures by RocketMQ's names."""
-        reply = await self._cluster.ask(
-            await self._address(broker), Request.GET_BROKER_RUNTIME_INFO
+        found = await self._cluster.ask_for(
+            await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
         )
-        return dict(sorted(decode_body(_Table, reply.body).table.items()))
+        return dict(sorted(found.table.items()))
 
     async def config(self, broker: str) -> dict[str, str]:
         """A broker's settings by RocketMQ's names."""
-        reply = await self._cluster.ask(await self._address(broker), Request.GET_BROKER_CONFIG)
-        lines = (line.partition("=") for line in reply.body.decode().splitlines())
+        address = await self._address(broker)
+        reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
+        with reading_from(address, Request.GET_BROKER_CONFIG):
+            text = reply.body.decode()
+        lines = (line.partition("=") for line in text.splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     async def configure(self, broker: str, settings: Mapping[str, object]) -> None:
@@ -76,7 +79,7 @@ class Brokers:
 
     async def _version(self, address: str) -> str:
         try:
-            reply = await self._cluster.ask(address, Request.GET_BROKER_RUNTIME_INFO)
+            found = await self._cluster.ask_for(address, Request.GET_BROKER_RUNTIME_INFO, _Table)
         except EscrowMQError:
             return ""
-        return decode_body(_Table, reply.body).table.get("brokerVersionDesc", "")
+        return found.table.get("brokerVersionDesc", "")

@@ -9,6 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from escrowmq.base.command import Command
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
 from escrowmq.client.instance import Instance
 from escrowmq.codec.client_bodies import decode_body
@@ -98,7 +99,8 @@ class Cluster:
     ) -> T:
         """The typed body of a reply."""
         reply = await self.ask(address, code, fields, body)
-        return decode_body(kind, reply.body)
+        with reading_from(address, code):
+            return decode_body(kind, reply.body)
 
     async def each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]

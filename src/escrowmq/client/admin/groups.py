@@ -9,10 +9,11 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
-from escrowmq.codec.client_bodies import SubscriptionBody, decode_body, decode_queue_table
+from escrowmq.codec.client_bodies import SubscriptionBody, decode_queue_table
 from escrowmq.errors import ConsumerOffline, GroupNotFound
 
 _SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONS")
@@ -145,7 +146,8 @@ class Groups:
         for name, address in (await self._cluster.masters()).items():
             config = (await self._table(address)).get(self._cluster.wrap(group))
             if config is not None:
-                infos.append(_info(group, name, msgspec.convert(config, _Config)))
+                with reading_from(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
+                    infos.append(_info(group, name, msgspec.convert(config, _Config, strict=False)))
         if not infos:
             raise GroupNotFound(f"there is no consumer group {group!r}")
         return GroupDescription(
@@ -248,14 +250,15 @@ class Groups:
         found: list[Lag] = []
         for address in (await self._cluster.masters()).values():
             reply = await self._cluster.ask(address, Request.GET_CONSUME_STATS, fields)
-            found += self._lags(reply.body)
+            with reading_from(address, Request.GET_CONSUME_STATS):
+                found += self._lags(reply.body)
         return sorted(found, key=lambda one: one.queue)
 
     # -- inside ------------------------------------------------------------------------------
 
     async def _table(self, address: str) -> dict[str, dict[str, Any]]:
-        reply = await self._cluster.ask(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        return decode_body(_Table, reply.body).subscription_group_table
+        code = Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG
+        return (await self._cluster.ask_for(address, code, _Table)).subscription_group_table
 
     async def _put(self, address: str, config: dict[str, Any]) -> None:
         body = msgspec.json.encode(config)

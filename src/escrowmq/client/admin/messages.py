@@ -13,6 +13,7 @@ from escrowmq.base.fixed_limits import UNPACKED_SIZE_MAX
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.pulling import PullStep, after_pull, pull_fields, with_subscription
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult
@@ -111,7 +112,9 @@ class Messages:
         )
         match after_pull(reply.code):
             case PullStep.TAKE:
-                return self._all_received(decode_records(reply.body), queue.broker_name)
+                with reading_from(address, Request.PULL_MESSAGE):
+                    stored = decode_records(reply.body)
+                return self._all_received(stored, queue.broker_name)
             case PullStep.GO_ON | PullStep.MOVE:
                 bounds = reply.ext or {}
                 raise NotFound(
@@ -205,7 +208,8 @@ class Messages:
             return []
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
-        return decode_records(reply.body)
+        with reading_from(address, Request.QUERY_MESSAGE):
+            return decode_records(reply.body)
 
     async def _by_offset_id(self, message_id: str) -> StoredMessage | None:
         host, log_offset = parse_offset_id(message_id)
@@ -223,7 +227,8 @@ class Messages:
             if error.code != Response.SYSTEM_ERROR:
                 raise
             return None
-        return decode_record(reply.body)
+        with reading_from(address, Request.VIEW_MESSAGE_BY_ID):
+            return decode_record(reply.body)
 
     def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
         """The messages of one reply, up to the one whose body passes UNPACKED_SIZE_MAX in all:

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import Groups, Lag
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MessageQueue, read_queues
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.codec.client_bodies import decode_queue_table
@@ -50,7 +51,9 @@ class Offsets:
             except ConsumerOffline:
                 found |= await self._reset_alone(group, topic, name, moment_ms)
                 continue
-            for queue, queue_offset in decode_queue_table(int, reply.body).items():
+            with reading_from(address, Request.INVOKE_BROKER_TO_RESET_OFFSET):
+                table = decode_queue_table(int, reply.body)
+            for queue, queue_offset in table.items():
                 found[MessageQueue(topic, queue.broker_name, queue.queue_id)] = queue_offset
         return found
 

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_topic
 from escrowmq.codec.client_bodies import decode_body, decode_queue_table
@@ -89,9 +90,12 @@ class Topics:
         letters."""
         self._cluster.instance.check_usable()
         names = self._cluster.instance.names
-        reply = await names.ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
-        names.check(reply)
-        found = set(decode_body(_Names, reply.body).topic_list)
+        found = set(
+            await names.read(
+                Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+                lambda body: decode_body(_Names, body).topic_list,
+            )
+        )
         if not with_system:
             found -= await self._system_topics()
             prefixes = (Topic.RETRY_PREFIX, Topic.DLQ_PREFIX, Topic.SYSTEM_PREFIX)
@@ -111,7 +115,8 @@ class Topics:
         for address in readers.values():
             fields = {"topic": wire_topic}
             status = await self._cluster.ask(address, Request.GET_TOPIC_STATS_INFO, fields)
-            queues += _statuses(status.body, topic)
+            with reading_from(address, Request.GET_TOPIC_STATS_INFO):
+                queues += _statuses(status.body, topic)
             who = await self._cluster.ask_for(
                 address, Request.QUERY_TOPIC_CONSUME_BY_WHO, _Groups, fields=fields
             )

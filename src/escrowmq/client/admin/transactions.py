@@ -12,7 +12,6 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.end_request import half_of_token
-from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.pending_bodies import Done, Item, PendingCounts
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
@@ -108,13 +107,13 @@ class Transactions:
         refusals: list[ResponseError] = []
         for name, address in (await self._brokers(transaction, broker)).items():
             try:
-                reply = await self._cluster.ask(
-                    address, Request.ESCROW_SHOW, {}, msgspec.json.encode(which)
+                page = await self._cluster.ask_for(
+                    address, Request.ESCROW_SHOW, _Page, body=msgspec.json.encode(which)
                 )
             except ResponseError as error:
                 refusals.append(_of_another(error))
                 continue
-            found += self._items(name, reply.body)
+            found += [self._named_item(name, item) for item in page.items]
         if not found:
             raise _unknown(transaction, refusals)
         return found
@@ -339,9 +338,6 @@ class Transactions:
             if name in names and value is not None:
                 body[names[name]] = value
         return body
-
-    def _items(self, broker: str, body: bytes) -> list[PendingTransaction]:
-        return [self._named_item(broker, item) for item in decode_body(_Page, body).items]
 
     def _named_item(self, broker: str, item: PendingTransaction) -> PendingTransaction:
         item.broker = broker
