@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import UNPACKED_SIZE_MAX
-from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.message import Property, StoredMessage, SysFlag, Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.message import Message, ReceivedMessage, received
 from escrowmq.client.core.odd_answers import reading_from
@@ -21,7 +21,14 @@ from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.producer import Producer
 from escrowmq.codec.ids import format_host, parse_offset_id
 from escrowmq.codec.record import decode_record, decode_records
-from escrowmq.errors import MessageRefused, NotFound, ResponseError, UsageError, response_error
+from escrowmq.errors import (
+    MessageRefused,
+    NotFound,
+    RemoteProtocolError,
+    ResponseError,
+    UsageError,
+    response_error,
+)
 
 FOUND_MAX: Final = 64
 _log = logging.getLogger(__name__)
@@ -77,7 +84,7 @@ class Messages:
                     place.get(Property.UNIQ_KEY) == message_id
                     and place.get(Property.REAL_TOPIC) == wire_topic
                 ):
-                    return received(half, topic=topic, broker_name=name)
+                    return _shown(half, topic=topic, broker_name=name)
         raise NotFound(f"no broker of topic {topic} keeps a message {message_id}, committed or not")
 
     async def find(
@@ -253,8 +260,21 @@ class Messages:
             for name in book.broker_names():
                 if address in book.addresses(name).values():
                     broker_name = name
-        topic = self._cluster.unwrap(stored.topic)
+        return _shown(stored, topic=self._cluster.unwrap(stored.topic), broker_name=broker_name)
+
+
+def _shown(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
+    """A message for whoever looks at it. One whose body does not unpack is just what somebody may
+    look for."""
+    try:
         return received(stored, topic=topic, broker_name=broker_name)
+    except RemoteProtocolError as error:
+        place = f"{topic}/{stored.queue_id}"
+        _log.warning(
+            "%s: the body of message %d is shown as it is: %s", place, stored.queue_offset, error
+        )
+        as_it_is = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~SysFlag.COMPRESSED)
+        return received(as_it_is, topic=topic, broker_name=broker_name)
 
 
 def _query_fields(
