@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from escrowmq.base.fixed_limits import INT_MAX
+from escrowmq.base.fixed_limits import INT_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.codec.pop_receipt import NORMAL, kind_of, retry_topic
 
@@ -33,6 +33,9 @@ REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
 
 MARK_GROUP: Final = "CID_RMQ_SYS_ESCROW_POP"
 """Its offset in a revive queue: records before it are accounted for in consumerOffset.json."""
+
+_ROOM: Final = 1024
+"""Bytes of a record's other fields, its topic, and the added property, at most."""
 
 _CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600_000)
 
@@ -139,12 +142,15 @@ def encode_ack(
 
 
 def again(source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool) -> Message:
-    """The message for its next delivery (PopReviveService.reviveRetry)."""
+    """The message for its next delivery (PopReviveService.reviveRetry), which says when it was
+    popped first where there is room."""
     topic = source.topic
     if kind_of(topic) == NORMAL:
         topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
     properties = dict(source.properties)
-    if source.reconsume_times == 0 or Property.FIRST_POP_TIME not in properties:
+    properties.pop(Property.CRC32, None)  # of that record
+    has_room = source.record_size - len(source.body) <= PROPERTIES_SIZE_MAX - _ROOM
+    if has_room and (source.reconsume_times == 0 or Property.FIRST_POP_TIME not in properties):
         properties[Property.FIRST_POP_TIME] = str(handle.pop_ms)
     return Message(
         topic=topic,

@@ -7,6 +7,7 @@ from itertools import pairwise
 
 import pytest
 
+from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.broker import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
@@ -194,6 +195,23 @@ def test_acks_are_taken_on_a_full_disk() -> None:
     world.crash()
     world.run(60_000)
     assert consumer.pop() == []
+
+
+@pytest.mark.parametrize("appends_crc", [False, True])
+def test_a_message_without_room_for_another_property_comes_again(*, appends_crc: bool) -> None:
+    """What is noted of its first pop made its properties too long: it was warned of, and lost."""
+    world, consumer = make(0)
+    world.store_settings.appends_crc = appends_crc
+    world.restart()
+    sizes = range(31_500, PROPERTIES_SIZE_MAX - 123 - 21 * appends_crc, 7)
+    for size in sizes:
+        world.send(str(size), P="x" * size)
+    for _ in range(3):
+        seen = []
+        while gots := consumer.pop():
+            seen += [int(got.body) for got in gots]
+        assert sorted(seen) == [*sizes]
+        world.run(10_000 + GRACE_MS)
 
 
 def test_what_is_gone_gets_nothing_again() -> None:
