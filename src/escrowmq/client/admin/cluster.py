@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,6 +16,7 @@ from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import RouteMissing
 
 T = TypeVar("T")
+_NO_BROKER: Final = "the name server knows no broker; is one running, and started with its address?"
 
 
 class Cluster:
@@ -35,18 +36,28 @@ class Cluster:
     async def masters(self, broker: str = "") -> dict[str, str]:
         """Addresses of all masters by broker name, or that of one broker. RouteMissing without
         any."""
-        self.instance.check_usable()
-        await self.instance.refresh_brokers()
+        names = await self._names()
         book = self.instance.book
         if broker:
             return {broker: self.instance.address_of(broker)}
-        found = {name: book.address(name, MASTER) for name in sorted(book.broker_names())}
+        found = {name: book.address(name, MASTER) for name in names}
         masters = {name: address for name, address in found.items() if address is not None}
         if not masters:
-            raise RouteMissing(
-                "the name server knows no broker; is one running, and started with its address?"
-            )
+            raise RouteMissing(_NO_BROKER)
         return masters
+
+    async def all_readers(self) -> dict[str, str]:
+        """Where all brokers can be asked, by name; see `readers`. RouteMissing without any."""
+        book, names = self.instance.book, await self._names()
+        readers = self.readers(name for name in names if book.addresses(name))
+        if not readers:
+            raise RouteMissing(_NO_BROKER)
+        return readers
+
+    async def _names(self) -> list[str]:
+        self.instance.check_usable()
+        await self.instance.refresh_brokers()
+        return sorted(self.instance.book.broker_names())
 
     async def names_of(self, topic: str) -> list[str]:
         """The names of the brokers that have a topic. RouteMissing when there are none."""

@@ -132,7 +132,7 @@ class Groups:
     async def names(self, *, with_system: bool = False) -> list[str]:
         """Names of consumer groups, sorted; `with_system` adds the brokers' own."""
         found: set[str] = set()
-        for address in (await self._cluster.masters()).values():
+        for address in (await self._cluster.all_readers()).values():
             found |= (await self._table(address)).keys()
         if not with_system:
             found -= _SYSTEM_GROUPS
@@ -143,7 +143,7 @@ class Groups:
         """Its configuration on each broker, its members and how far it is. GroupNotFound when
         there is none."""
         infos: list[GroupInfo] = []
-        for name, address in (await self._cluster.masters()).items():
+        for name, address in (await self._cluster.all_readers()).items():
             config = (await self._table(address)).get(self._cluster.wrap(group))
             if config is not None:
                 with reading_from(address, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG):
@@ -221,7 +221,7 @@ class Groups:
         fields = {"consumerGroup": self._cluster.wrap(group)}
         found = Members()
         seen: dict[str, Member] = {}
-        for address in (await self._cluster.masters()).values():
+        for address in (await self._cluster.all_readers()).values():
             try:
                 online = await self._cluster.ask_for(
                     address, Request.GET_CONSUMER_CONNECTION_LIST, _Connections, fields=fields
@@ -248,7 +248,7 @@ class Groups:
         if topic:
             fields["topic"] = self._cluster.wrap(topic)
         found: list[Lag] = []
-        for address in (await self._cluster.masters()).values():
+        for address in (await self._cluster.all_readers()).values():
             reply = await self._cluster.ask(address, Request.GET_CONSUME_STATS, fields)
             with reading_from(address, Request.GET_CONSUME_STATS):
                 found += self._lags(reply.body)

@@ -44,11 +44,18 @@ def serve(peer: Peer, broker: str) -> None:
     config = {"topicName": "T", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
     bounds = {"minOffset": 0, "maxOffset": 1, "lastUpdateTimestamp": 1}
     queue = f'{{"brokerName":"{broker}","queueId":0,"topic":"T"}}'
+    progress = {"brokerOffset": 3, "consumerOffset": 1}
+    lags = f'{{"offsetTable":{{{queue}:{msgspec.json.encode(progress).decode()}}}}}'.encode()
+    online = {"connectionSet": [{"clientId": f"of {broker}"}]}
+    groups = {"subscriptionGroupTable": {"g": {"groupName": "g"}}}
     stats = f'{{"offsetTable":{{{queue}:{msgspec.json.encode(bounds).decode()}}}}}'.encode()
     bodies = {
         Request.GET_TOPIC_CONFIG: msgspec.json.encode(config),
         Request.GET_TOPIC_STATS_INFO: stats,
         Request.QUERY_TOPIC_CONSUME_BY_WHO: msgspec.json.encode({"groupList": [f"g-{broker}"]}),
+        Request.GET_CONSUME_STATS: lags,
+        Request.GET_CONSUMER_CONNECTION_LIST: msgspec.json.encode(online),
+        Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: msgspec.json.encode(groups),
         Request.QUERY_MESSAGE: record(broker),
         Request.PULL_MESSAGE: record(broker),
         Request.CONSUME_MESSAGE_DIRECTLY: b'{"consumeResult":"CR_SUCCESS"}',
@@ -177,5 +184,20 @@ def test_a_topic_that_is_on_no_broker_is_none() -> None:
             ):
                 with pytest.raises(RouteMissing, match="'T' is on no broker"):
                     await question
+
+    run(go)
+
+
+def test_how_far_a_group_is_at_a_broker_without_a_master_is_asked_of_its_slave() -> None:
+    """It was left out, as if nothing waited there."""
+
+    async def go() -> None:
+        async with a_place() as (admin, *_):
+            assert [lag.queue.broker_name for lag in await admin.groups.lag("g")] == ["a", "b"]
+            assert [lag.count for lag in await admin.offsets.show("g")] == [2, 2]
+            members = (await admin.groups.members("g")).members
+            assert [member.client_id for member in members] == ["of a", "of b"]
+            found = await admin.groups.describe("g")
+            assert [info.broker for info in found.brokers] == ["a", "b"]
 
     run(go)
