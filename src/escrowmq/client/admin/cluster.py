@@ -6,8 +6,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
-import msgspec
-
 from escrowmq.base.command import Command
 from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
@@ -116,8 +114,13 @@ class Cluster:
     async def each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]
     ) -> list[T]:
-        """What the work gives for each master (name, address), all at the same time."""
-        return list(await asyncio.gather(*(work(*master) for master in masters.items())))
-
-
-P = TypeVar("P", bound=msgspec.Struct)
+        """What the work gives for each master (name, address), all at the same time. When it fails
+        at one, that is told once it is over at all: what is done about it meets no change that is
+        still on its way."""
+        works = (work(*master) for master in masters.items())
+        found: list[T] = []
+        for one in await asyncio.gather(*works, return_exceptions=True):
+            if isinstance(one, BaseException):
+                raise one
+            found.append(one)
+        return found

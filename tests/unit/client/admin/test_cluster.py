@@ -12,13 +12,13 @@ import msgspec
 import pytest
 
 from escrowmq.aio import Admin
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import StoredMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.record import encode_message
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
-from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
+from escrowmq.errors import PermissionDenied, RouteMissing, TopicNotFound, UsageError
 from tests.unit.client.peer import DEADLINE_S, Link, Peer, a_peer
 
 
@@ -69,11 +69,11 @@ def serve(peer: Peer, broker: str) -> None:
 
 
 @asynccontextmanager
-async def a_place(*, is_empty: bool = False) -> AsyncIterator[Place]:
+async def a_place(*, is_empty: bool = False, has_master_of_b: bool = False) -> AsyncIterator[Place]:
     async with a_peer() as names, a_peer() as a, a_peer() as b:
         serve(a, "a")
         serve(b, "b")
-        places = {"a": {0: a.address}, "b": {1: b.address}}
+        places = {"a": {0: a.address}, "b": {0 if has_master_of_b else 1: b.address}}
         route = TopicRoute(
             broker_datas=[] if is_empty else [BrokerData(at, name) for name, at in places.items()],
             queue_datas=[QueueData(n, perm=6, read_queue_nums=1, write_queue_nums=1) for n in "ab"],
@@ -199,5 +199,30 @@ def test_how_far_a_group_is_at_a_broker_without_a_master_is_asked_of_its_slave()
             assert [member.client_id for member in members] == ["of a", "of b"]
             found = await admin.groups.describe("g")
             assert [info.broker for info in found.brokers] == ["a", "b"]
+
+    run(go)
+
+
+def test_a_change_that_one_broker_refuses_is_over_everywhere_when_that_is_told() -> None:
+    """It went on at the others behind the error's back, and behind whatever was done about it."""
+    held: list[tuple[Link, Command]] = []
+
+    def refuse(link: Link, command: Command) -> None:
+        link.reply(command, Response.NO_PERMISSION, remark="not here")
+
+    async def go() -> None:
+        async with a_place(has_master_of_b=True) as (admin, _, a, b):
+            answer = b.answers[Request.GET_TOPIC_CONFIG]
+            a.answers[Request.UPDATE_AND_CREATE_TOPIC] = refuse
+            b.answers[Request.GET_TOPIC_CONFIG] = lambda *question: held.append(question)
+            change = asyncio.ensure_future(admin.topics.update("T", read_queues=4))
+            await b.until(lambda: held)
+            await a.until(lambda: Request.UPDATE_AND_CREATE_TOPIC in a.codes())
+            for _ in range(10):  # the refusal is read
+                await admin.brokers.all()
+            answer(*held.pop())
+            with pytest.raises(PermissionDenied, match="not here"):
+                await change
+            assert Request.UPDATE_AND_CREATE_TOPIC in b.codes()
 
     run(go)
