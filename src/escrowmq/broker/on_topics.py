@@ -21,6 +21,7 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
@@ -52,6 +53,7 @@ class TopicHandlers:
         offsets: OffsetTable,
         clients: Clients,
         stats: Stats,
+        pops: PopLedger,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -59,6 +61,7 @@ class TopicHandlers:
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
+        self._pops = pops
 
     def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
@@ -158,6 +161,7 @@ class TopicHandlers:
             self._topics.delete(topic, asked.now_ms)
             self._store.delete_topic(topic)
             self._offsets.forget_topic(topic)
+            self._pops.forget_topic(topic)
             self._stats.forget(topic)
         return DONE
 

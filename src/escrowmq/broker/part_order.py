@@ -254,6 +254,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             offsets=b.offsets,
             clients=b.clients,
             stats=b.stats,
+            pops=pops.ledger,
         ),
         GroupHandlers(
             settings=b.settings,

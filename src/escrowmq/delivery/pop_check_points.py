@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -237,9 +238,9 @@ class Popped:
             self._forget(point)
         return news
 
-    def give_up(self, group: str) -> list[tuple[CheckPoint, list[int]]]:
-        """Settle all check points of a group; what of each was open."""
-        lines = [line for line in self._lines.values() if line.group == group]
+    def give_up(self, is_gone: Callable[[Line], bool]) -> list[tuple[CheckPoint, list[int]]]:
+        """Settle all check points of groups or topics that are gone; what of each was open."""
+        lines = [line for line in self._lines.values() if is_gone(line)]
         points = [point for line in lines for point in line.open.values()]
         return [(point, self.acknowledge(point, point.open_offsets())) for point in points]
 

@@ -29,7 +29,14 @@ from escrowmq.codec.record import decode_record
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
-from escrowmq.delivery.pop_check_points import MESSAGES_MAX, NEVER_MS, TIME_MAX, CheckPoint, Popped
+from escrowmq.delivery.pop_check_points import (
+    MESSAGES_MAX,
+    NEVER_MS,
+    TIME_MAX,
+    CheckPoint,
+    Line,
+    Popped,
+)
 from escrowmq.delivery.pop_redelivery import Redelivery
 from escrowmq.delivery.revive_records import (
     ACK_TAG,
@@ -192,7 +199,8 @@ class PopLedger:
                 self.popped.acknowledge(point, ack.offsets())
         elif tag == ORDER_TAG and moves_offsets:
             order = msgspec.json.decode(record.body, type=OrderBody)
-            self._advance(order.c, order.t, order.q, order.o, now_ms)
+            if not self._is_of_an_earlier_life(order.t, record):
+                self._advance(order.c, order.t, order.q, order.o, now_ms)
 
     def _take_check_point(
         self,
@@ -206,6 +214,8 @@ class PopLedger:
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
+        if self._is_of_an_earlier_life(body.t, record):
+            return
         handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
         acked = body.bm & (1 << len(diffs)) - 1
         if acked != (1 << len(diffs)) - 1:
@@ -223,6 +233,10 @@ class PopLedger:
             is_next = body.so <= self._offsets.get(body.c, body.t, body.q)
             if is_next or self._is_sound:
                 self._advance(body.c, body.t, body.q, following, now_ms)
+
+    def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
+        """Whether a topic was deleted since. One of the same name has other messages there."""
+        return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         end = self._store.bounds(topic, queue_id)[1]
@@ -376,7 +390,14 @@ class PopLedger:
 
     def forget_group(self, group: str) -> None:
         """A group is deleted: nothing comes again to it. `flush` stores that."""
-        for point, offsets in self.popped.give_up(group):
+        self._give_up(lambda line: line.group == group)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted: nothing of it comes again, nor of one that has its name later."""
+        self._give_up(lambda line: line.topic == topic)
+
+    def _give_up(self, is_gone: Callable[[Line], bool]) -> None:
+        for point, offsets in self.popped.give_up(is_gone):
             self._acks.setdefault(point, []).extend(offsets)
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
