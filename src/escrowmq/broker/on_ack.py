@@ -111,7 +111,9 @@ class AckHandlers:
         """A message of an orderly group's batch is done with."""
         group, topic, queue_id = line = handle[:3]
         old = self._offsets.get(group, topic, queue_id)
-        if queue_offset < old:
+        # Without an offset and a batch it is of a life of the topic that is over: what stands at
+        # its place by now was never handed out.
+        if queue_offset < old or (old < 0 and not self._orders.knows(line)):
             return None
         offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms)
         if offset == ILLEGAL:

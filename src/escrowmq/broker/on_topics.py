@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -21,7 +22,6 @@ from escrowmq.codec.headers import (
 from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import (
     MESSAGE_TYPE,
@@ -53,7 +53,7 @@ class TopicHandlers:
         offsets: OffsetTable,
         clients: Clients,
         stats: Stats,
-        pops: PopLedger,
+        forget_popped: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._store = store
@@ -61,7 +61,7 @@ class TopicHandlers:
         self._offsets = offsets
         self._clients = clients
         self._stats = stats
-        self._pops = pops
+        self._forget_popped = forget_popped
 
     def put_topic(self, asked: Asked[CreateTopicHeader]) -> Reply:
         """Create a topic or change it."""
@@ -161,7 +161,7 @@ class TopicHandlers:
             self._topics.delete(topic, asked.now_ms)
             self._store.delete_topic(topic)
             self._offsets.forget_topic(topic)
-            self._pops.forget_topic(topic)
+            self._forget_popped(topic)
             self._stats.forget(topic)
         return DONE
 

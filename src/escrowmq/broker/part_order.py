@@ -254,7 +254,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             offsets=b.offsets,
             clients=b.clients,
             stats=b.stats,
-            pops=pops.ledger,
+            forget_popped=pops.forget_topic,
         ),
         GroupHandlers(
             settings=b.settings,

@@ -82,6 +82,11 @@ class Pops(Part):
             self._pops.arrived(arrival, now_ms)
             self._peeks.arrived(arrival, now_ms)
 
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted: what was popped of it is done with."""
+        self.ledger.forget_topic(topic)
+        self.orders.forget_topic(topic)
+
     @property
     def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
         """Those who wait for messages, and those who wait to be told of some."""

@@ -220,6 +220,16 @@ class OrderTable:
         if self._batches.pop(line, None) is not None:
             self.is_changed = True
 
+    def knows(self, line: Line) -> bool:
+        """Whether a batch of a queue was handed out."""
+        return line in self._batches
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted; one that has its name later has other messages."""
+        for line in [line for line in self._batches if line[1] == topic]:
+            self.clear(line)
+            self._holders.pop(line, None)
+
     # -- when queues become free -----------------------------------------------------------------
 
     def _keep(self, line: Line, batch: OrderedBatch) -> None:

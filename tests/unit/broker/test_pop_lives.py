@@ -55,3 +55,28 @@ def test_a_start_moves_no_offset_by_what_a_group_had_of_an_earlier_life(*, is_or
     again(world)
     world.crash()
     assert [got.body for got in consumer.pop()] == ["new 0", "new 1"]
+
+
+def test_an_orderly_ack_of_an_earlier_life_moves_no_offset() -> None:
+    """The new messages up to there were never handed out."""
+    world, consumer = make()
+    consumer.is_order = True
+    gots = consumer.pop()
+    again(world)
+    world.now_ms += 1
+    consumer.ack(*gots)
+    assert [got.body for got in consumer.pop()] == ["new 0", "new 1"]
+
+
+def test_an_orderly_group_reads_a_topic_that_is_made_again_at_once() -> None:
+    """Its queue was held for what had been popped before."""
+    world, consumer = make()
+    consumer.is_order = True
+    consumer.pop(invisibleTime=3_600_000)
+    again(world)
+    gots = consumer.pop()
+    assert [(got.body, got.reconsume_times) for got in gots] == [("new 0", 0), ("new 1", 0)]
+    consumer.ack(*gots)
+    assert consumer.pop() == []
+    world.run(10_000)
+    assert b'"T@G"' in world.disk.small["config/consumerOffset.json"]
