@@ -42,6 +42,7 @@ from escrowmq.delivery.delay_progress import (
 )
 from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
+from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
 from escrowmq.store.store import Arrival, Store
@@ -112,6 +113,7 @@ class TimerQueue:
         self._is_settled = False
         self._has_more = False
         self._retry_ms = 0
+        self._unread = UnreadRecords()
 
     # -- life ------------------------------------------------------------------------------------
 
@@ -157,12 +159,14 @@ class TimerQueue:
 
     @property
     def pending_count(self) -> int:
-        """Records in memory."""
-        return len(self._heap)
+        """Records that wait, or are tried again."""
+        return len(self._heap) + len(self._unread.waiting)
 
     def late_ms(self, now_ms: int) -> int:
         """For how long the next record should have been delivered."""
-        return max(0, now_ms - (self._heap[0] >> _OFFSET_BITS)) if self._heap else 0
+        keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
+        key = min([*keys, *self._heap[:1]], default=None)
+        return 0 if key is None else max(0, now_ms - (key >> _OFFSET_BITS))
 
     @property
     def taken_offset(self) -> int:
@@ -178,7 +182,8 @@ class TimerQueue:
         """When `due` is to be called next."""
         if self._has_more:
             return 0
-        return max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+        at_ms = max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
+        return min(at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
         """Do what is due, if anything is."""
@@ -190,6 +195,8 @@ class TimerQueue:
         many were passed."""
         if self._has_more:
             self._take_in(now_ms)
+        while (unread := self._unread.take(now_ms)) is not None:
+            self._try_again(unread, now_ms)
         if not self._is_rebuilt:
             return 0  # what is due first is not known yet
         if not self._is_settled:
@@ -198,14 +205,22 @@ class TimerQueue:
         heap = self._heap
         while heap and heap[0] >> _OFFSET_BITS <= now_ms and passed < BATCH_MAX:
             queue_offset = heap[0] & _OFFSET_MASK
-            if not self._pass(queue_offset, now_ms):
+            try:
+                is_passed = self._pass(queue_offset, now_ms)
+            except (OSError, StorageError) as error:
+                self._unread.put_off(queue_offset, heap[0], now_ms, error)
+                heapq.heappop(heap)
+                continue
+            self._unread.was_read(queue_offset)
+            if not is_passed:
                 self._retry_ms = now_ms + RETRY_MS
                 break
             self._retry_ms = 0
             self._border = max(self._border, heapq.heappop(heap) + 1)
             self._uncount(queue_offset)
             passed += 1
-        if not self._has_more and not (heap and heap[0] >> _OFFSET_BITS <= now_ms):
+        is_all = not self._has_more and not self._unread.count
+        if is_all and not (heap and heap[0] >> _OFFSET_BITS <= now_ms):
             self._delivered.forget()
         if passed and not self._has_more and len(heap) < PENDING_MAX:
             self._has_more = self._taken < self._store.bounds(Topic.TIMER, 0)[1]
@@ -224,11 +239,33 @@ class TimerQueue:
                 self._has_more = False
                 return
             for log_offset, size, _ in entries:
-                source = self.courier.read(log_offset, size)
-                if source is not None:
-                    self._try_to_push(source, self._taken, now_ms)
+                try:
+                    source = self.courier.read(log_offset, size)
+                except (OSError, StorageError) as error:
+                    self._unread.put_off(self._taken, NOT_TAKEN, now_ms, error)
+                    self._count(self._taken)
+                else:
+                    if source is not None:
+                        self._try_to_push(source, self._taken, now_ms)
                 self._taken += 1
         self._has_more = self._taken < end
+
+    def _try_again(self, unread: Unread, now_ms: int) -> None:
+        """One that could not be read is due again, or, when its time is not known, to be taken
+        in."""
+        _, queue_offset, key = unread
+        if key != NOT_TAKEN:
+            heapq.heappush(self._heap, key)
+            return
+        try:
+            source = self._read(queue_offset)
+        except (OSError, StorageError) as error:
+            self._unread.put_off(queue_offset, NOT_TAKEN, now_ms, error)
+            return
+        if source is not None:
+            self._try_to_push(source, queue_offset, now_ms)
+        self._uncount(queue_offset)  # behind the push: its block keeps its place among the others
+        self._unread.was_read(queue_offset)
 
     def _try_to_push(self, source: StoredMessage, queue_offset: int, now_ms: int) -> None:
         try:
@@ -253,8 +290,7 @@ class TimerQueue:
             # Older releases took what a client wrote, about the messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
-        block = queue_offset >> _BLOCK_BITS
-        self._blocks[block] = self._blocks.get(block, 0) + 1
+        self._count(queue_offset)
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
         """The wish to the millisecond. A span counts from the store time, which is that of the
@@ -279,12 +315,15 @@ class TimerQueue:
 
     # -- delivering ------------------------------------------------------------------------------
 
-    def _pass(self, queue_offset: int, now_ms: int) -> bool:
+    def _read(self, queue_offset: int) -> StoredMessage | None:
         entries = self._store.entries(Topic.TIMER, 0, queue_offset, 1)
         if not entries:
             self.courier.drop(-1, f"entry {queue_offset} of the timer's queue is gone")
-            return True
-        source = self.courier.read(*entries[0][:2])
+            return None
+        return self.courier.read(*entries[0][:2])
+
+    def _pass(self, queue_offset: int, now_ms: int) -> bool:
+        source = self._read(queue_offset)
         if source is None:
             return True
         try:
@@ -315,6 +354,10 @@ class TimerQueue:
             return True
         return bool(self._recalls) and (_recall_key(source), slot) in self._recalls
 
+    def _count(self, queue_offset: int) -> None:
+        block = queue_offset >> _BLOCK_BITS
+        self._blocks[block] = self._blocks.get(block, 0) + 1
+
     def _uncount(self, queue_offset: int) -> None:
         block = queue_offset >> _BLOCK_BITS
         left = self._blocks[block] - 1
@@ -331,12 +374,16 @@ class TimerQueue:
         read_ms = now_ms
         if self._heap:
             read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
+        if self._unread.count:  # that of one may not be known
+            read_ms = 0
         if self._store.behind_size:  # what is not visible yet may be late for its slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
     def _note(self, now_ms: int) -> None:
         """Keep the progress now, unless what is not delivered lies before what is."""
+        if self._unread.count:
+            return
         if self._is_settled and (not self._heap or self._heap[0] >= self._border):
             self._marks.note(
                 Mark(self._store.end_offset, self._delivered.scan_from, self._state(now_ms))

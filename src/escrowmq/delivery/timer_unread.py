@@ -1,0 +1,75 @@
+"""Records of the timer that the disk did not give when they were wanted: it may be one file of the
+log that cannot be opened, and all other messages are elsewhere."""
+
+from __future__ import annotations
+
+import heapq
+import logging
+from typing import Final, NamedTuple
+
+COUNT_MAX: Final = 10_000
+"""With so many, it is the disk, and all wait."""
+
+WAIT_MS: Final = 1_000
+"""For so long one waits, and each time for twice as long."""
+
+WAIT_MAX_MS: Final = 32_000
+
+NOT_TAKEN: Final = -1
+"""The key of a record that could not be read yet, so that its time is not known."""
+
+_NEVER_MS: Final = 1 << 62
+
+_log = logging.getLogger(__name__)
+
+
+class Unread(NamedTuple):
+    """One of them."""
+
+    retry_ms: int
+    queue_offset: int
+    key: int
+
+
+class UnreadRecords:
+    """Each is tried again, more and more seldom."""
+
+    def __init__(self) -> None:
+        self._waiting: list[Unread] = []
+        self._waits_ms: dict[int, int] = {}
+
+    @property
+    def count(self) -> int:
+        """How many could not be read, also those that are being tried."""
+        return len(self._waits_ms)
+
+    @property
+    def waiting(self) -> list[Unread]:
+        """Those that wait."""
+        return self._waiting
+
+    def put_off(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:
+        """One cannot be read now. The first is told of, till all could be; raises the error when
+        there are too many."""
+        wait_ms = self._waits_ms.get(queue_offset, 0)
+        if not wait_ms and self.count >= COUNT_MAX:
+            raise error
+        if not self._waits_ms:
+            _log.error("delayed messages that cannot be read are delivered later: %s", error)
+        wait_ms = self._waits_ms[queue_offset] = min(max(2 * wait_ms, WAIT_MS), WAIT_MAX_MS)
+        heapq.heappush(self._waiting, Unread(now_ms + wait_ms, queue_offset, key))
+
+    def take(self, now_ms: int) -> Unread | None:
+        """One that is to be tried again."""
+        if self._waiting and self._waiting[0].retry_ms <= now_ms:
+            return heapq.heappop(self._waiting)
+        return None
+
+    def was_read(self, queue_offset: int) -> None:
+        """A record was read: it is one no more."""
+        if self._waits_ms.pop(queue_offset, None) and not self._waits_ms:
+            _log.info("all delayed messages can be read again")
+
+    def wake_at_ms(self) -> int:
+        """When `take` has one next."""
+        return self._waiting[0].retry_ms if self._waiting else _NEVER_MS

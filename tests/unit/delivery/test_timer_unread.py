@@ -1,0 +1,100 @@
+"""Delayed messages that lie in a file of the log which the disk does not give."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.delivery import timer_unread
+from escrowmq.errors import StorageError
+
+from .later import Later
+
+FIRST_SEGMENT = f"commitlog/{0:020d}"
+
+
+def make() -> Later:
+    """One message in the first file of the log, two behind it."""
+    world = Later(segment_size=1 << 15)
+    world.send(b"in the first", TIMER_DELAY_SEC="3")
+    while world.store.end_offset < 1 << 15:
+        world.send(b"fills", topic="U")
+    world.send(b"behind", TIMER_DELAY_SEC="4")
+    world.send(b"last", TIMER_DELAY_SEC="60")
+    return world
+
+
+def test_a_message_that_cannot_be_read_keeps_no_other_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It was due first: no delayed message of any topic was delivered any more."""
+    world = make()
+    world.run(1_000)
+    world.disk.unreadable.add(FIRST_SEGMENT)
+    world.run(10_000)
+    assert world.bodies() == [b"behind"]
+    assert caplog.text.count(FIRST_SEGMENT) == 1
+    assert world.timer.pending_count == 2
+    assert world.timer.late_ms(world.now_ms) == 8_000
+    assert world.timer.needed_from() == 0
+    world.disk.unreadable.clear()
+    world.run(timer_unread.WAIT_MAX_MS)
+    assert world.bodies() == [b"behind", b"in the first"]
+    world.run(60_000)
+    assert world.bodies() == [b"behind", b"in the first", b"last"]
+    assert world.timer.courier.dropped_count == 0
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_what_was_not_read_is_delivered_once_over_a_start(*, is_killed: bool) -> None:
+    world = make()
+    world.run(1_000)
+    world.disk.unreadable.add(FIRST_SEGMENT)
+    world.run(10_000)
+    world.sync()
+    world.save()
+    world.disk.unreadable.clear()
+    if is_killed:
+        world.crash()
+    else:
+        world.restart()
+    world.run(120_000)
+    assert world.bodies() == [b"behind", b"in the first", b"last"]
+
+
+def test_a_start_takes_in_what_it_can_read_and_the_rest_later() -> None:
+    """It took in nothing behind the first message that it could not read."""
+    world = make()
+    world.run(1_000)
+    world.sync()
+    world.save()
+    world.crash()
+    world.disk.unreadable.add(FIRST_SEGMENT)
+    world.run(10_000)
+    assert world.bodies() == [b"behind"]
+    assert world.timer.pending_count == 2
+    world.disk.unreadable.clear()
+    world.run(60_000)
+    assert world.bodies() == [b"behind", b"in the first", b"last"]
+    world.sync()
+    world.save()
+    world.crash()
+    world.run(60_000)
+    assert len(world.bodies()) == 3
+
+
+def test_when_hardly_anything_can_be_read_all_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is passed over takes memory; and what the disk does not give at all is not looked at
+    one by one."""
+    world = make()
+    world.send(b"another", TIMER_DELAY_SEC="5")
+    world.run(1_000)
+    monkeypatch.setattr(timer_unread, "COUNT_MAX", 1)
+    for path in list(world.disk.files):
+        if path.startswith("commitlog"):
+            world.disk.unreadable.add(path)
+    world.now_ms += 10_000
+    with pytest.raises(StorageError):
+        world.wake()
+    world.disk.unreadable.clear()
+    world.run(timer_unread.WAIT_MAX_MS)
+    assert world.bodies() == [b"behind", b"another", b"in the first"]
