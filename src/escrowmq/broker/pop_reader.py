@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -31,7 +32,10 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.retry_topics import RetryTopics
 from escrowmq.delivery.revive_records import CheckPointKey
 from escrowmq.delivery.topics import Perm, TopicTable
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Got, GotStatus, Store
+
+_log = logging.getLogger(__name__)
 
 INIT_MIN: Final = 0
 FILTER_ROUNDS_MAX: Final = 4
@@ -110,6 +114,8 @@ class Popper:
         self._ledger = ledger
         self._orders = orders
         self._retries = RetryTopics(topics, groups, offsets)
+        self._failing: set[tuple[str, int]] = set()
+        """Queues that could not be read when they were last; each stands in the log once."""
 
     # -- who may read here -----------------------------------------------------------------------
 
@@ -203,19 +209,35 @@ class Popper:
         return False
 
     def find(self, pop: Pop, now_ms: int) -> Finds:
-        """Take what there is; a pop that passed over everything reads on for a while."""
+        """Take what there is; a pop that passed over everything reads on for a while. What the disk
+        does not give is as good as empty while there is anything else: of the other queues
+        messages may have been handed out to this pop already."""
         header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
         finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
         for _ in range(FILTER_ROUNDS_MAX):
             finds.rest, finds.has_skipped = 0, False
             chance = self._chance.randrange(_PERCENT)
-            for topic, queue_ids in self._plan(header, chance):
-                for queue_id in queue_ids:
+            failures: list[Exception] = []
+            places = [(topic, i) for topic, ids in self._plan(header, chance) for i in ids]
+            for topic, queue_id in places:
+                try:
                     self._take(finds, pop, topic, queue_id, now_ms)
+                except (OSError, StorageError) as error:
+                    failures.append(error)
+                    self._tell_of(topic, queue_id, error)
+                else:
+                    self._failing.discard((topic, queue_id))
+            if failures and len(failures) == len(places):
+                raise failures[0]
             if finds.count or not finds.has_skipped:
                 break
         return finds
+
+    def _tell_of(self, topic: str, queue_id: int, error: Exception) -> None:
+        if (topic, queue_id) not in self._failing:
+            self._failing.add((topic, queue_id))
+            _log.error("nothing can be popped from %s/%d: %s", topic, queue_id, error)
 
     def peek(self, header: PopHeader, now_ms: int) -> Finds:
         """What a pop would find, without taking it."""

@@ -165,6 +165,31 @@ def test_what_was_put_off_comes_again_after_a_start() -> None:
     assert [got.body for got in consumer.pop()] == ["0", "1"]
 
 
+def test_a_queue_that_cannot_be_read_keeps_nobody_from_popping_the_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What had been found in the others was hidden, and handed to nobody, again and again."""
+    world = World()
+    world.topic("T", queues=3)
+    consumer = PopConsumer(world)
+    for queue in range(3):
+        world.send(str(queue), queue=queue)
+    world.disk.unreadable.add(f"consumequeue/T/1/{0:020d}")
+    gots = consumer.pop()
+    assert sorted(got.body for got in gots) == ["0", "2"]
+    consumer.ack(*gots)
+    assert consumer.pop() == []
+    assert caplog.text.count("consumequeue/T/1/") == 1
+    world.disk.unreadable.clear()
+    for queue in range(3):
+        world.send("more", queue=queue)
+    world.disk.unreadable |= {f"consumequeue/T/{queue}/{0:020d}" for queue in range(3)}
+    reply = consumer.ask()
+    assert (reply.code, "Input/output error" in (reply.remark or "")) == (1, True)
+    world.disk.unreadable.clear()
+    assert sorted(got.body for got in consumer.pop()) == ["1", "more", "more", "more"]
+
+
 def test_what_came_again_before_the_disk_failed_is_noted_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
