@@ -58,6 +58,7 @@ class ThreadReader:
         self._news = news
         self._ready: collections.deque[Ready] = collections.deque()
         self._is_closed = False
+        self._is_paused = False
         self._thread = threading.Thread(
             target=self._read, name=f"escrowmq-kombu-{consumer.group}", daemon=True
         )
@@ -112,16 +113,23 @@ class ThreadReader:
             self._news.notify_all()  # there is room
             return found
 
-    def stop(self) -> None:
-        """Read no more. What was taken can still be settled; the rest waits for `close`."""
+    def pause(self) -> None:
+        """Read no more for now. What was taken can still be settled; the rest waits."""
         with self._news:
-            self._is_closed = True
-            self._ready.clear()
+            self._is_paused = True
+
+    def resume(self) -> None:
+        """Read again."""
+        with self._news:
+            self._is_paused = False
             self._news.notify_all()
 
     def close(self) -> None:
         """End. What nobody has settled comes again, to this group's other members."""
-        self.stop()
+        with self._news:
+            self._is_closed = True
+            self._ready.clear()
+            self._news.notify_all()
         self._consumer.close()
         self._thread.join()
         self._folders.close()
@@ -129,14 +137,14 @@ class ThreadReader:
     # -- the thread --------------------------------------------------------------------------
 
     def _read(self) -> None:
-        while not self._is_closed:
+        while self._is_wanted():
             try:
                 found = self._consumer.receive(READY_MAX, timeout_s=_LOOK_S)
             except ClientClosed:
                 return
             except EscrowMQError as error:
                 _log.error("a broker hands out no messages: %s", error)
-                self._pause()
+                self._wait_after_error()
                 continue
             for delivery in found:
                 try:
@@ -147,7 +155,13 @@ class ThreadReader:
                     # Without this thread none would come.
                     _log.exception("message %s is not handed out", delivery.message_id)
 
-    def _pause(self) -> None:
+    def _is_wanted(self) -> bool:
+        """Whether to go on, once nobody has it pause."""
+        with self._news:
+            self._news.wait_for(lambda: self._is_closed or not self._is_paused)
+            return not self._is_closed
+
+    def _wait_after_error(self) -> None:
         with self._news:
             self._news.wait_for(lambda: self._is_closed, timeout=_AFTER_ERROR_S)
 

@@ -69,7 +69,7 @@ class Channel(virtual.Channel):
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
         """Read it no more; its topic stays, whose messages may be another one's."""
-        self._close_reader(queue)
+        self._leave(queue)
 
     def _purge(self, queue: str) -> int:
         """Set the queue's group forward, past all that waits; how many that were."""
@@ -106,15 +106,14 @@ class Channel(virtual.Channel):
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **more: Any
     ) -> None:
         """Begin to read."""
-        if queue in self._left:  # it stopped reading; a new reader begins
-            self._left.discard(queue)
-            self._close_reader(queue)
         if no_ack:
             self._no_ack.add(queue)
         else:
             self._no_ack.discard(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
-        self._reader(queue)
+        self._left.discard(queue)
+        # One that was left reads on: what is being worked on can be settled by it alone.
+        self._reader(queue).resume()
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
         """One message, if one is here."""
@@ -130,8 +129,12 @@ class Channel(virtual.Channel):
         group, so that it can settle that; then others get what it has left."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
-        if queue is not None and queue not in self._active_queues and queue in self._readers:
-            self._readers[queue].stop()
+        if queue is not None and queue not in self._active_queues:
+            self._leave(queue)
+
+    def _leave(self, queue: str) -> None:
+        if queue in self._readers:
+            self._readers[queue].pause()
             self._left.add(queue)
             self.leave_if_done(queue)
 

@@ -16,8 +16,7 @@ __all__ = ["channel"]
 
 
 def test_what_cannot_be_settled_takes_no_room(channel: Channel) -> None:
-    """With a queue that was cancelled and is consumed again the reader of its last messages is
-    closed: each took the place of one that may be worked on, for good."""
+    """Each took the place of one that may be worked on, for good."""
 
     class Late(Handed):
         def ack(self) -> None:

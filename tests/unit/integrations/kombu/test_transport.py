@@ -32,7 +32,10 @@ class Laid:
         delivery: Any = self._handed.pop(0)
         return Ready(payload, delivery)
 
-    def stop(self) -> None:
+    def pause(self) -> None:
+        pass
+
+    def resume(self) -> None:
         pass
 
     def close(self) -> None:

@@ -1,0 +1,80 @@
+"""Kombu's channels on our transport, with a broker behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import kombu
+import pytest
+
+import escrowmq.integrations.kombu
+from escrowmq.testing import Broker
+
+__all__ = ["escrowmq"]
+
+WORKERS = "celery-mails-workers"
+ANSWER_S = 20
+MAILS = kombu.Queue("mails", kombu.Exchange("shop"), routing_key="mails")
+
+
+@pytest.fixture
+def connection(escrowmq_broker: Broker) -> Iterator[kombu.Connection]:
+    escrowmq_broker.create_topic("celery-mails", queues=1)
+    with kombu.Connection(f"escrowmq://{escrowmq_broker.nameserver}") as made:
+        yield made
+
+
+def publish(connection: kombu.Connection, *bodies: str) -> None:
+    with connection.Producer() as producer:
+        for body in bodies:
+            producer.publish(body, routing_key="mails")
+
+
+class Worker:
+    """Consumes the queue, and keeps what it has got."""
+
+    def __init__(self, connection: kombu.Connection) -> None:
+        self.got: list[Any] = []
+        self._connection = connection
+        self.consumer: kombu.Consumer = connection.Consumer(MAILS, on_message=self.got.append)
+        self.consumer.qos(prefetch_count=10)
+
+    def wait(self, *bodies: str) -> None:
+        while [message.payload for message in self.got] != [*bodies]:
+            self._connection.drain_events(timeout=ANSWER_S)
+
+
+def test_what_is_worked_on_is_done_though_its_queue_was_cancelled_and_is_consumed_again(
+    escrowmq_broker: Broker, connection: kombu.Connection
+) -> None:
+    """The reader was closed, and with it the way of the acknowledgements: all came again."""
+    worker = Worker(connection)
+    worker.consumer.consume()
+    publish(connection, "one", "two")
+    worker.wait("one", "two")
+    worker.consumer.cancel()
+    worker.consumer.consume()
+    for message in worker.got:
+        message.ack()
+    publish(connection, "three")
+    worker.wait("one", "two", "three")
+    worker.got[-1].ack()
+    escrowmq_broker.wait_consumed(WORKERS)
+
+
+def test_what_is_worked_on_is_done_though_its_queue_was_deleted(
+    escrowmq_broker: Broker, connection: kombu.Connection
+) -> None:
+    worker = Worker(connection)
+    worker.consumer.consume()
+    publish(connection, "one", "two")
+    worker.wait("one", "two")
+    worker.consumer.cancel()
+    MAILS(connection.default_channel).delete()
+    for message in worker.got:
+        message.ack()
+    publish(connection, "three")
+    other = Worker(connection)
+    other.consumer.consume()
+    other.wait("three")
