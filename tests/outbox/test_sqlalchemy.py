@@ -7,8 +7,20 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
+from sqlalchemy.ext.asyncio import (
+    AsyncSession,
+    async_scoped_session,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    Session,
+    mapped_column,
+    scoped_session,
+    sessionmaker,
+)
 
 import escrowmq
 from escrowmq.errors import EscrowMQError, InvalidMessage, MarkerNotWritten, UsageError
@@ -137,6 +149,26 @@ def test_what_a_rolled_back_savepoint_sent_is_not_sent(
     assert orders(engine) == ["2"]
 
 
+def test_a_scoped_session_stands_for_the_session_of_its_thread(
+    server: Server, topic: str, engine: sa.Engine, outbox: Outbox
+) -> None:
+    scoped = scoped_session(sessionmaker(engine))
+    with outbox.transaction(scoped) as tx:
+        scoped.add(Order(id="o-1"))
+        tx.send(topic, b"1")
+        with pytest.raises(UsageError, match="open on this already"):
+            outbox.transaction(scoped()).__enter__()
+    with pytest.raises(KeyError), outbox.transaction(scoped) as tx:
+        scoped.add(Order(id="o-2"))
+        tx.send(topic, b"never")
+        raise KeyError
+    outbox.send(scoped, topic, b"2")
+    scoped.commit()
+    scoped.remove()
+    wait_bodies(server, topic, [b"1", b"2"])
+    assert orders(engine) == ["o-1"]
+
+
 def test_a_connection_without_a_session_does_the_same(
     server: Server, topic: str, engine: sa.Engine, outbox: Outbox
 ) -> None:
@@ -228,6 +260,11 @@ def test_what_cannot_be_is_refused_where_it_is_written(
         connection.execution_options(isolation_level="AUTOCOMMIT")
         with pytest.raises(UsageError, match="AUTOCOMMIT"), outbox.transaction(connection) as tx:
             tx.send(topic, b"x")
+    maker = sessionmaker(engine)
+    with pytest.raises(UsageError, match=r"given a sessionmaker; a Session, .* is expected"):
+        outbox.send(maker, topic, b"x")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"given a AsyncSession; .* AsyncOutbox takes"):
+        outbox.transaction(AsyncSession()).__enter__()  # type: ignore[arg-type]
     memory = sa.create_engine("sqlite://")
     with pytest.raises(UsageError, match="use a file"):
         Outbox(producer, memory)
@@ -262,16 +299,27 @@ def test_asyncio_does_the_same(
                         raise KeyError
                 await outbox.send(session, topic, b"3")
                 await session.commit()
+            scoped = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
+            async with outbox.transaction(scoped) as tx:
+                scoped.add(Order(id="6"))
+                await tx.send(topic, b"6")
+            await outbox.send(scoped, topic, b"7")
+            await scoped.commit()
+            await scoped.remove()
+            with pytest.raises(UsageError, match=r"given a Session; .* Outbox takes"):
+                await outbox.send(Session(), topic, b"x")  # type: ignore[arg-type]
             async with engine.connect() as connection:
                 async with outbox.transaction(connection) as tx:
                     await tx.send(topic, b"4")
                 await connection.execute(sa.insert(Order).values(id="5"))
                 await outbox.send(connection, topic, b"5")
                 await connection.commit()
-            await asyncio.to_thread(wait_bodies, server, topic, [b"1", b"3", b"4", b"5"])
+            await asyncio.to_thread(
+                wait_bodies, server, topic, [b"1", b"3", b"4", b"5", b"6", b"7"]
+            )
         async with engine.connect() as connection:
             found = await connection.scalars(sa.select(Order.id))
-            assert sorted(found) == ["1", "5"]
+            assert sorted(found) == ["1", "5", "6"]
         await engine.dispose()
 
     asyncio.run(go())

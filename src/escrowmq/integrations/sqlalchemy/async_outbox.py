@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
-from typing import Unpack
+from typing import Any, Unpack
 
 from sqlalchemy import Connection
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncEngine,
+    AsyncSession,
+    async_scoped_session,
+)
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
@@ -97,9 +102,11 @@ class AsyncOutbox(AsyncKeeper):
 
     @contextlib.asynccontextmanager
     async def transaction(
-        self, work: AsyncSession | AsyncConnection
+        self, work: AsyncSession | async_scoped_session[Any] | AsyncConnection
     ) -> AsyncIterator[AsyncTransaction]:
-        """A block that commits the session, or the connection, and rolls it back when it raises."""
+        """A block that commits the session, or the connection, and rolls it back when it raises. An
+        `async_scoped_session` stands for the session that it has where the block begins."""
+        work = _found(work)
         plain = _plain(work)
         enter(plain)
         tx = AsyncTransaction(self, work)
@@ -121,7 +128,7 @@ class AsyncOutbox(AsyncKeeper):
 
     async def send(
         self,
-        work: AsyncSession | AsyncConnection,
+        work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
         topic: str | Message,
         body: bytes = b"",
         **fields: Unpack[MessageFields],
@@ -130,7 +137,7 @@ class AsyncOutbox(AsyncKeeper):
         commits it. The brokers hear of a session's commit at once, of a connection's only when they
         ask: in a block of `transaction` they hear of both."""
         message = message_of(topic, body, fields)
-        await work.run_sync(self._add, message)
+        await _found(work).run_sync(self._add, message)
 
     def _begin(self, database: str) -> _Awaited:
         return _Awaited(await_only(self._producer.marked(database)))
@@ -138,6 +145,23 @@ class AsyncOutbox(AsyncKeeper):
     def _add(self, work: Session | Connection, message: Message) -> None:
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
+
+
+def _found(
+    work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
+) -> AsyncSession | AsyncConnection:
+    """What is worked on."""
+    found: AsyncSession | AsyncConnection = (
+        work() if isinstance(work, async_scoped_session) else work
+    )
+    seen: object = found
+    if not isinstance(seen, AsyncSession | AsyncConnection):
+        raise UsageError(
+            f"the outbox was given a {type(seen).__name__}; an AsyncSession, an "
+            "async_scoped_session or an AsyncConnection is expected, and Outbox takes those of "
+            "plain code"
+        )
+    return found
 
 
 def _plain(work: AsyncSession | AsyncConnection) -> Session | Connection:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Unpack
+from typing import Any, Unpack
 
 from sqlalchemy import Connection, Engine
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Session, scoped_session
 
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
@@ -60,8 +60,12 @@ class Outbox(Keeper):
         super().__init__(producer, self._hooks)
 
     @contextlib.contextmanager
-    def transaction(self, work: Session | Connection) -> Iterator[Transaction]:
-        """A block that commits the session, or the connection, and rolls it back when it raises."""
+    def transaction(
+        self, work: Session | scoped_session[Any] | Connection
+    ) -> Iterator[Transaction]:
+        """A block that commits the session, or the connection, and rolls it back when it raises. A
+        `scoped_session` stands for the session that it has where the block begins."""
+        work = _found(work)
         enter(work)
         tx = Transaction(self, work)
         try:
@@ -82,7 +86,7 @@ class Outbox(Keeper):
 
     def send(
         self,
-        work: Session | Connection,
+        work: Session | scoped_session[Any] | Connection,
         topic: str | Message,
         body: bytes = b"",
         **fields: Unpack[MessageFields],
@@ -91,5 +95,18 @@ class Outbox(Keeper):
         commits it. The brokers hear of a session's commit at once, of a connection's only when they
         ask: in a block of `transaction` they hear of both."""
         message = message_of(topic, body, fields)
+        work = _found(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
+
+
+def _found(work: Session | scoped_session[Any] | Connection) -> Session | Connection:
+    """What is worked on."""
+    found: Session | Connection = work() if isinstance(work, scoped_session) else work
+    seen: object = found
+    if not isinstance(seen, Session | Connection):
+        raise UsageError(
+            f"the outbox was given a {type(seen).__name__}; a Session, a scoped_session or a "
+            "Connection is expected, and AsyncOutbox takes those of asyncio"
+        )
+    return found
