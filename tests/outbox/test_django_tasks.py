@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -212,3 +213,53 @@ def test_a_worker_runs_until_it_is_told_to_end(escrowmq_server: Broker, tmp_path
     escrowmq_server.wait_consumed("django-tasks-default-workers")
     assert (tmp_path / "done").read_text() == "from another process"
     assert worker.stop() == 0
+
+
+SLOW = """
+import threading
+from escrowmq.integrations.django.tasks import EscrowMQBackend
+
+begun, forked = threading.Event(), threading.Event()
+calls = []
+
+class Slow(EscrowMQBackend):
+    def topic_of(self, queue):
+        if threading.current_thread().name == "opens":
+            calls.append(queue)
+            if len(calls) == 2:  # of the message, and then of the producer
+                begun.set()
+                forked.wait()
+        return super().topic_of(queue)
+"""
+
+FORKS = """
+import os, signal, threading
+import project, slow
+from escrowmq.integrations.django.tasks import close_clients
+
+opens = threading.Thread(target=project.write.enqueue, args=("parent",), name="opens")
+opens.start()
+slow.begun.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(20)
+    project.write.enqueue("child")
+    close_clients()
+    os._exit(0)
+slow.forked.set()
+opens.join()
+close_clients()
+ended = os.waitpid(child, 0)[1]
+assert ended == 0, f"the child hung, and had to be ended: {ended}"
+"""
+
+
+def test_a_fork_while_another_thread_opens_the_producer_can_enqueue(
+    escrowmq_server: Broker, tmp_path: Path
+) -> None:
+    """The thread is not in the child, and its lock was held there for ever."""
+    (tmp_path / "project.py").write_text(PROJECT % "slow.Slow")
+    (tmp_path / "slow.py").write_text(SLOW)
+    subprocess.run([sys.executable, "-c", FORKS], cwd=tmp_path, check=True, timeout=60)
+    tasks = escrowmq_server.delivered("django-tasks-default")
+    assert sorted(json.loads(task)["args"] for task in tasks) == [["child"], ["parent"]]

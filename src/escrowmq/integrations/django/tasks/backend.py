@@ -60,7 +60,6 @@ class Body(msgspec.Struct, rename="camel"):
 
 
 class _Clients(NamedTuple):
-    process: int
     producer: Producer
     outbox: Outbox | None
 
@@ -137,10 +136,10 @@ class EscrowMQBackend(BaseTaskBackend):
             clients.producer.send(message)
 
     def _open(self) -> _Clients:
-        """The process's producer; a fork has one of its own."""
+        """The process's producer."""
         with _lock:
             known = _clients.get(self.alias)
-            if known is None or known.process != os.getpid():
+            if known is None:
                 known = _clients[self.alias] = self._made()
             return known
 
@@ -154,7 +153,7 @@ class EscrowMQBackend(BaseTaskBackend):
         )
         has_outbox = apps.is_installed(_APP) if settings.outbox is None else settings.outbox
         outbox = Outbox(producer, settings.using) if has_outbox else None
-        return _Clients(os.getpid(), producer, outbox)
+        return _Clients(producer, outbox)
 
 
 def close_clients() -> None:
@@ -163,3 +162,13 @@ def close_clients() -> None:
         while _clients:
             _, clients = _clients.popitem()
             clients.producer.close()
+
+
+def _forget_parent() -> None:
+    """In a forked child: the clients are its parent's, and so is whoever held the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _clients.clear()
+
+
+os.register_at_fork(after_in_child=_forget_parent)
