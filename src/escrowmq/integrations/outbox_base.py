@@ -95,10 +95,8 @@ class Keeper:
     def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
         try:
-            steps = verdict.answer(
-                database.family, message.system[MARKER],
-                known_name=database.name, new_name=new_name(),
-            )  # fmt: skip
+            name = self.find_name()
+            steps = verdict.answer(database.family, message.system[MARKER], name=name)
             return run(steps, database.execute)
         except StepFailed as error:
             return not_known(message, error)
@@ -148,11 +146,9 @@ class AsyncKeeper:
     async def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
         try:
+            name = await self.find_name()
             family = await database.find_family()
-            steps = verdict.answer(
-                family, message.system[MARKER],
-                known_name=database.name, new_name=new_name(),
-            )  # fmt: skip
+            steps = verdict.answer(family, message.system[MARKER], name=name)
             return await run_async(steps, database.execute)
         except StepFailed as error:
             return not_known(message, error)

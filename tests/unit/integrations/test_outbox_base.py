@@ -10,6 +10,7 @@ import pytest
 
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
+from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.outbox_base import AsyncKeeper, Keeper
@@ -79,6 +80,32 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
     base.name = ""
     with pytest.raises(StepFailed):
         keeper.find_name()
+
+
+def test_checks_ask_for_the_databases_name_once() -> None:
+    """It never changes, and was asked for with each check that a process answered."""
+    base, listener = Database(), Listener()
+    Keeper(cast("Any", listener), base)
+    base.put(tables.NAME_ID, "shop")
+    base.put(KEY, "commit")
+    (check,) = listener.checks
+    found = [check(asked("shop")) for _ in range(3)]
+    assert found == [Outcome.COMMIT] * 3
+    assert base.steps == ["select"] * 4
+
+
+def test_checks_that_are_awaited_ask_for_it_once_too() -> None:
+    async def go() -> None:
+        base, listener = Base(), AwaitedListener()
+        AsyncKeeper(cast("Any", listener), AwaitedDatabase(base))
+        base.put(tables.NAME_ID, "shop")
+        base.put(KEY, "commit")
+        (check,) = listener.checks
+        found = [await check(asked("shop")) for _ in range(3)]
+        assert found == [Outcome.COMMIT] * 3
+        assert base.steps == ["select"] * 4
+
+    asyncio.run(go())
 
 
 def test_one_that_is_awaited_does_the_same() -> None:

@@ -34,13 +34,10 @@ def parse_marker(marker: str) -> tuple[str, str]:
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
 
-def answer(
-    family: SqlFamily, marker: str, *, known_name: str, new_name: str
-) -> Steps[Outcome | None]:
-    """What a check is told; None when the marker is of another database than this one."""
+def answer(family: SqlFamily, marker: str, *, name: str) -> Steps[Outcome | None]:
+    """What a check is told; None when the marker is of another database than `name`."""
     database, key = parse_marker(marker)
-    mine = known_name or (yield from name(family, new_name=new_name))
-    if database != mine:
+    if database != name:
         return None
     return (yield from verdict(family, key))
 
