@@ -69,6 +69,11 @@ def fail() -> None:
     raise ValueError("no")
 
 
+@django_tasks.task
+def leave() -> None:
+    raise SystemExit(3)
+
+
 @django_tasks.task(backend="once")
 def book(number: str) -> None:
     add(number)
@@ -127,10 +132,11 @@ def test_a_task_waits_for_its_time(escrowmq_broker: Broker) -> None:
     assert len(escrowmq_broker.delivered("django-tasks-default")) == 1
 
 
+@pytest.mark.parametrize("task", [fail, leave])
 def test_a_task_that_fails_comes_again_and_is_a_dead_letter_in_the_end(
-    escrowmq_broker: Broker,
+    escrowmq_broker: Broker, task: Any
 ) -> None:
-    fail.enqueue()
+    task.enqueue()
     workers = "django-tasks-default-workers"
     with working(queues=["default"]):
         escrowmq_broker.wait_consumed(workers)

@@ -99,7 +99,9 @@ class _Runner:
         try:
             context = [TaskContext(task_result=result)] if result.task.takes_context else []
             result.task.call(*context, *result.args, **result.kwargs)
-        except Exception as error:
+        except (
+            BaseException
+        ) as error:  # a task that exits has failed, for Django's own backends too
             result.errors.append(
                 TaskError(
                     exception_class_path=f"{type(error).__module__}.{type(error).__qualname__}",
