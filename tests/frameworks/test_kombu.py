@@ -7,6 +7,7 @@ from typing import Any
 
 import kombu
 import pytest
+from kombu.exceptions import OperationalError
 
 import escrowmq.integrations.kombu
 from escrowmq.testing import Broker
@@ -78,3 +79,13 @@ def test_what_is_worked_on_is_done_though_its_queue_was_deleted(
     other = Worker(connection)
     other.consumer.consume()
     other.wait("three")
+
+
+def test_a_connection_is_ensured_when_somebody_answers_and_not_before(
+    connection: kombu.Connection,
+) -> None:
+    assert connection.ensure_connection(max_retries=1).connected
+    with kombu.Connection("escrowmq://127.0.0.1:1") as away:
+        with pytest.raises(OperationalError, match="does it run there"):
+            away.ensure_connection(max_retries=1, interval_start=0)
+        assert not away.connected

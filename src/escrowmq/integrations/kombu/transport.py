@@ -295,6 +295,13 @@ class Transport(virtual.Transport):
 
     # -- what kombu asks ---------------------------------------------------------------------
 
+    def establish_connection(self) -> Any:
+        """Begin. Raises when no name server answers: `ensure_connection` counts on that, and so do
+        Celery's workers, which say then that they try again."""
+        with Admin(self.name_servers, **self.settings) as admin:
+            admin.topics.names(with_system=True)  # of the name server alone
+        return super().establish_connection()
+
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
         """Hand out one message."""
         clock = SystemClock()

@@ -13,6 +13,7 @@ import kombu
 
 from escrowmq.integrations.kombu import Channel
 from escrowmq.integrations.kombu.reader import Ready
+from escrowmq.testing import Broker
 
 from .test_reader import Handed
 
@@ -43,8 +44,8 @@ class Laid:
 
 
 @pytest.fixture
-def channel() -> Iterator[Channel]:
-    with kombu.Connection("escrowmq://127.0.0.1:1") as connection:
+def channel(escrowmq_broker: Broker) -> Iterator[Channel]:
+    with kombu.Connection(f"escrowmq://{escrowmq_broker.nameserver}") as connection:
         found = connection.channel()
         assert isinstance(found, Channel)
         yield found
