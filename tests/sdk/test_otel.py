@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from opentelemetry import baggage, context
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -121,6 +122,37 @@ def test_one_trace_from_the_callers_span_to_the_span_in_the_handler(
     (stored,) = wait_delivered(server, topic, 1)
     assert stored.properties["mine"] == "1"
     assert stored.properties["traceparent"].split("-")[1] == format_trace_id(trace_of(send))
+
+
+def test_baggage_is_there_where_a_message_is_checked_and_handled(
+    server: Server, topic: str, group: str, spans: Spans
+) -> None:
+    """It travelled, and nobody unpacked it."""
+    found: list[object] = []
+
+    def check(message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:
+        found.append(("check", baggage.get_baggage("shop"), baggage.get_baggage("mine")))
+        return escrowmq.Outcome.COMMIT
+
+    with escrowmq.Producer(
+        server.nameserver, group=group, check=check, interceptors=[spans.tracing]
+    ) as producer:
+        token = context.attach(baggage.set_baggage("shop", "7"))
+        with producer.transaction(topic, b"x") as tx:
+            tx.unknown()
+        context.detach(token)
+        wait_delivered(server, topic, 1)
+    with escrowmq.Consumer(
+        server.nameserver, group=group, topic=topic, interceptors=[spans.tracing]
+    ) as consumer:
+        (message,) = consumer.receive()
+        token = context.attach(baggage.set_baggage("mine", "8"))
+        with spans.tracing.inside(message):
+            found.append(("inside", baggage.get_baggage("shop"), baggage.get_baggage("mine")))
+        assert baggage.get_baggage("shop") is None
+        context.detach(token)
+        message.ack()
+    assert found == [("check", "7", None), ("inside", "7", "8")]
 
 
 @pytest.mark.parametrize("outcome", [escrowmq.Outcome.COMMIT, escrowmq.Outcome.ROLLBACK])

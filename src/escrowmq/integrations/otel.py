@@ -6,8 +6,8 @@
 ...     sent = traced.send("paid", b"order 1")
 
 The context travels in the messages' properties as W3C Trace Context (`traceparent`,
-`tracestate`), or as the global propagator writes it. Names and attributes are those of
-OpenTelemetry's conventions for messaging and RocketMQ:
+`tracestate`) and `baggage`, or as the global propagator writes it. Names and attributes are those
+of OpenTelemetry's conventions for messaging and RocketMQ:
 
   send      a message is sent, alone or half; `create` for each and one `send` for a batch
   commit, rollback, unknown   a broker is told how a transaction ends
@@ -29,7 +29,7 @@ from escrowmq.base.extras import require
 require("otel", "opentelemetry")
 
 from opentelemetry import propagate, trace
-from opentelemetry.context import Context
+from opentelemetry.context import Context, attach, detach, get_current
 from opentelemetry.trace import Link, Span, SpanKind, StatusCode, TracerProvider
 from opentelemetry.util.types import AttributeValue
 
@@ -219,7 +219,7 @@ class Tracing(Interceptor):
             attributes=attributes,
         )
         try:
-            with _current(span):
+            with _current(span, _brought(message)):
                 yield
         finally:
             span.end()
@@ -274,7 +274,9 @@ class Tracing(Interceptor):
         if handed is None:
             yield
             return
-        with _current(handed.span):
+        # Of several at once, each may have brought other baggage along.
+        brought = _brought(message) if handed.is_one else None
+        with _current(handed.span, brought):
             yield
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
@@ -379,6 +381,11 @@ def _context(message: Message) -> Context:
     return propagate.extract(message.properties, Context())
 
 
+def _brought(message: Message) -> Context:
+    """The current context with what a message's producer had in its own."""
+    return propagate.extract(message.properties, get_current())
+
+
 def _links(messages: Sequence[Message]) -> list[Link]:
     found = [trace.get_current_span(_context(message)).get_span_context() for message in messages]
     return [Link(context) for context in found if context.is_valid]
@@ -389,14 +396,17 @@ def _is_in_span() -> bool:
 
 
 @contextlib.contextmanager
-def _current(span: Span) -> Iterator[None]:
-    """The span is current; what is raised inside is told with it."""
-    with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-        try:
-            yield
-        except Exception as error:
-            _tell(span, error)
-            raise
+def _current(span: Span, brought: Context | None) -> Iterator[None]:
+    """The span is current, with what a message has brought along beside it (baggage); what is
+    raised inside is told with it."""
+    token = attach(trace.set_span_in_context(span, brought))
+    try:
+        yield
+    except Exception as error:
+        _tell(span, error)
+        raise
+    finally:
+        detach(token)
 
 
 def _tell(span: Span, error: BaseException) -> None:
