@@ -89,3 +89,10 @@ def test_a_connection_is_ensured_when_somebody_answers_and_not_before(
         with pytest.raises(OperationalError, match="does it run there"):
             away.ensure_connection(max_retries=1, interval_start=0)
         assert not away.connected
+
+
+def test_an_eta_that_is_none_of_celerys_says_nothing(connection: kombu.Connection) -> None:
+    with connection.Producer() as producer:
+        producer.publish("one", routing_key="mails", headers={"eta": "tomorrow"})
+    message = connection.SimpleQueue("mails").get(timeout=ANSWER_S)
+    assert message.headers == {"eta": "tomorrow"}

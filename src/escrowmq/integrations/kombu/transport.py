@@ -335,10 +335,11 @@ def _address(client: Any) -> str | None:
 
 
 def _due(eta: object) -> dt.datetime | None:
-    """When a message is to appear."""
-    if not isinstance(eta, str):
+    """When a message is to appear; at once if this is not how Celery writes it."""
+    try:
+        due = dt.datetime.fromisoformat(str(eta))
+    except ValueError:
         return None
-    due = dt.datetime.fromisoformat(eta)
     due = due if due.tzinfo else due.replace(tzinfo=dt.UTC)
     now = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC)
     return min(due, now + DELAY_MAX) if due > now else None
