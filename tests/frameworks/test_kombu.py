@@ -91,6 +91,15 @@ def test_a_connection_is_ensured_when_somebody_answers_and_not_before(
         assert not away.connected
 
 
+def test_a_queue_tells_how_much_is_not_done(connection: kombu.Connection) -> None:
+    queue = connection.SimpleQueue("mails")
+    assert len(queue) == 0
+    publish(connection, "one", "two", "three")
+    assert len(queue) == 3
+    queue.get(timeout=ANSWER_S)
+    assert len(queue) == 3
+
+
 def test_an_eta_that_is_none_of_celerys_says_nothing(connection: kombu.Connection) -> None:
     with connection.Producer() as producer:
         producer.publish("one", routing_key="mails", headers={"eta": "tomorrow"})

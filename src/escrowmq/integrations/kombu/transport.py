@@ -83,6 +83,22 @@ class Channel(virtual.Channel):
             ends = admin.offsets.reset(group, topic, "last")
             return sum(end - max(0, known.get(each, 0)) for each, end in ends.items())
 
+    def _size(self, queue: str) -> int:
+        """Messages that are not done with, with those that are being worked on."""
+        connection = self.connection
+        if queue in connection.passing:
+            return 0
+        topic = names.topic_of_queue(connection.prefix, queue)
+        group = names.group_of_queue(connection.prefix, queue)
+        try:
+            with Admin(connection.name_servers, **connection.settings) as admin:
+                if topic not in admin.topics.names():
+                    return 0
+                return sum(lag.count for lag in admin.groups.lag(group, topic=topic))
+        except EscrowMQError as error:
+            _log.warning("how much the queue %r has is not known: %s", queue, error)
+            return 0
+
     # -- publishing --------------------------------------------------------------------------
 
     def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
