@@ -91,6 +91,15 @@ def test_a_connection_is_ensured_when_somebody_answers_and_not_before(
         assert not away.connected
 
 
+def test_what_waits_is_got_by_who_asks_for_the_first_time(connection: kombu.Connection) -> None:
+    """It had only begun to read then, and said that there was nothing."""
+    publish(connection, "one", "two")
+    queue = connection.SimpleQueue("mails")
+    assert [queue.get_nowait().payload for _ in range(2)] == ["one", "two"]
+    with pytest.raises(queue.Empty):
+        queue.get_nowait()
+
+
 def test_a_queue_tells_how_much_is_not_done(connection: kombu.Connection) -> None:
     queue = connection.SimpleQueue("mails")
     assert len(queue) == 0

@@ -59,6 +59,7 @@ class ThreadReader:
         self._ready: collections.deque[Ready] = collections.deque()
         self._is_closed = False
         self._is_paused = False
+        self._has_looked = False
         self._thread = threading.Thread(
             target=self._read, name=f"escrowmq-kombu-{consumer.group}", daemon=True
         )
@@ -113,6 +114,13 @@ class ThreadReader:
             self._news.notify_all()  # there is room
             return found
 
+    def wait_looked(self) -> None:
+        """Return when it has looked for messages once, so that those that waited are here."""
+        with self._news:
+            self._news.wait_for(
+                lambda: self._has_looked or self._ready or self._is_closed, timeout=2 * _LOOK_S
+            )
+
     def pause(self) -> None:
         """Read no more for now. What was taken can still be settled; the rest waits."""
         with self._news:
@@ -144,6 +152,7 @@ class ThreadReader:
                 return
             except EscrowMQError as error:
                 _log.error("a broker hands out no messages: %s", error)
+                self._tell_looked()
                 self._wait_after_error()
                 continue
             for delivery in found:
@@ -154,6 +163,12 @@ class ThreadReader:
                 except Exception:  # noqa: BLE001 - one message, which comes again
                     # Without this thread none would come.
                     _log.exception("message %s is not handed out", delivery.message_id)
+            self._tell_looked()
+
+    def _tell_looked(self) -> None:
+        with self._news:
+            self._has_looked = True
+            self._news.notify_all()
 
     def _is_wanted(self) -> bool:
         """Whether to go on, once nobody has it pause."""

@@ -133,6 +133,7 @@ class Channel(virtual.Channel):
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
         """One message, if one is here."""
+        self._reader(queue).wait_looked()
         found = super().basic_get(queue, no_ack=no_ack, **more)
         if found is not None and no_ack:
             held = self.held.pop(found.delivery_tag, None)

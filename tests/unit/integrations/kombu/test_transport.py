@@ -33,6 +33,9 @@ class Laid:
         delivery: Any = self._handed.pop(0)
         return Ready(payload, delivery)
 
+    def wait_looked(self) -> None:
+        pass
+
     def pause(self) -> None:
         pass
 
