@@ -114,6 +114,35 @@ def test_a_request_is_answered_in_tests() -> None:
     asyncio.run(go())
 
 
+@pytest.mark.parametrize(
+    ("message", "topic", "more"),
+    [
+        ("", "sums", {}),
+        ("x", "a b", {}),
+        ("x", "sums", {"headers": {"KEYS": "x"}}),
+        ("x", "sums", {"keys": ["a b"]}),
+    ],
+)
+def test_what_no_broker_takes_is_refused_in_tests_too(
+    message: str, topic: str, more: dict[str, Any]
+) -> None:
+    """A handler's test passed, and its messages were refused in production."""
+    broker = new_broker()
+
+    @broker.subscriber("sums", "adders")
+    async def add(body: str) -> str:
+        return body
+
+    async def go() -> None:
+        async with TestEscrowMQBroker(broker) as tested:
+            with pytest.raises(InvalidMessage):
+                await tested.publish(message, topic, **more)
+            with pytest.raises(InvalidMessage):
+                await tested.request(message, topic, **more)
+
+    asyncio.run(go())
+
+
 def test_a_batch_handler_is_given_lists_in_tests_too() -> None:
     broker = new_broker()
 

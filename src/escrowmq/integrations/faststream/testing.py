@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 from faststream._internal.testing.broker import TestBroker, change_producer
 from faststream.exceptions import SubscriberNotFound
@@ -13,6 +13,7 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult, SendStatus
+from escrowmq.client.core.validation import check_message
 from escrowmq.integrations.faststream.broker import EscrowMQBroker
 from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublishCommand,
@@ -23,6 +24,9 @@ from escrowmq.integrations.faststream.subscribing import (
     EscrowMQBatchSubscriber,
     EscrowMQSubscriber,
 )
+
+_ANY_SIZE: Final = 2**63
+"""How large a body may be is for the broker to say, and none is here."""
 
 
 class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker):  # type: ignore[call-arg]
@@ -79,11 +83,13 @@ class _HandsOver(Sender):
             if answers and found.wants(message.topic, message.tag):
                 result = await found.process_message(found.raw_of([message]))
                 reply = EscrowMQPublishCommand.from_cmd(result.as_publish_command())
+                reply.destination = message.topic
                 return await self._received(reply)
         raise SubscriberNotFound
 
     async def _received(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
         message = await self.message_of(cmd)
+        check_message(message, body_size_max=_ANY_SIZE)
         self._count += 1
         return ReceivedMessage(
             topic=message.topic,
