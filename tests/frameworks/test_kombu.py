@@ -114,3 +114,21 @@ def test_an_eta_that_is_none_of_celerys_says_nothing(connection: kombu.Connectio
         producer.publish("one", routing_key="mails", headers={"eta": "tomorrow"})
     message = connection.SimpleQueue("mails").get(timeout=ANSWER_S)
     assert message.headers == {"eta": "tomorrow"}
+
+
+def test_what_is_given_back_comes_again_however_often(
+    escrowmq_broker: Broker, connection: kombu.Connection
+) -> None:
+    """The seventeenth time made it a dead letter, which took as many seconds."""
+    worker = Worker(connection)
+    worker.consumer.consume()
+    publish(connection, "one")
+    worker.wait("one")
+    for times in range(2, 21):
+        worker.got[-1].reject(requeue=True)
+        escrowmq_broker.wait_consumed(WORKERS)
+        escrowmq_broker.advance(seconds=2)
+        worker.wait(*["one"] * times)
+    worker.got[-1].reject()
+    escrowmq_broker.wait_consumed(WORKERS)
+    assert len(escrowmq_broker.dead(WORKERS)) == 1

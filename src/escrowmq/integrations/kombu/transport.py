@@ -38,6 +38,8 @@ DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
 that."""
 
 COMMIT_INTERVAL_MS: Final = 1_000
+ATTEMPTS_MAX: Final = 2**31 - 1
+"""Who gives a message back wants it again, however often; the number has 32 bits on the wire."""
 
 
 class Channel(virtual.Channel):
@@ -265,6 +267,7 @@ class Transport(virtual.Transport):
             self.settings.setdefault("credentials", Credentials(client.userid, client.password))
         self.consumer_settings: dict[str, Any] = {
             "commit_interval_ms": COMMIT_INTERVAL_MS,
+            "attempts_max": ATTEMPTS_MAX,
             **options.get("consumer", {}),
         }
         self._queues_count: int = options.get("queues", QUEUES_COUNT)
