@@ -244,6 +244,9 @@ def test_a_batch_is_linked_to_its_messages_on_both_sides(
     send = spans.named(f"send {topic}")
     assert linked(send) == span_ids(created)
     assert (send.attributes or {})["messaging.batch.message_count"] == 3
+    host, port = server.broker.split(":")
+    assert (send.attributes or {})["server.address"] == host
+    assert (send.attributes or {})["server.port"] == int(port)
     with escrowmq.Consumer(
         server.nameserver, group=group, topic=topic, interceptors=[spans.tracing]
     ) as consumer:

@@ -170,6 +170,9 @@ class Tracing(Interceptor):
         """End the batch's span."""
         span = self._begun.pop(messages)
         if span is not None:
+            servers = [_server(result) for result in results]
+            if servers and all(each == servers[0] for each in servers):
+                span.set_attributes(servers[0])
             _end(span, error)
 
     # -- transactions ------------------------------------------------------------------------
@@ -349,10 +352,16 @@ def _result(result: SendResult) -> Attributes:
     }
     if result.is_half:
         found["messaging.rocketmq.message.type"] = "transaction"
-    with contextlib.suppress(ValueError):
+    return found | _server(result)
+
+
+def _server(result: SendResult) -> Attributes:
+    """Which broker has stored it; nothing where that is not told."""
+    try:
         host, _, port = format_host(parse_offset_id(result.offset_id)[0]).rpartition(":")
-        found["server.address"], found["server.port"] = host, int(port)
-    return found
+    except ValueError:
+        return {}
+    return {"server.address": host, "server.port": int(port)}
 
 
 def _received(message: ReceivedMessage) -> Attributes:
