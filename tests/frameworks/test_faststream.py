@@ -13,6 +13,8 @@ from faststream.exceptions import NackMessage, RejectMessage, SetupError, Subscr
 from faststream.specification import AsyncAPI
 from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 
+from escrowmq.client.core.hooks import Consumed, Interceptor
+from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.errors import InvalidMessage, ReplyTimeout, UsageError
 from escrowmq.integrations.faststream import (
     EscrowMQBroker,
@@ -291,6 +293,37 @@ def test_middlewares_see_what_comes_and_goes(escrowmq_broker: Broker) -> None:
 
     run(broker, work)
     assert seen == ["sent x", "got x"]
+
+
+def test_a_brokers_interceptors_see_what_its_subscribers_consume(escrowmq_broker: Broker) -> None:
+    """As its middlewares do. A trace ended at the publisher."""
+    seen: list[str] = []
+
+    class Watching(Interceptor):
+        def before_send(self, message: Message) -> None:
+            seen.append(f"sent to {message.topic}")
+
+        def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
+            seen.append(f"{message.topic} {outcome}")
+
+    broker, router = new_broker(interceptors=[Watching()]), EscrowMQRouter("shop_")
+
+    @router.subscriber("paid", "mailer")
+    async def mail(body: str) -> None: ...
+
+    @router.subscriber("other", "others", interceptors=())
+    async def other(body: str) -> None: ...
+
+    broker.include_router(router)
+
+    async def work() -> None:
+        assert await broker.ping()
+        for topic, group in (("shop_paid", "mailer"), ("shop_other", "others")):
+            await broker.publish("x", topic)
+            await escrowmq_broker.aio.wait_consumed(group)
+
+    run(broker, work)
+    assert seen == ["sent to shop_paid", "shop_paid acknowledged", "sent to shop_other"]
 
 
 def test_messages_can_be_taken_one_by_one(escrowmq_broker: Broker) -> None:

@@ -65,8 +65,8 @@ class EscrowMQBroker(
     """EscrowMQ, or RocketMQ, for FastStream.
 
     `name_servers` and `settings` are those of `escrowmq.aio.Producer`; what says how to connect
-    (`credentials`, `tls`, ...) counts for subscribers too. `group` is the producer's: a name of the
-    service."""
+    (`credentials`, `tls`, ...) counts for subscribers too, and so do `interceptors`. `group`
+    is the producer's: a name of the service."""
 
     _connection: Producer | None
 
@@ -99,6 +99,7 @@ class EscrowMQBroker(
         config = Config(
             name_servers=name_servers,
             connection=_connection_of(settings),
+            interceptors=settings.get("interceptors", ()),
             producer=Sender(parser=parser, decoder=decoder),
             broker_middlewares=middlewares,
             broker_parser=parser,

@@ -15,6 +15,7 @@ from faststream.exceptions import SetupError
 from faststream.middlewares import AckPolicy
 
 from escrowmq.client.consumer_settings import split_consumer_settings
+from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.producer_settings import ConnectionSettings, MessageFields
 from escrowmq.integrations.faststream.publishing import (
@@ -41,6 +42,7 @@ class Config(BrokerConfig):
 
     name_servers: str | Sequence[str] | None = None
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
+    interceptors: Sequence[Interceptor] = ()
 
 
 class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):

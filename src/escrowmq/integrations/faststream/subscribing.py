@@ -157,7 +157,12 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     async def _opened(self, more: dict[str, Any]) -> Consumer:
         config = self._outer_config
-        settings = {**config.connection, **self._config.settings, **more}
+        settings = {
+            "interceptors": config.interceptors,
+            **config.connection,
+            **self._config.settings,
+            **more,
+        }
         if config.graceful_timeout is not None:
             settings.setdefault("close_timeout_ms", max(1, int(config.graceful_timeout * 1000)))
         consumer = Consumer(config.name_servers, group=self.group, topic=self.topic, **settings)
