@@ -300,11 +300,44 @@ def test_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_stores_without_saved_offsets_are_told(spark: SparkSession, tmp_path: Path) -> None:
-    log = tmp_path / "commitlog" / f"{0:020d}"
-    log.parent.mkdir()
-    log.write_bytes(bytes(4096))
-    files = FileMessages(spark, {"broker-a": str(tmp_path)})
+    files = FileMessages(spark, {"broker-a": str(a_store(tmp_path))})
     with pytest.raises(UsageError, match="does not tell how far consumer groups are"):
         files.group_offsets(["mailer"])
     with pytest.raises(UsageError, match="no store folder is given"):
         FileMessages(spark, {})
+
+
+@pytest.mark.parametrize(
+    "saved",
+    [
+        b"[]",
+        b'{"offsetTable":[]}',
+        b'{"offsetTable":{"paid@mailer":7}}',
+        b'{"offsetTable":{"paid@mailer":{"zero":7}}}',
+        b'{"offsetTable":{"paid@mailer":{0:"seven"}}}',
+        b'{"offsetTable":{"paid@mailer":{0:null}}}',
+        b'{"offsetTable":{"paid@mailer":{0:99999999999999999999}}}',
+    ],
+)
+def test_damaged_offsets_of_a_store_are_told(
+    spark: SparkSession, tmp_path: Path, saved: bytes
+) -> None:
+    files = FileMessages(spark, {"broker-a": str(a_store(tmp_path))})
+    file = tmp_path / "config" / "consumerOffset.json"
+    file.parent.mkdir()
+    file.write_bytes(b'{"dataVersion":{},"offsetTable":{"paid@mailer":{0:7,1:0}}}')
+    rows = files.group_offsets(["mailer"]).orderBy("queueId").collect()
+    assert [tuple(row) for row in rows] == [
+        ("mailer", "broker-a", "paid", 0, 7), ("mailer", "broker-a", "paid", 1, 0),
+    ]  # fmt: skip
+    file.write_bytes(saved)
+    with pytest.raises(UsageError, match=r"consumerOffset\.json does not tell how far .* leave"):
+        files.group_offsets(["mailer"])
+
+
+def a_store(folder: Path) -> Path:
+    """The folder of a store with an empty log."""
+    log = folder / "commitlog" / f"{0:020d}"
+    log.parent.mkdir()
+    log.write_bytes(bytes(4096))
+    return folder

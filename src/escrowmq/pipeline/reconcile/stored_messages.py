@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import msgspec
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -27,6 +28,8 @@ from escrowmq.pipeline.source.segments import plan_parts
 _LOG: Final = "log"
 _ANY_SIZE: Final = 1 << 30
 _QUEUE: Final = "0"
+_Int = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
+_Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 
 class FileMessages:
@@ -86,7 +89,7 @@ class FileMessages:
         """How far consumer groups were when their broker saved it."""
         wanted = set(groups)
         rows = [
-            (group, name, topic, int(queue_id), committed)
+            (group, name, topic, queue_id, committed)
             for name, folder in self._folders.items()
             for place, queues in _saved_offsets(folder).items()
             for topic, _, group in (place.partition("@"),)
@@ -132,14 +135,19 @@ class FileMessages:
         return is_again if window.since_ms else F.lit(True)
 
 
-def _saved_offsets(folder: str) -> dict[str, dict[str, int]]:
+class _Saved(msgspec.Struct, rename="camel"):
+    """What is wanted of `consumerOffset.json`: offsets by `topic@group` and queue."""
+
+    offset_table: dict[str, dict[_Int, _Long]]
+
+
+def _saved_offsets(folder: str) -> dict[str, dict[int, int]]:
     path = Path(folder) / "config" / "consumerOffset.json"
     try:
-        table = fastjson.decode(path.read_bytes())["offsetTable"]
-    except (OSError, EscrowMQError, KeyError, TypeError) as error:
+        found = fastjson.decode(path.read_bytes())
+        return msgspec.convert(found, _Saved, str_keys=True).offset_table
+    except (OSError, EscrowMQError, msgspec.ValidationError) as error:
         raise UsageError(
             f"{path} does not tell how far consumer groups are: {error}; leave the groups out, or "
             "ask the live cluster"
         ) from error
-    found: dict[str, dict[str, int]] = table
-    return found
