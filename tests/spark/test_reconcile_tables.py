@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+from pyspark.sql import functions as F
+
 from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.reconcile import business
@@ -215,6 +217,9 @@ def test_a_table_of_runs_that_cannot_be_understood_is_told(
     job.results.runs.replace(broken)
     with pytest.raises(StorageError, match="says 'x' about where to go on"):
         job.run()
+    job.results.runs.replace(broken.withColumn("progress", F.lit(None).cast("string")))
+    with pytest.raises(StorageError, match="says '' about where to go on"):
+        job.run()
 
 
 def test_rows_of_any_database_that_speaks_db_api(spark: SparkSession, tmp_path: Path) -> None:
@@ -333,6 +338,12 @@ def test_damaged_offsets_of_a_store_are_told(
     file.write_bytes(saved)
     with pytest.raises(UsageError, match=r"consumerOffset\.json does not tell how far .* leave"):
         files.group_offsets(["mailer"])
+
+
+@pytest.mark.parametrize("row", [(17, "paid", START), ("k", "paid", "noon"), ("k", 3, START)])
+def test_rows_of_other_types_are_told(spark: SparkSession, row: Any) -> None:
+    with pytest.raises(UsageError, match=r"gives rows like .* so cast the columns"):
+        business.from_rows(lambda _: [row])(spark, START)
 
 
 def a_store(folder: Path) -> Path:

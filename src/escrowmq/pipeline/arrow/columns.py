@@ -38,7 +38,7 @@ from escrowmq.codec.layout import (
     SYS_FLAG_AT,
     V6_MORE,
 )
-from escrowmq.errors import CorruptRecord
+from escrowmq.errors import CorruptRecord, RemoteProtocolError
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow.cells import (
     Array,
@@ -310,7 +310,14 @@ def _with_bodies(block: Block, *, is_wanted: bool) -> Iterator[tuple[Block, Arra
     first, size = 0, 0
     bodies: list[bytes] = []
     for index, (start, end, flag) in enumerate(places):
-        body = decompress(data[start:end], flag)
+        try:
+            body = decompress(data[start:end], flag)
+        except RemoteProtocolError as error:
+            log_offset = int(block.int8(LOG_OFFSET_AT)[index])
+            raise CorruptRecord(
+                f"the message at log offset {log_offset} says that its body is packed, and: "
+                f"{error}. Read without bodies (includeBody=false), or around it"
+            ) from error
         if bodies and size + len(body) > BATCH_SIZE_MAX:
             yield Block(data, block.starts[first:index]), pa.array(bodies, type=pa.binary())
             first, size, bodies = index, 0, []

@@ -33,7 +33,14 @@ def _messages(batch: StoredMessage) -> list[bytes]:
         raise CorruptRecord(
             f"the batch at log offset {batch.log_offset} does not unwrap: {error}"
         ) from error
-    first = int(batch.properties.get(Property.INNER_BASE, batch.queue_offset))
+    base = batch.properties.get(Property.INNER_BASE, str(batch.queue_offset))
+    if not base.isascii() or not base.isdecimal():
+        raise CorruptRecord(
+            f"the batch at log offset {batch.log_offset} says that its first message is number "
+            f"{base[:32]!r} of its queue; a whole number is expected. Repair the store, or read "
+            "without it (where the source lets you choose offsets)"
+        )
+    first = int(base)
     flags = batch.sys_flag & ~(BATCH | SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK)
     found = []
     for index, (flag, body, properties) in enumerate(entries):

@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
+import msgspec
+
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.dialogue import Fields
@@ -39,6 +41,12 @@ _AT_ONCE: Final = 512
 T = TypeVar("T")
 
 
+class _TopicList(msgspec.Struct, rename="camel"):
+    """A name server's answer about all topics."""
+
+    topic_list: list[str]
+
+
 def rest(span_ms: int = 200) -> None:
     """Wait a moment before something is tried again."""
     threading.Event().wait(span_ms / 1000)
@@ -67,10 +75,10 @@ class Cluster:
     def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
         """The topics whose whole names fit a pattern."""
         reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
-        found = decode_body(dict[str, object], reply.body).get("topicList")
-        names = found if isinstance(found, list) else []
+        # An answer that is no list of topics must not be taken for a cluster without any.
+        found = decode_body(_TopicList, reply.body).topic_list
         wanted = re.compile(pattern)
-        return sorted(name for name in names if wanted.fullmatch(name) and allows(name))
+        return sorted(name for name in found if wanted.fullmatch(name) and allows(name))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
         """The queues of a topic that may be read, as they are now. RouteMissing without any."""

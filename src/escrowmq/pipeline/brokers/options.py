@@ -148,11 +148,12 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if self.secret_key_file:
             try:
-                secret = Path(self.secret_key_file).read_text().strip()
-            except OSError as error:
+                secret = Path(self.secret_key_file).read_text(encoding="utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                why = error.strerror if isinstance(error, OSError) else "it is no text"
                 raise UsageError(
-                    f"secretKeyFile={self.secret_key_file!r} cannot be read here: "
-                    f"{error.strerror}; every executor needs it, and the driver"
+                    f"secretKeyFile={self.secret_key_file!r} cannot be read here: {why}; every "
+                    "executor needs it, and the driver"
                 ) from error
         else:
             secret = os.environ.get(self.secret_key_env, "")

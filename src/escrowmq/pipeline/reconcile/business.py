@@ -116,10 +116,16 @@ def _table(spark: SparkSession, pages: Iterable[Sequence[Sequence[Any]]], where:
                 f"{where[:80]!r} gives rows of {len(page[0])} columns; a message's id, its topic "
                 "(or null) and a time are expected"
             )
-        columns = [
-            pa.array(cells, type=field.type)
-            for cells, field in zip(zip(*page, strict=True), _ARROW, strict=True)
-        ]
+        try:
+            columns = [
+                pa.array(cells, type=field.type)
+                for cells, field in zip(zip(*page, strict=True), _ARROW, strict=True)
+            ]
+        except (pa.ArrowException, ValueError, TypeError) as error:
+            raise UsageError(
+                f"{where[:80]!r} gives rows like {page[0]!r}: {error}; a message's id as text, its "
+                "topic (or null) and a time are expected, so cast the columns"
+            ) from error
         batches.append(pa.RecordBatch.from_arrays(columns, schema=_ARROW))
     if not batches:
         return spark.createDataFrame([], ROWS)

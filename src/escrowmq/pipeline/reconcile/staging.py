@@ -71,12 +71,13 @@ def last_progress(runs: Table, *, of: str) -> RunProgress:
     last = runs.read().orderBy(F.desc("run")).select("progress").head()
     if last is None:
         return RunProgress()
+    text = last["progress"] or ""
     try:
-        found = msgspec.json.decode(last["progress"], type=RunProgress)
+        found = msgspec.json.decode(text, type=RunProgress)
     except msgspec.DecodeError as error:
         raise StorageError(
-            f"{runs.path} says {last['progress'][:80]!r} about where to go on: {error}; choose "
-            "another result folder, or the release that wrote it"
+            f"{runs.path} says {text[:80]!r} about where to go on: {error}; choose another result "
+            "folder, or the release that wrote it"
         ) from error
     if found.of != of:
         raise UsageError(

@@ -53,20 +53,36 @@ def encode_place(place: StreamPlace) -> Offset:
     return found
 
 
-def decode_place(offset: Offset) -> StreamPlace:
-    """The place in a checkpoint; UsageError when it was not this source that wrote it."""
-    version = offset.get("v")
+class _Written(msgspec.Struct):
+    """The JSON, as far as it is read."""
+
+    q: dict[str, dict[str, dict[int, int]]]
+    began: dict[str, dict[str, dict[int, int]]] | None = msgspec.field(name="from", default=None)
+    initial: bool = False
+    born: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+
+
+def decode_place(offset: object) -> StreamPlace:
+    """The place in a checkpoint; UsageError when it was not this source that wrote it, or when it
+    is damaged."""
+    version = offset.get("v") if isinstance(offset, dict) else offset
     if version != VERSION:
         raise UsageError(
             f"the checkpoint has an offset of version {version!r}, and this release reads "
             f"{VERSION}; use the release that wrote it, or another checkpoint"
         )
-    began = offset.get("from")
+    try:
+        found = msgspec.convert(offset, _Written, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            f"the checkpoint has an offset that is damaged: {error}; put the folder `offsets` of "
+            "the checkpoint back from a copy, or begin with another checkpoint"
+        ) from error
     return StreamPlace(
-        _positions(offset["q"]),
-        None if began is None else _positions(began),
-        bool(offset.get("initial")),
-        {queue: (first, ms) for queue, (first, ms) in _positions(offset.get("born", {})).items()},
+        _positions(found.q),
+        None if found.began is None else _positions(found.began),
+        found.initial,
+        _positions(found.born),
     )
 
 
@@ -78,9 +94,9 @@ def _table(positions: Mapping[MessageQueue, T]) -> dict[str, dict[str, dict[str,
     return found
 
 
-def _positions(table: dict[str, dict[str, dict[str, T]]]) -> dict[MessageQueue, T]:
+def _positions(table: dict[str, dict[str, dict[int, T]]]) -> dict[MessageQueue, T]:
     return {
-        MessageQueue(topic, broker, int(queue)): queue_offset
+        MessageQueue(topic, broker, queue): queue_offset
         for topic, brokers in table.items()
         for broker, queues in brokers.items()
         for queue, queue_offset in queues.items()

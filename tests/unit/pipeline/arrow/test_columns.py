@@ -14,7 +14,7 @@ pytest.importorskip("pyarrow")
 from escrowmq.base.message import Message
 from escrowmq.codec.compression import compress
 from escrowmq.codec.layout import HEAD_V4, MAGIC_AT
-from escrowmq.errors import CorruptRecord, RemoteProtocolError
+from escrowmq.errors import CorruptRecord
 from escrowmq.lane import native
 from escrowmq.pipeline.arrow import columns
 from escrowmq.pipeline.arrow.columns import COLUMNS, Block, decode_columns
@@ -80,7 +80,9 @@ def test_packed_bodies_are_unpacked(form: str) -> None:
 
 def test_a_body_that_does_not_unpack_is_an_error() -> None:
     data = log_of([Message(topic="t", body=b"no zlib", sys_flag=1)])
-    with pytest.raises(RemoteProtocolError, match="does not unpack"):
+    with pytest.raises(
+        CorruptRecord, match=r"at log offset 0 .* does not unpack.*includeBody=false"
+    ):
         rows_of(data, ["body"])
 
 

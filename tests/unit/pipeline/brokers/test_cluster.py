@@ -9,7 +9,7 @@ pytest.importorskip("pyarrow")
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.errors import NoNameServer
+from escrowmq.errors import NoNameServer, RemoteProtocolError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Access
 from tests.unit.pipeline.scripted import QUEUE, Broker
@@ -45,5 +45,29 @@ def test_a_broker_that_is_taken_for_a_name_server_is_called_one() -> None:
     cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=2, try_again_ms=0)
     with pytest.raises(NoNameServer, match="is no name server; is that a broker's address"):
         cluster.refresh_brokers()
+    cluster.close()
+    broker.server.close()
+
+
+class Names(Broker):
+    """A name server that is asked for all topics."""
+
+    body = b""
+
+    def answer(self, request: Command) -> bytes | None:
+        if request.code == Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER:
+            return encode_reply(request, 0, body=self.body)
+        return super().answer(request)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"topicList":{"t":1}}', b'{"topicList":[1]}', b"[]"])
+def test_an_answer_that_is_no_list_of_topics_is_not_taken_for_an_empty_one(body: bytes) -> None:
+    broker = Names()
+    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    broker.body = b'{"topicList":["t","other"]}'
+    assert cluster.topics("t.*", lambda _: True) == ["t"]
+    broker.body = body
+    with pytest.raises(RemoteProtocolError, match="body: "):
+        cluster.topics(".*", lambda _: True)
     cluster.close()
     broker.server.close()

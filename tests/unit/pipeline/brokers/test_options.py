@@ -144,3 +144,11 @@ def test_options_that_spark_has_lost_are_explained() -> None:
         parse_access(Given({"provider": "escrowmq"}), needs_name_server=True)
     with pytest.raises(UsageError, match=r"between them$"):
         parse_access(Given({"subscribe": "t"}), needs_name_server=True)
+
+
+def test_a_secret_that_is_no_text_is_told(tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    file.write_bytes(b"\xff\xfe\x00")
+    found = access_of(accessKey="k", secretKeyFile=str(file))
+    with pytest.raises(UsageError, match="secret' cannot be read here: it is no text"):
+        found.credentials()

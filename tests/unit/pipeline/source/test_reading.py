@@ -10,7 +10,7 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.base.message import Message
 from escrowmq.codec.batch import encode_batch
-from escrowmq.errors import DataLost
+from escrowmq.errors import CorruptRecord, DataLost
 from escrowmq.pipeline.arrow.unwrapping import BATCH
 from escrowmq.pipeline.brokers.ranges import QueueRange
 from escrowmq.pipeline.source.options import parse_source
@@ -74,3 +74,13 @@ def test_batches_in_a_record_are_taken_apart() -> None:
     assert not (block.sys_flag & BATCH).any()
     inside = block_of(data, QueueRange(QUEUE, 8, 9))
     assert inside.bodies().to_pylist() == [b"b1", b"last"]
+
+
+@pytest.mark.parametrize("base", ["x", "-1", "7.0"])
+def test_a_batch_whose_place_is_no_number_is_a_corrupt_record(base: str) -> None:
+    batch = Message(
+        topic="t", body=encode_batch([(0, b"b", b"")]), sys_flag=BATCH,
+        properties={"INNER_BASE": base},
+    )  # fmt: skip
+    with pytest.raises(CorruptRecord, match="the batch at log offset 0 says"):
+        block_of(log_of([batch]), QueueRange(QUEUE, 0, 100))

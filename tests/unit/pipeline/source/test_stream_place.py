@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
@@ -29,3 +30,26 @@ def test_equal_places_make_equal_texts() -> None:
 def test_a_checkpoint_of_another_release_is_refused() -> None:
     with pytest.raises(UsageError, match="an offset of version 2, and this release reads 1"):
         decode_place({"v": 2, "q": {}})
+
+
+@pytest.mark.parametrize(
+    "offset",
+    [
+        {"v": 1},
+        {"v": 1, "q": ["t"]},
+        {"v": 1, "q": {"t": {"b": {"zero": 5}}}},
+        {"v": 1, "q": {"t": {"b": {"0": "5"}}}},
+        {"v": 1, "q": {"t": {"b": None}}},
+        {"v": 1, "q": {}, "from": 3},
+        {"v": 1, "q": {}, "born": {"t": {"b": {"0": [1]}}}},
+    ],
+)
+def test_a_damaged_checkpoint_is_refused(offset: Any) -> None:
+    with pytest.raises(UsageError, match=r"an offset that is damaged: .* begin with another"):
+        decode_place(offset)
+
+
+def test_what_is_no_offset_of_ours_is_refused() -> None:
+    offset: Any = [17]
+    with pytest.raises(UsageError, match=r"an offset of version \[17\]"):
+        decode_place(offset)
