@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
 import msgspec
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
@@ -180,6 +180,8 @@ class BrokerMessages:
         )
         joined = carried.join(F.broadcast(begins), ["topic", "brokerName", "queueId"], "left")
         is_unread = F.col("readFrom").isNull() | (F.col("queueOffset") < F.col("readFrom"))
+        # What is left out was not read again, though its queue was.
+        is_unread |= is_of_topics(self.skipped)
         return joined.where(is_unread).select(*carried.columns)
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
@@ -267,11 +269,16 @@ def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:
 
 def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
     """Messages without those of some topics, and without their halves."""
-    names = sorted(skipped)
+    return frame.where(~is_of_topics(skipped))
+
+
+def is_of_topics(topics: Iterable[str]) -> Column:
+    """Whether a message is one of some topics, or one that waits to become one, as halves do."""
+    names = sorted(topics)
     if not names:
-        return frame
+        return F.lit(False)
     real = F.col("properties").getItem("REAL_TOPIC")
-    return frame.where(~F.col("topic").isin(names) & ~F.coalesce(real, F.lit("")).isin(names))
+    return F.col("topic").isin(names) | F.coalesce(real, F.lit("")).isin(names)
 
 
 def _starts(cluster: Cluster, queues: Iterable[MessageQueue], window: Window) -> Positions:

@@ -19,6 +19,7 @@ from escrowmq.pipeline.reconcile.live_messages import (
     OFFSETS,
     Brokers,
     TableBatch,
+    is_of_topics,
     without_topics,
 )
 from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
@@ -69,7 +70,8 @@ class FileMessages:
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
         """What earlier runs have kept, without what is read again."""
-        return carried.where(~F.coalesce(self._is_again(window), F.lit(False)))
+        is_again = F.coalesce(self._is_again(window), F.lit(False))
+        return carried.where(~is_again | is_of_topics(self.skipped))
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on: at the first half that was too young, or behind it all."""

@@ -1,0 +1,97 @@
+"""Runs over store files one after the other, while brokers write and remove segments."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+
+from escrowmq.base.message import Message, Topic
+from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
+from escrowmq.pipeline.reconcile.stored_messages import FileMessages
+
+from .injected import NOW_MS, StoreWriter
+
+MINUTE_MS = 60_000
+SEGMENT_SIZE = 4096
+
+
+class Store:
+    """The files of one broker, and runs over them."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.spark = spark
+        self.folder = folder / "store"
+        self.out = folder / "out"
+        self.log = StoreWriter(self.folder, segment_size=SEGMENT_SIZE)
+
+    def half(self, key: str, *, at_ms: int) -> None:
+        """A half that nobody ends."""
+        properties = {"UNIQ_KEY": key, "PGROUP": "orders", "REAL_TOPIC": "paid", "REAL_QID": "0"}
+        self.log.put(Message(topic=Topic.HALF, body=b"b", properties=properties), stored_ms=at_ms)
+
+    def fill(self, *, at_ms: int, segments: int = 1) -> None:
+        """Plain messages, until the log has so many segments more."""
+        before = len(self.segments())
+        while len(self.segments()) < before + segments:
+            self.log.put(Message(topic="plain", body=bytes(500)), stored_ms=at_ms)
+
+    def segments(self) -> list[Path]:
+        return sorted((self.folder / "commitlog").iterdir())
+
+    def run(
+        self, *, now_ms: int, skipped: tuple[str, ...] = (), options: dict[str, str] | None = None
+    ) -> Report:
+        source = FileMessages(
+            self.spark, {"broker-a": str(self.folder)}, options=options, skipped=skipped
+        )
+        job = Reconciler(
+            self.spark, source, str(self.out), settings=Settings(), now_ms=lambda: now_ms
+        )
+        self.results = job.results
+        return job.run(lease=FileLease(self.out))
+
+    def open_ids(self) -> set[tuple[str, str]]:
+        rows = self.results.differences.read().where("goneAt is null").collect()
+        return {(row["class"], row["messageId"]) for row in rows}
+
+
+@pytest.fixture
+def store(spark: SparkSession, tmp_path: Path) -> Store:
+    return Store(spark, tmp_path)
+
+
+def test_what_is_open_outlives_runs_that_leave_its_topic_out(store: Store) -> None:
+    store.half("open", at_ms=NOW_MS - 30 * MINUTE_MS)
+    store.fill(at_ms=NOW_MS - 30 * MINUTE_MS)
+    assert store.run(now_ms=NOW_MS).classes == {"overdue": 1}
+    for after_min in (10, 180):
+        assert store.run(now_ms=NOW_MS + after_min * MINUTE_MS, skipped=("paid",)).classes == {}
+        assert store.open_ids() == {("overdue", "open")}
+    assert store.run(now_ms=NOW_MS + 360 * MINUTE_MS).classes == {"overdue": 1}
+    assert store.open_ids() == {("overdue", "open")}, "nobody has ended it"
+
+
+def test_live_topics_keep_what_is_left_out(spark: SparkSession) -> None:
+    from escrowmq.pipeline.reconcile.live_messages import BrokerMessages, TableBatch
+    from escrowmq.pipeline.reconcile.progress import RunProgress, make_window
+
+    from .messages import Log
+
+    nobody: Any = None
+    log = Log()
+    log.half("left out")
+    log.half("read again", topic="shipped")
+    carried = log.table(spark)
+    source = BrokerMessages(spark, {"nameServer": "h:1"}, admin=nobody, skipped={"paid"})
+    window = make_window(RunProgress(), now_ms=NOW_MS, grace_ms=0, lookback_ms=0)
+    begins = {str(Topic.HALF): {"broker-a": {"0": 0}}}
+    found = source.unread(carried, [TableBatch(carried, {}, begins)], window).collect()
+    assert [row["msgId"] for row in found] == ["left out"]
