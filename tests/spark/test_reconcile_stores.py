@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from escrowmq.base.message import Message, Topic
+from escrowmq.errors import DataLost
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
@@ -77,6 +78,36 @@ def test_what_is_open_outlives_runs_that_leave_its_topic_out(store: Store) -> No
         assert store.open_ids() == {("overdue", "open")}
     assert store.run(now_ms=NOW_MS + 360 * MINUTE_MS).classes == {"overdue": 1}
     assert store.open_ids() == {("overdue", "open")}, "nobody has ended it"
+
+
+def test_segments_that_went_before_they_were_read_are_told(store: Store) -> None:
+    store.half("seen", at_ms=NOW_MS - 30 * MINUTE_MS)
+    store.fill(at_ms=NOW_MS - 30 * MINUTE_MS)
+    store.run(now_ms=NOW_MS)
+    later_ms = NOW_MS + 300 * MINUTE_MS
+    store.half("unseen", at_ms=NOW_MS + MINUTE_MS)
+    store.fill(at_ms=NOW_MS + MINUTE_MS, segments=3)
+    for segment in store.segments()[:-1]:
+        segment.unlink()
+    with pytest.raises(DataLost, match=r"removed before it was read .*failOnDataLoss=false"):
+        store.run(now_ms=later_ms)
+    assert store.open_ids() == {("overdue", "seen")}
+    assert store.run(now_ms=later_ms, options={"failOnDataLoss": "false"}).classes == {"overdue": 1}
+    assert store.run(now_ms=later_ms + MINUTE_MS).classes == {"overdue": 1}, "it is told once"
+
+
+def test_segments_without_a_transaction_may_go_when_they_were_read(store: Store) -> None:
+    store.half("seen", at_ms=NOW_MS - 30 * MINUTE_MS)
+    store.fill(at_ms=NOW_MS - 30 * MINUTE_MS, segments=4)
+    store.run(now_ms=NOW_MS)
+    for segment in store.segments()[:-1]:
+        segment.unlink()
+    assert store.run(now_ms=NOW_MS + 300 * MINUTE_MS).classes == {"overdue": 1}
+    store.fill(at_ms=NOW_MS + 301 * MINUTE_MS, segments=3)
+    for segment in store.segments()[:-1]:
+        segment.unlink()
+    with pytest.raises(DataLost, match="is another log"):
+        store.run(now_ms=NOW_MS + 400 * MINUTE_MS)
 
 
 def test_live_topics_keep_what_is_left_out(spark: SparkSession) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from functools import reduce
 from pathlib import Path
@@ -13,7 +14,8 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
-from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.errors import DataLost, EscrowMQError, UsageError
+from escrowmq.pipeline.brokers.options import Given
 from escrowmq.pipeline.reconcile.live_messages import (
     COLUMNS,
     OFFSETS,
@@ -25,6 +27,8 @@ from escrowmq.pipeline.reconcile.live_messages import (
 from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
 from escrowmq.pipeline.reconcile.records import is_of_transactions
 from escrowmq.pipeline.source.segments import plan_parts
+
+_log = logging.getLogger(__name__)
 
 _LOG: Final = "log"
 _ANY_SIZE: Final = 1 << 30
@@ -53,11 +57,18 @@ class FileMessages:
         self._spark = spark
         self._folders = dict(folders)
         self._options = dict(options or {})
+        self._fails_on_loss = Given(self._options).flag("failOnDataLoss", default=True)
+        self._firsts: dict[str, int] = {}
+        self._tails: dict[str, int] = {}
+        """Where the first and the last segment of each log begin; all between them is read."""
         self.skipped = frozenset(skipped)
         self.skipped_brokers: frozenset[str] = frozenset()
 
     def inner(self, window: Window) -> TableBatch:
-        """Everything about transactions."""
+        """Everything about transactions. DataLost when segments went that no run has read."""
+        for name, folder in self._folders.items():
+            if "://" not in folder:
+                self._require_unbroken(name, folder, window)
         frames = [self._read(name, folder, window) for name, folder in self._folders.items()]
         frame = reduce(DataFrame.unionByName, frames)
         return TableBatch(without_topics(frame, self.skipped), {}, {})
@@ -71,7 +82,10 @@ class FileMessages:
     ) -> DataFrame:
         """What earlier runs have kept, without what is read again."""
         is_again = F.coalesce(self._is_again(window), F.lit(False))
-        return carried.where(~is_again | is_of_topics(self.skipped))
+        is_gone = F.lit(False)  # with its segment
+        for name, first in self._firsts.items():
+            is_gone |= (F.col("brokerName") == name) & (F.col("physicalOffset") < F.lit(first))
+        return carried.where(~is_again | is_gone | is_of_topics(self.skipped))
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run goes on: at the first half that was too young, or behind it all."""
@@ -81,11 +95,14 @@ class FileMessages:
             F.min(F.when(is_young, F.col("physicalOffset"))).alias("young"),
             (F.max("physicalOffset") + 1).alias("behind"),
         )
-        found = dict(window.before.ends.get(_LOG, {}))
+        # A log may have no transaction for many segments: these were read all the same.
+        ends = {name: max(_end(window, name), tail) for name, tail in self._tails.items()}
         for row in rows.collect():
-            end = row["behind"] if row["young"] is None else row["young"]
-            found[row["brokerName"]] = {_QUEUE: end}
-        return {_LOG: found}
+            name = row["brokerName"]
+            young, behind = row["young"], row["behind"]
+            ends[name] = max(behind, ends.get(name, 0)) if young is None else young
+        found = {name: {_QUEUE: end} for name, end in ends.items()}
+        return {_LOG: window.before.ends.get(_LOG, {}) | found}
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
         """How far consumer groups were when their broker saved it."""
@@ -105,6 +122,26 @@ class FileMessages:
         return None
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
+        """Messages that are gone before they were read must not count as none."""
+        parts = plan_parts(folder, _ANY_SIZE)
+        if not parts:
+            return  # one file, and nothing in it
+        first, end = parts[0].first_log_offset, _end(window, name)
+        self._firsts[name], self._tails[name] = first, parts[-1].first_log_offset
+        if first <= end or not end:
+            return
+        text = (
+            f"the log of {folder} begins at {first}, and the last run has read it up to {end}: "
+            "what lies between was removed before it was read (retention), or this is another log"
+        )
+        if self._fails_on_loss:
+            raise DataLost(
+                f"{text}. Run more often than segments are removed; set failOnDataLoss=false "
+                "(--option) to go on without"
+            )
+        _log.warning("%s; failOnDataLoss=false, so the run goes on without", text)
 
     def _read(self, name: str, folder: str, window: Window) -> DataFrame:
         reader = self._spark.read.format("escrowmq").schema(COLUMNS + ", body binary")
@@ -128,13 +165,18 @@ class FileMessages:
         before: RunProgress = window.before
         is_new = F.lit(False)
         for name in self._folders:
-            end = before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
+            end = _end(window, name)
             is_here = F.col("brokerName") == name
             is_new |= is_here & (F.col("physicalOffset") >= F.lit(end))
         is_again = F.col("storeTimestamp") >= F.lit(moment(window.again_ms))
         if before.run:
             return is_new | is_again
         return is_again if window.since_ms else F.lit(True)
+
+
+def _end(window: Window, name: str) -> int:
+    """Up to where runs have read a log; 0 for none."""
+    return window.before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
 
 
 class _Saved(msgspec.Struct, rename="camel"):
