@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.errors import DataLost
+from escrowmq.errors import DataLost, UsageError
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
@@ -110,13 +110,29 @@ def test_segments_without_a_transaction_may_go_when_they_were_read(store: Store)
         store.run(now_ms=NOW_MS + 400 * MINUTE_MS)
 
 
-def test_live_topics_keep_what_is_left_out(spark: SparkSession) -> None:
+@pytest.mark.parametrize(
+    "option",
+    [{"STARTINGTIMESTAMP": "9999999999999"}, {"tags": "x"}, {"subscribe": "paid"},
+     {"sqlFilter": "a > 1"}],
+)  # fmt: skip
+def test_options_that_leave_out_what_is_compared_are_refused(
+    store: Store, option: dict[str, str]
+) -> None:
+    store.half("open", at_ms=NOW_MS - 30 * MINUTE_MS)
+    store.fill(at_ms=NOW_MS)
+    with pytest.raises(UsageError, match="would leave out messages that are to be compared"):
+        store.run(now_ms=NOW_MS, options=option)
+
+
+def test_live_topics_keep_what_is_left_out_and_take_no_such_option(spark: SparkSession) -> None:
     from escrowmq.pipeline.reconcile.live_messages import BrokerMessages, TableBatch
     from escrowmq.pipeline.reconcile.progress import RunProgress, make_window
 
     from .messages import Log
 
     nobody: Any = None
+    with pytest.raises(UsageError, match="the option tags would leave out"):
+        BrokerMessages(spark, {"nameServer": "h:1", "Tags": "x"}, admin=nobody)
     log = Log()
     log.half("left out")
     log.half("read again", topic="shipped")

@@ -18,7 +18,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.errors import DataLost, NotSupported, RouteMissing
+from escrowmq.errors import DataLost, NotSupported, RouteMissing, UsageError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Given, parse_access
 from escrowmq.pipeline.brokers.ranges import Positions
@@ -49,6 +49,14 @@ Brokers = Mapping[str, frozenset[str]]
 
 _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
 _LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
+
+
+_CHOICES: Final = (
+    "tags", "subExpression", "sqlFilter", "startingTimestamp", "startingOffsetsByTimestamp",
+    "endingTimestamp", "endingOffsetsByTimestamp", "subscribe", "topic", "subscribePattern",
+    "assign",
+)  # fmt: skip
+"""Options of the source that choose among messages."""
 
 
 class TableBatch(msgspec.Struct, frozen=True):
@@ -108,6 +116,7 @@ class BrokerMessages:
     ) -> None:
         self._spark = spark
         self._options = dict(options)
+        require_no_choice(self._options)
         self._admin = admin
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
@@ -257,6 +266,18 @@ class BrokerMessages:
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
         return without_topics(frame, self.skipped)
+
+
+def require_no_choice(options: Mapping[str, str]) -> None:
+    """UsageError about an option of the source that would leave out some of what is compared:
+    what is not read would count as not there."""
+    given = Given(options)
+    for name in _CHOICES:
+        if given.has(name):
+            raise UsageError(
+                f"the option {name} would leave out messages that are to be compared; leave it out "
+                "(--since, --until and --skip-topic say what a run looks at)"
+            )
 
 
 def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:

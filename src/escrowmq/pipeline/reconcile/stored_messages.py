@@ -22,6 +22,7 @@ from escrowmq.pipeline.reconcile.live_messages import (
     Brokers,
     TableBatch,
     is_of_topics,
+    require_no_choice,
     without_topics,
 )
 from escrowmq.pipeline.reconcile.progress import Offsets, RunProgress, Window, moment
@@ -57,6 +58,7 @@ class FileMessages:
         self._spark = spark
         self._folders = dict(folders)
         self._options = dict(options or {})
+        require_no_choice(self._options)
         self._fails_on_loss = Given(self._options).flag("failOnDataLoss", default=True)
         self._firsts: dict[str, int] = {}
         self._tails: dict[str, int] = {}
