@@ -268,6 +268,11 @@ def test_later_runs_name_final_messages_whose_half_cannot_be_open(spark: SparkSe
 
     assert found(since) == {"nowhere", "inside", "behind"}
     assert found(None) == {"behind"}
+    read = read.where("false")  # no half came lately, and so all of them are older
+    log.put("paid", age_s=30, UNIQ_KEY="redone", escrowRedone="true")
+    tables = Tables(spark, _of(log))
+    assert found(since) == {"nowhere", "inside", "behind"}
+    assert found(None) == set()
 
 
 def test_what_a_group_has_not_consumed(spark: SparkSession) -> None:

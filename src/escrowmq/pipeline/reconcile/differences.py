@@ -126,11 +126,13 @@ def orphans(
         is_readable |= (place > F.col("logEnd")) & is_old
         if new_since is not None:
             is_new = is_old & (stored >= F.lit(new_since)) & F.col("isKnown").isNull()
-            is_readable |= (place < F.col("logBegin")) & is_new
+            # Where no half was read at all lately, they are all older.
+            is_before = F.col("logBegin").isNull() | (place < F.col("logBegin"))
+            is_readable |= is_before & is_new
     lost = (
-        finals.join(F.broadcast(read), "broker")
+        finals.join(F.broadcast(read), "broker", "left")
         .join(ids, ["broker", "messageId"], "left")
-        .where(is_readable)
+        .where(is_readable & place.isNotNull())
         .join(
             halves.select("broker", "messageId", F.col("logOffset").alias("preparedOffset")),
             ["broker", "messageId", "preparedOffset"],
