@@ -289,6 +289,20 @@ def test_what_a_group_has_not_consumed(spark: SparkSession) -> None:
     assert found.head()["evidence"]["consumerGroup"] == "mailer"
 
 
+def test_a_queue_that_a_group_has_never_come_to_is_not_consumed(spark: SparkSession) -> None:
+    log = Log("broker-b")
+    log.final(log.half("unreachable"), age_s=300)
+    log.final(log.half("of nobody", topic="shipped"), age_s=300)
+    tables = Tables(spark, _of(log))
+    offsets = spark.createDataFrame(
+        [("mailer", "broker-a", "paid", 0, 7), ("other", "broker-b", "paid", 0, 1)],
+        "consumerGroup string, broker string, topic string, queueId int, committed long",
+    )
+    found = differences.not_consumed(tables.finals, offsets, now=NOW, grace_s=60).collect()
+    assert [row["messageId"] for row in found] == ["unreachable"]
+    assert found[0]["evidence"] == {"consumerGroup": "mailer", "queueId": "0", "queueOffset": "0"}
+
+
 def test_the_business_and_the_messages(spark: SparkSession) -> None:
     log = Log()
     for key, age_s in (("both", 300), ("message only", 300), ("on its way", 10)):

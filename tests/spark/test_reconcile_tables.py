@@ -66,7 +66,8 @@ class Memory:
         return {}
 
     def group_offsets(self, groups: Any) -> DataFrame:
-        rows = [(group, "broker-a", "paid", 0, self.committed[group]) for group in groups]
+        known = [group for group in groups if self.committed[group] >= 0]
+        rows = [(group, "broker-a", "paid", 0, self.committed[group]) for group in known]
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
@@ -352,3 +353,12 @@ def a_store(folder: Path) -> Path:
     log.parent.mkdir()
     log.write_bytes(bytes(4096))
     return folder
+
+
+def test_a_group_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) -> None:
+    job = Job(spark, tmp_path)
+    half = job.source.log.half("k")
+    job.source.log.final(half)
+    job.source.committed["mialer"] = -1
+    with pytest.raises(UsageError, match="keeps an offset of the group 'mialer'"):
+        job.run(Settings(groups=("mailer", "mialer")))

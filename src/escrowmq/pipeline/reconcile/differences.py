@@ -155,11 +155,15 @@ def not_consumed(
 ) -> DataFrame:
     """Final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
     `topic`, `queueId`) that a group reads, its `consumerGroup` and the offset up to which it is
-    done (`committed`)."""
-    waiting = _settled(finals, now=now, grace_s=grace_s).join(
-        F.broadcast(offsets), ["broker", "topic", "queueId"]
+    done (`committed`). A queue that it has no offset of, of a topic that it reads elsewhere, is one
+    that no consumer of it has come to: it cannot reach that broker, perhaps."""
+    groups = offsets.select("topic", "consumerGroup").distinct()
+    waiting = (
+        _settled(finals, now=now, grace_s=grace_s)
+        .join(F.broadcast(groups), "topic")
+        .join(F.broadcast(offsets), ["broker", "topic", "queueId", "consumerGroup"], "left")
     )
-    behind = waiting.where(F.col("queueOffset") >= F.col("committed"))
+    behind = waiting.where(F.col("queueOffset") >= F.coalesce("committed", F.lit(0)))
     evidence = _evidence(
         consumerGroup=F.col("consumerGroup"),
         queueId=F.col("queueId"),

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.client.lease_base import Lease
+from escrowmq.errors import UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile import differences, records
 from escrowmq.pipeline.reconcile.business import Rows
@@ -196,6 +197,14 @@ class Reconciler:
         if not settings.groups:
             return []
         offsets = self._source.group_offsets(settings.groups)
+        known = {row["consumerGroup"] for row in offsets.select("consumerGroup").collect()}
+        for group in settings.groups:
+            if group not in known:
+                raise UsageError(
+                    f"no broker keeps an offset of the group {group!r}, so nobody knows what it "
+                    "reads; look for a slip in its name, let it consume once, or leave it out "
+                    "(--group)"
+                )
         grace_s = int(settings.grace_s)
         return [differences.not_consumed(finals, offsets, now=now, grace_s=grace_s)]
 
