@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
+from escrowmq.pipeline.analytics.job import FunnelJob
 from escrowmq.pipeline.reconcile import business
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
@@ -362,3 +363,42 @@ def test_a_group_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) 
     job.source.committed["mialer"] = -1
     with pytest.raises(UsageError, match="keeps an offset of the group 'mialer'"):
         job.run(Settings(groups=("mailer", "mialer")))
+
+
+def test_days_are_those_of_utc_whatever_the_session_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    job = Job(spark, tmp_path)
+    half = job.source.log.half("k")
+    for _ in range(2):
+        job.source.log.final(half)
+    job.source.log.op(half, outcomes="c")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        for zone in ("UTC", "Pacific/Kiritimati"):
+            spark.conf.set("spark.sql.session.timeZone", zone)
+            job.source.read_from = 0
+            assert job.run(Settings()).classes == {"two finals": 1}
+            assert job.results.open_classes() == {"two finals": 1}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+
+
+def test_days_of_deliveries_are_replaced_whole_whatever_the_session_says(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    log = Log()
+    for key, hour in (("a", 4), ("b", 13)):
+        for _ in range(2):
+            log.put("paid", age_s=-3600 * hour, UNIQ_KEY=key)
+    messages, midnight = log.table(spark), "timestamp '2026-11-22 00:00:00 UTC'"
+    job = FunnelJob(spark, Memory(spark), str(tmp_path))
+    before = spark.conf.get("spark.sql.session.timeZone")
+    try:
+        spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+        job.count_deliveries(messages)
+        job.count_deliveries(messages.where(f"storeTimestamp >= {midnight}"))
+        found = {row["messageId"]: str(row["day"]) for row in job.twice.read().collect()}
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert found == {"a": "2026-11-21", "b": "2026-11-22"}

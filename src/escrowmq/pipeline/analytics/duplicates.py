@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from escrowmq.base.message import Property, Topic
+from escrowmq.pipeline.reconcile.partitioned_table import day_of
 
 TWICE: Final = (
     "topic string, messageId string, count bigint, firstAt timestamp, lastAt timestamp, "
@@ -39,7 +40,7 @@ def twice(messages: DataFrame) -> DataFrame:
             F.sort_array(F.collect_list(place)).alias("places"),
         )
     )
-    return found.where(F.col("count") > 1).withColumn("day", F.to_date("firstAt"))
+    return found.where(F.col("count") > 1).withColumn("day", day_of("firstAt"))
 
 
 def given_back(messages: DataFrame) -> DataFrame:
@@ -51,7 +52,7 @@ def given_back(messages: DataFrame) -> DataFrame:
             F.substring("topic", len(Topic.RETRY_PREFIX) + 1, 255).alias("consumerGroup"),
             F.col("properties").getItem(Property.RETRY_TOPIC).alias("topic"),
             F.col("reconsumeTimes").alias("deliveriesBefore"),
-            F.to_date("storeTimestamp").alias("day"),
+            day_of("storeTimestamp").alias("day"),
         )
         .groupBy("day", "consumerGroup", "topic", "deliveriesBefore")
         .agg(F.count(F.lit(1)).alias("count"))

@@ -14,6 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile.fates import Fate
+from escrowmq.pipeline.reconcile.partitioned_table import day_of
 
 TRANSACTIONS: Final = (
     "broker string, messageId string, topic string, producerGroup string, bornAt timestamp, "
@@ -64,7 +65,7 @@ def transactions(fates: DataFrame) -> DataFrame:
     )
     found = merged.select("broker", "messageId", "best.*", "bornAt", "startedAt", "finalsCount",
                           "checks")  # fmt: skip
-    return found.withColumn("day", F.to_date("startedAt"))
+    return found.withColumn("day", day_of("startedAt"))
 
 
 def funnel(found: DataFrame) -> DataFrame:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from pyspark.errors import AnalysisException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import Format, explained, parse_format
@@ -90,6 +91,12 @@ class Table:
         make_namespace(self._spark, self._format)
         first, *rest = self._by
         rows.writeTo(name).using("iceberg").partitionedBy(first, *rest).create()
+
+
+def day_of(time: str) -> Column:
+    """The day of a time in UTC, whatever the zone of the session: a day's partition is replaced as
+    a whole, so each run has to mean the same day by it."""
+    return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86_400).cast("int"))
 
 
 def namespace(spark: SparkSession, root: str, form: Format) -> str:

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile.differences import Class
-from escrowmq.pipeline.reconcile.partitioned_table import Table
+from escrowmq.pipeline.reconcile.partitioned_table import Table, day_of
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.staging import Staging, last_progress
 from escrowmq.pipeline.reconcile.sum_check import Balance
@@ -115,7 +115,7 @@ def _merge(
     known: DataFrame, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
 ) -> DataFrame:
     """All rows of the days that something changes on."""
-    new = with_keys(found).withColumn("day", F.to_date("at"))
+    new = with_keys(found).withColumn("day", day_of("at"))
     is_open = F.col("goneAt").isNull() & _is_lasting()
     days = F.broadcast(new.select("day").union(known.where(is_open).select("day")).distinct())
     old = known.join(days, "day", "left_semi").withColumn("isOld", F.lit(True))
