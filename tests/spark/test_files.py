@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import escrowmq
+from escrowmq.base.message import Message
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.errors import CorruptRecord
 from tests.interop import jars, servers
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
 
+from .injected import NOW_MS, StoreWriter
 from .test_source import failure
 from .topics import loaded, numbers_of, send_numbers
 
@@ -98,6 +100,15 @@ def test_damage_is_told_and_never_passed_over_in_silence(
     with pytest.raises(CorruptRecord, match=told):
         read_here(server.store)
     assert read_here(server.store, failOnDataLoss="false") == 99
+
+
+def test_patterns_of_topics_are_pythons_with_files_too(tmp_path: Path) -> None:
+    log = StoreWriter(tmp_path, segment_size=4096)
+    for topic in ("paid", "paid-old", "shipped"):
+        log.put(Message(topic=topic, body=b"b"), stored_ms=NOW_MS)
+    log.close()
+    assert read_here(tmp_path, subscribePattern="(?!.*-old).*") == 2
+    assert read_here(tmp_path, subscribePattern="paid|x") == 1
 
 
 def test_folders_without_a_log_are_refused(spark: SparkSession, tmp_path: Path) -> None:
