@@ -154,6 +154,15 @@ def test_a_topic_is_exported_once(
     assert {"topic", "day"} <= set(table.columns)
 
 
+def test_an_export_begins_where_an_option_says_in_whatever_case(
+    server: Server, topic: str, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    send_numbers(server, topic, range(10))
+    words = ["export", "-n", server.nameserver, "--out", tmp_path, topic]
+    words += ["--option", "STARTINGOFFSETS=latest"]
+    assert pipeline(*words)[:2] == (0, "0 messages added\n")
+
+
 def test_a_replay_sends_each_message_once(
     spark: SparkSession, server: Server, topic: str, pipeline: Callable[..., Any]
 ) -> None:

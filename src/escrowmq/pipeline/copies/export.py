@@ -105,7 +105,7 @@ def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
 
 def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:
     found = dict(options)
-    if not any(name.startswith("starting") for name in found):
+    if not any(name.lower().startswith("starting") for name in found):  # names have no case
         found["startingOffsets"] = "earliest"
     return found
 
