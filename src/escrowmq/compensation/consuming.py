@@ -20,7 +20,7 @@ from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
 from escrowmq.compensation.announcing import TOPIC
 from escrowmq.compensation.redis_sets import RedisSets
-from escrowmq.errors import ClientClosed, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
 from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -105,6 +105,8 @@ class AnnouncementReader:
         self._business = business
         self._clock = SystemClock()
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        self._begun: set[str] = set()
+        """Queues of which it is known that they were read from their beginning."""
         self._over = threading.Event()
         self._working = threading.Event()
         settings.setdefault("topic", TOPIC)
@@ -130,6 +132,7 @@ class AnnouncementReader:
         while not self._over.is_set():
             try:
                 self._note_mark()
+                self._read_again()
                 taken = self._consumer.receive(_TAKEN_MAX, timeout_s=_RECEIVE_S)
                 if taken:
                     self._take(taken)
@@ -141,10 +144,35 @@ class AnnouncementReader:
             return
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
         try:
-            _, mark = self._business.done_since(self._sets.read_mark())
-            self._sets.keep_mark(mark)
+            # It may have been away while nobody needed it, and have come back without its data.
+            if self._sets.is_whole():
+                self._begun.clear()  # another member may have noticed, and set all right but these
+                _, mark = self._business.done_since(self._sets.read_mark())
+                self._sets.keep_mark(mark)
+                return
         except Exception as error:  # noqa: BLE001 - the server or the user's database is away
             _log.info("how far the business is could not be noted: %s", error)
+            return
+        _log.warning("the Redis server has lost its data; everything is read again")
+        self._pause()
+
+    def _read_again(self) -> None:
+        """Begin anew with the queues that nobody has read since the server was empty. They come to
+        this member now and then, as it shares them with the others of its group, and there may be
+        none yet when it starts."""
+        try:
+            for queue in self._consumer.queues():
+                name = f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
+                if name in self._begun:
+                    continue
+                if not self._sets.has_begun(name):
+                    self._consumer.seek(queue, "first")
+                    self._sets.note_begun(name)
+                self._begun.add(name)
+        except ClientClosed:
+            raise
+        except (redis.RedisError, EscrowMQError) as error:  # or the queue is another member's again
+            _log.info("whether all was read again is asked in a moment: %s", error)
 
     def _take(self, taken: list[escrowmq.Delivery]) -> None:
         members = [member for one in taken if (member := _announced(one))]
@@ -152,14 +180,17 @@ class AnnouncementReader:
             try:
                 self._sets.announce(members)
             except redis.RedisError as error:
-                self._consumer.pause()
-                self._working.clear()
                 _log.warning("announcements wait for the Redis server: %s", error)
-                self._come_back()
+                self._pause()
             else:
                 for one in taken:
                     one.ack()
                 return
+
+    def _pause(self) -> None:
+        self._consumer.pause()
+        self._working.clear()
+        self._come_back()
 
     def _come_back(self) -> None:
         """Wait for the server, and bring the set of consumed messages up to date."""
@@ -182,9 +213,8 @@ class AnnouncementReader:
         self._sets.consume(str(member) for member in members)
         self._sets.keep_mark(mark)
         if not is_whole:
-            for queue in self._consumer.queues():
-                self._consumer.seek(queue, "first")
             self._sets.mark_whole()
+        self._begun.clear()
 
 
 def _announced(message: escrowmq.ReceivedMessage) -> str | None:

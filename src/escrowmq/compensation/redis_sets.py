@@ -17,6 +17,7 @@ from escrowmq.compensation.redis_server import connect
 
 BUCKETS_COUNT: Final = 256
 _CHUNK: Final = 10_000
+_BY_QUEUE: Final = "by queue"
 
 
 class RedisSets:
@@ -125,8 +126,21 @@ class RedisSets:
         return self._redis.get(f"{self._name}:whole") is not None
 
     def mark_whole(self) -> None:
-        """Everything that should be in the sets is there now."""
-        self._redis.set(f"{self._name}:whole", "1")
+        """Everything that should be in the sets is there now, or on its way from the queues of
+        announcements, each of which is read from its beginning (`has_begun`)."""
+        self._redis.delete(f"{self._name}:begun")
+        self._redis.set(f"{self._name}:whole", _BY_QUEUE)
+
+    def has_begun(self, queue: str) -> bool:
+        """Whether a queue of announcements was read from its beginning since the server was empty.
+        Where an older release says that the sets are whole, it has seen to that."""
+        if self._redis.get(f"{self._name}:whole") not in (_BY_QUEUE, _BY_QUEUE.encode()):
+            return True
+        return bool(self._redis.sismember(f"{self._name}:begun", queue))
+
+    def note_begun(self, queue: str) -> None:
+        """It is read from its beginning now."""
+        self._redis.sadd(f"{self._name}:begun", queue)
 
     def read_mark(self) -> str | None:
         """The place in the business's list of consumed messages that `keep_mark` noted last."""

@@ -1,0 +1,111 @@
+"""The reader of announcements, when its Redis server has lost its data at an odd moment: everything
+is read again, or commits that were lost would be known to nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import escrowmq
+from escrowmq.client.announced_commits import Member
+from escrowmq.compensation import AnnouncementReader, RedisSets, consuming
+from tests.interop.process import until
+
+from .services import RedisServer
+
+COUNT = 8
+TOPIC = "escrow-announced"
+
+
+class Idle:
+    """A business that has done nothing: all that is announced is lost."""
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        raise AssertionError(message)
+
+    def done_since(self, mark: str | None) -> tuple[list[Member], str]:
+        return [], "0"
+
+
+class Announced:
+    """A topic with announcements, and readers of it."""
+
+    def __init__(self, nameserver: str, server: RedisServer) -> None:
+        self.server = server
+        self.sets = RedisSets(server.url)
+        self._nameserver = nameserver
+        self._readers: list[AnnouncementReader] = []
+        self.admin = escrowmq.Admin(nameserver)
+        self.admin.topics.create(TOPIC, queues=2)
+        with escrowmq.Producer(nameserver, group="orders") as producer:
+            for number in range(COUNT):
+                producer.send(TOPIC, str(Member(f"id-{number}", "paid")).encode())
+
+    def new_reader(self) -> AnnouncementReader:
+        reader = AnnouncementReader(self._nameserver, sets=self.sets, business=Idle())
+        self._readers.append(reader)
+        return reader
+
+    def close_readers(self) -> None:
+        while self._readers:
+            self._readers.pop().close()
+
+    def until_all_are_in_the_set(self) -> None:
+        until("all are announced", lambda: self.sets.counts()[0] == COUNT)
+        lag = self.admin.groups.lag
+        until("all are kept", lambda: all(one.count == 0 for one in lag("escrow-announced")))
+
+    def lose_data(self) -> None:
+        self.server.kill()
+        self.server.lose_data()
+        self.server.start()
+
+
+@pytest.fixture
+def announced(forgetful: Callable[[], str], redis_server: RedisServer) -> Iterator[Announced]:
+    found = Announced(forgetful(), redis_server)
+    yield found
+    found.close_readers()
+    found.admin.close()
+
+
+def test_a_reader_that_starts_with_an_empty_server_reads_everything_again(
+    announced: Announced,
+) -> None:
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+    announced.close_readers()
+    announced.lose_data()
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+
+
+def test_readers_with_nothing_to_do_notice_that_the_data_is_gone(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "_MARK_MS", 200)
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+    announced.lose_data()
+    until("all are announced again", lambda: count_of(announced.sets) == COUNT)
+
+
+def test_a_reader_that_notices_later_than_another_reads_its_queues_again(
+    announced: Announced, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "_MARK_MS", 3_600_000)
+    late = announced.new_reader()
+    monkeypatch.setattr(consuming, "_MARK_MS", 200)
+    announced.new_reader()
+    until("each has a queue", lambda: len(late._consumer.queues()) == 1)
+    announced.until_all_are_in_the_set()
+    announced.lose_data()
+    until("the one has noticed", lambda: announced.sets.is_there() and announced.sets.is_whole())
+    late._mark_at_ms = 0
+    until("all are announced again", lambda: count_of(announced.sets) == COUNT)
+
+
+def count_of(sets: RedisSets) -> int:
+    """How many are announced; connections of the server that died fail once."""
+    return sets.counts()[0] if sets.is_there() else -1
