@@ -407,11 +407,9 @@ class Recovery:
 
     def _write_again(self, end: int) -> None:
         """The process before may have ended because of a sync that failed, and what it was to keep
-        may be in memory alone. Of another boot of the machine, nothing is."""
-        held, snapshot = self._held, self._snapshot
-        if held.boot and snapshot is not None and snapshot.boot not in ("", held.boot):
-            return
-        segments = self._log.segments
+        may be in memory alone. Even if its boot of the machine was another one, as far as is known:
+        the note of that may have had no room."""
+        held, segments = self._held, self._log.segments
         position = max(safe_segment(held), min(held.durability.said.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)

@@ -158,6 +158,30 @@ def test_a_start_in_the_same_boot_writes_anew_what_the_process_before_wrote(boot
     assert len(bodies(store)) == 5
 
 
+def test_a_start_takes_no_note_of_an_older_boot_for_that_of_the_process_before() -> None:
+    """World 134383: the note of the boot had no room when the process before began."""
+    disk = SimDisk()
+    store = Store(disk, SYNC, boot="first")
+    store.open(1_000)
+    put(store, range(3))
+    store.close(1_000)
+    disk.crash(random.Random(1), Loss.ALL)
+    disk.room = disk.used
+    store = Store(disk, SYNC, boot="second")
+    store.open(1_000)
+    disk.room = None
+    now_ms = mend(store, 60_000)
+    put(store, range(3, 5), now_ms)
+    fail(store, disk, now_ms)
+    disk.restart()
+    store = Store(disk, SYNC, boot="second")
+    store.open(now_ms)
+    assert len(bodies(store)) == 5
+    disk.crash(random.Random(1), Loss.ALL)
+    store, _ = opened(disk, SYNC)
+    assert len(bodies(store)) == 5
+
+
 def test_a_start_in_the_same_boot_finds_units_that_were_dropped_from_memory() -> None:
     disk = SimDisk()
     store = Store(disk, SMALL, boot="same")
