@@ -64,12 +64,21 @@ int known_shapes(Known *known)
     Py_ssize_t count = PyList_Size(known->shapes);
     if (count < 0)
         return -1;
-    for (Py_ssize_t nth = 0; nth < count && nth < SHAPES_MAX; nth++) {
-        if (read_shape(PyList_GetItem(known->shapes, nth), &known->shape[nth]) < 0)
-            return -1;
-        known->shapes_count++;
-    }
+    known->shapes_count = count < SHAPES_MAX ? (int)count : SHAPES_MAX;
+    memset(known->is_read, 0, sizeof known->is_read);
     return 0;
+}
+
+/* One of them, which is read when it is tried: most requests are of the first or the last one. */
+static const Shape *shape_at(Known *known, int nth)
+{
+    if (!known->is_read[nth]) {
+        PyObject *tuple = PyList_GetItem(known->shapes, nth);
+        if (tuple == NULL || read_shape(tuple, &known->shape[nth]) < 0)
+            return NULL;
+        known->is_read[nth] = 1;
+    }
+    return &known->shape[nth];
 }
 
 void known_forget(Known *known)
@@ -114,7 +123,9 @@ static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end,
     Span header = {frame + 8, header_end - 8};
     for (int turn = 0; turn < known->shapes_count; turn++) {
         int nth = (known->last_shape + turn) % known->shapes_count;
-        const Shape *shape = &known->shape[nth];
+        const Shape *shape = shape_at(known, nth);
+        if (shape == NULL)
+            return -1;
         if (shape->is_json != is_json)
             continue;
         int is_alike = is_json ? matches_json(shape, header, &known->texts, found)

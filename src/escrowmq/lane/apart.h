@@ -52,6 +52,7 @@ typedef struct {
 typedef struct {
     PyObject *shapes, *plans; /* a list of tuples; a dictionary by names */
     Shape shape[SHAPES_MAX];
+    uint8_t is_read[SHAPES_MAX];
     int shapes_count, last_shape;
     Plan plan[PLANS_MAX];
     int plans_count, next_plan;

@@ -15,8 +15,11 @@ typedef struct {
     int is_commit, is_one_way;
 } EndShape;
 
+/* They are read when they are tried. */
 typedef struct {
+    PyObject *given; /* a list of tuples */
     EndShape shape[SHAPES_MAX];
+    uint8_t is_read[SHAPES_MAX];
     int count, last;
 } EndShapes;
 
@@ -38,7 +41,8 @@ typedef struct {
 /* 0, or -1 with an exception. */
 int frames_begin(EndFrames *frames, PyObject *const *args);
 
-/* The next one, behind which `at` is moved: 1; 0 when it is none to be served here. */
+/* The next one, behind which `at` is moved: 1; 0 when it is none to be served here, -1 with an
+   exception. */
 int next_end(EndFrames *frames, End *found);
 
 #endif

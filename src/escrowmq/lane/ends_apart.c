@@ -39,7 +39,7 @@ static int read_shape(PyObject *tuple, EndShape *shape)
 int frames_begin(EndFrames *frames, PyObject *const *args)
 {
     Span data;
-    Py_ssize_t at, count;
+    Py_ssize_t at;
     if (!PyList_Check(args[3])) {
         PyErr_SetString(PyExc_TypeError, "shapes are a list");
         return -1;
@@ -57,14 +57,24 @@ int frames_begin(EndFrames *frames, PyObject *const *args)
     frames->begin = data.at;
     frames->at = data.at + at;
     frames->end = data.at + data.size;
-    frames->shapes.count = frames->shapes.last = 0;
-    count = PyList_Size(args[3]);
-    for (Py_ssize_t nth = 0; nth < count && nth < SHAPES_MAX; nth++) {
-        if (read_shape(PyList_GetItem(args[3], nth), &frames->shapes.shape[nth]) < 0)
-            return -1;
-        frames->shapes.count++;
-    }
+    EndShapes *shapes = &frames->shapes;
+    Py_ssize_t count = PyList_Size(args[3]);
+    shapes->given = args[3];
+    shapes->count = count < SHAPES_MAX ? (int)count : SHAPES_MAX;
+    shapes->last = 0;
+    memset(shapes->is_read, 0, sizeof shapes->is_read);
     return 0;
+}
+
+static const EndShape *shape_at(EndShapes *shapes, int nth)
+{
+    if (!shapes->is_read[nth]) {
+        PyObject *tuple = PyList_GetItem(shapes->given, nth);
+        if (tuple == NULL || read_shape(tuple, &shapes->shape[nth]) < 0)
+            return NULL;
+        shapes->is_read[nth] = 1;
+    }
+    return &shapes->shape[nth];
 }
 
 static Span differing(const EndShape *shape, const uint8_t *frame, int nth)
@@ -102,7 +112,10 @@ int next_end(EndFrames *frames, End *found)
         return 0; /* an END has no body */
     for (int tried = 0; tried < shapes->count; tried++) {
         int nth = (shapes->last + tried) % shapes->count;
-        if (matches(&shapes->shape[nth], at, size, found)) {
+        const EndShape *shape = shape_at(shapes, nth);
+        if (shape == NULL)
+            return -1;
+        if (matches(shape, at, size, found)) {
             shapes->last = nth;
             frames->at = found->end;
             return 1;
@@ -126,11 +139,11 @@ PyObject *find_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
     if (PyErr_Occurred() || frames_begin(&frames, args) < 0)
         return NULL;
     PyObject *queue_offsets = PyList_New(0), *log_offsets = PyList_New(0), *found = NULL;
-    int failed = queue_offsets == NULL || log_offsets == NULL;
-    while (!failed && left-- > 0 && next_end(&frames, &end))
+    int failed = queue_offsets == NULL || log_offsets == NULL, is_one = 1;
+    while (!failed && left-- > 0 && (is_one = next_end(&frames, &end)) > 0)
         failed = append_number(queue_offsets, end.queue_offset) < 0 ||
                  append_number(log_offsets, end.log_offset) < 0;
-    if (!failed)
+    if (!failed && is_one >= 0)
         found = PyList_Size(log_offsets) > 0 ? PyTuple_Pack(2, queue_offsets, log_offsets)
                                              : Py_NewRef(Py_None);
     Py_XDECREF(queue_offsets);

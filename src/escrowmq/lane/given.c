@@ -5,10 +5,20 @@
 #define HOST_SIZE 8
 #define BATCH_MAX 100000
 
-/* An attribute that is a number of 64 bits; -1 with an error when there is none. */
-static int64_t number_of(PyObject *object, const char *name)
+static PyObject *units_name, *queue_name, *next_offset_name;
+
+int given_prepare(void)
 {
-    PyObject *number = PyObject_GetAttrString(object, name);
+    units_name = PyUnicode_InternFromString("units");
+    queue_name = PyUnicode_InternFromString("queue");
+    next_offset_name = PyUnicode_InternFromString("next_offset");
+    return units_name == NULL || queue_name == NULL || next_offset_name == NULL ? -1 : 0;
+}
+
+/* An attribute that is a number of 64 bits; -1 with an error when there is none. */
+static int64_t number_of(PyObject *object, PyObject *name)
+{
+    PyObject *number = PyObject_GetAttr(object, name);
     if (number == NULL)
         return -1;
     int64_t found = PyLong_AsLongLong(number);
@@ -20,17 +30,17 @@ static int64_t number_of(PyObject *object, const char *name)
    before that the queue's, which others move. Measured: to call a property of it takes longer. */
 static int64_t upcoming(PyObject *held)
 {
-    PyObject *units = PyObject_GetAttrString(held, "units");
+    PyObject *units = PyObject_GetAttr(held, units_name);
     if (units == NULL)
         return -1;
     Py_ssize_t size = PyObject_Size(units);
     Py_DECREF(units);
     if (size != 0)
-        return size < 0 ? -1 : number_of(held, "next_offset");
-    PyObject *queue = PyObject_GetAttrString(held, "queue");
+        return size < 0 ? -1 : number_of(held, next_offset_name);
+    PyObject *queue = PyObject_GetAttr(held, queue_name);
     if (queue == NULL)
         return -1;
-    int64_t found = number_of(queue, "next_offset");
+    int64_t found = number_of(queue, next_offset_name);
     Py_DECREF(queue);
     return found;
 }

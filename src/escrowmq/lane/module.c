@@ -1,6 +1,6 @@
 /* The module: lane/native.py says when it is used, and what its functions do. */
 
-#include "bytes.h"
+#include "work.h"
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
@@ -36,6 +36,8 @@ static struct PyModuleDef definition = {
 PyMODINIT_FUNC PyInit__compiled(void)
 {
     crc_prepare();
+    if (given_prepare() < 0)
+        return NULL;
     PyObject *module = PyModule_Create(&definition);
     if (module != NULL && PyModule_AddIntConstant(module, "CONTRACT", CONTRACT) < 0)
         Py_CLEAR(module);

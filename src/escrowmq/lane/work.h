@@ -50,6 +50,9 @@ typedef struct {
     Place place[PLACES_MAX];
 } Work;
 
+/* Once, before all else: 0, or -1 with an exception. */
+int given_prepare(void);
+
 /* 0, or -1 with an exception. In both cases work_forget gives back all that is held. Without shapes
    (NULL) no sends are read. */
 int work_begin(Work *work, PyObject *shapes, PyObject *plans, PyObject *places,
