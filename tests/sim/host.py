@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from escrowmq.base.core import Core
+from escrowmq.base.core import Core, Prompt
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import SyncNotBegun
 from escrowmq.errors import DiskFull, StorageError
@@ -70,6 +70,8 @@ class SimHost:
     def start(self, core: Core) -> None:
         """Take up a core that is ready, and let peers in."""
         self.core = core
+        if isinstance(core, Prompt):
+            core.leave_by(partial(self._let_leave, core))
         self._files_free_ms = 0
         self._replacing.clear()
         self._network.listen(self.address, self)
@@ -241,6 +243,12 @@ class SimHost:
             self._timer_count += 1
             delay_ms = max(at_ms - self.wall.now_ms(), 1)
             self._stage.clock.after(delay_ms, partial(self._wake, self._timer_count, self._life))
+
+    def _let_leave(self, core: Core) -> None:
+        """Answers leave while the core works on an input: nothing comes in meanwhile."""
+        for effect in core.take_effects():
+            assert isinstance(effect, Send), effect
+            self._perform_one(effect)
 
     def _perform_one(self, effect: Effect) -> None:
         match effect:

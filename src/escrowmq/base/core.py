@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
 from escrowmq.base.effects import Effect
@@ -14,6 +15,15 @@ class Proving(Protocol):
 
     def proved(self, peer: int, account: str) -> None:
         """A peer that is connected has shown a certificate that stands for an account."""
+
+
+@runtime_checkable
+class Prompt(Protocol):
+    """A core whose answers need not wait for all that follows from their requests."""
+
+    def leave_by(self, perform: Callable[[], None]) -> None:
+        """What performs its effects, which it may call while it works on an input. Nothing else may
+        come in before that call returns."""
 
 
 class Core(Protocol):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
 
@@ -145,6 +146,10 @@ class BrokerCore:
         """A peer's certificate stands for an account (base.ports.Proving)."""
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
+
+    def leave_by(self, perform: Callable[[], None]) -> None:
+        """Have answers leave by this as soon as they may (base.core.Prompt)."""
+        self.broker.output.leave_by(perform)
 
     @property
     def judges(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from escrowmq.base.effects import Effect, Send
 
 
@@ -11,6 +13,12 @@ class Output:
     def __init__(self) -> None:
         self.frames: dict[int, list[bytes]] = {}
         self._effects: list[Effect] = []
+        self.leave: Callable[[], None] | None = None
+        """Has all of it taken, and performed, at once."""
+
+    def leave_by(self, perform: Callable[[], None]) -> None:
+        """Somebody can do so."""
+        self.leave = perform
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Bytes for a peer."""

@@ -111,7 +111,9 @@ class PlainSends:
         peer = self._peer
         if peer is None:
             return
-        is_put = bool(self._told) and self._puts.commit(peer, now_ms, is_sealed=False)
+        is_put = bool(self._told) and self._puts.write(now_ms, is_sealed=False)
+        if is_put:
+            self._puts.follow(peer, now_ms)
         self._puts.forget()
         if not self._told:
             self._forget()

@@ -98,7 +98,7 @@ class PutStretch(msgspec.Struct):
 
 
 class ShortPuts:
-    """The records of one run. Nothing else happens before `commit`."""
+    """The records of one run. Nothing else happens before `write`."""
 
     def __init__(
         self,
@@ -418,14 +418,15 @@ class ShortPuts:
 
     # -- all of them -------------------------------------------------------------------------------
 
-    def commit(self, peer: Peer, now_ms: int, *, is_sealed: bool) -> bool:
-        """Write what was put, and do what follows from it; False when it could not be written, and
-        nothing has happened. `is_sealed`: the op record of its ends is to be in it, as it is all
-        that there is in its input."""
+    def write(self, now_ms: int, *, is_sealed: bool) -> bool:
+        """Write what was put; False when that could not be, and nothing has happened. `is_sealed`:
+        the op record of its ends is to be in it, as it is all that there is in its input."""
         if is_sealed:
             self._ends.seal(now_ms)
-        if not self._run.commit(self._is_awaited):
-            return False
+        return self._run.commit(self._is_awaited)
+
+    def follow(self, peer: Peer, now_ms: int) -> None:
+        """Do what follows from what was written."""
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
         for topic, count, size in self._stored:
@@ -438,7 +439,6 @@ class ShortPuts:
             self._enter_halves(peer)
         if self._ends.ended:
             self._ends.commit(peer, now_ms)
-        return True
 
     def _enter_halves(self, peer: Peer) -> None:
         """The halves that were begun are pending, those that are alike at once."""

@@ -141,9 +141,12 @@ class Shortcut:
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
-        is_sealed = self._ends_count > 0 and end == len(data)
-        if end > at and self._puts.commit(peer, now_ms, is_sealed=is_sealed):
-            self._tell(peer, reader, now_ms)
+        is_all = end == len(data)
+        if end > at and self._puts.write(now_ms, is_sealed=is_all and self._ends_count > 0):
+            if self._replies:
+                self._reply(peer, now_ms, is_all=is_all and at == 0)
+            self._puts.follow(peer, now_ms)
+            self._tell(reader)
         elif end > at:
             self._shut_ms, end = now_ms, at
         self._puts.forget()
@@ -154,8 +157,18 @@ class Shortcut:
             self._standings.end(is_stored=end > at)
         return end
 
-    def _tell(self, peer: Peer, reader: FrameReader, now_ms: int) -> None:
-        """All of it is in the log."""
+    def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
+        """All of it is in the log: say so. Whoever waits for the answer need not wait for what
+        follows as well, where this is all that he hears. Measured: 0.85 of a half's round trip."""
+        if self._is_sync_flush:
+            self._keep(peer, now_ms)
+            return
+        self._output.send(peer.id, *self._replies)
+        if is_all and self._output.leave is not None:
+            self._output.leave()
+
+    def _tell(self, reader: FrameReader) -> None:
+        """What follows has happened."""
         at_once, waits = self._latency.at_once, self._is_sync_flush
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
@@ -168,10 +181,6 @@ class Shortcut:
             count += batches_count
         reader.count += count
         self.served_count += count
-        if self._replies and waits:
-            self._keep(peer, now_ms)
-        elif self._replies:
-            self._output.send(peer.id, *self._replies)
         if self._ends_count and not self._puts.tell_ends():
             self._serving.note_served()  # they are to be sealed
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from escrowmq.base.core import Core, Proving
+from escrowmq.base.core import Core, Prompt, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
@@ -63,6 +63,8 @@ class Shell:
         self._files = FileWork(disk, name=name)
         self.spin = IdleSpin(spin_s, self._loop.call_soon)
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
+        if isinstance(core, Prompt):
+            core.leave_by(self.perform)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)

@@ -1,0 +1,89 @@
+"""Answers to what the short cut has stored leave before what follows from it is done, where they
+are all that an input wants."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.codes import Flag
+from escrowmq.base.effects import Send
+from tests.unit.broker.both import Side, begun_of, end, half, send
+
+PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001"}
+
+
+class Prompt:
+    """A broker that was shown a half and a message before, and what it lets leave."""
+
+    def __init__(self, *, is_sync_flush: bool = False) -> None:
+        self.side = Side(is_short=True, is_sync_flush=is_sync_flush)
+        for number in range(8):
+            self.side.feed((1, half(number)))
+            self.side.feed((1, send(PLAIN, b"x")))
+            (begun,) = begun_of(self.side.heard[-2][1])
+            self.side.feed((1, end(begun)))
+            self.side.heard.clear()
+        self.left: list[tuple[int, int, int]] = []
+        """Of each time: bytes for peers, pending halves, and where the log ends."""
+        self.side.core.leave_by(self._note)
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """Pending halves, and where the log ends."""
+        core = self.side.core
+        return len(core.transactions.engine.halves.pending), core.broker.store.end_offset
+
+    def _note(self) -> None:
+        effects = self.side.core.take_effects()
+        size = 0
+        for effect in effects:
+            assert isinstance(effect, Send), effect
+            self.side.heard.append((effect.peer, b"".join(effect.chunks)))
+            size += sum(map(len, effect.chunks))
+        self.left.append((size, *self.state))
+
+    def feed(self, data: bytes) -> int:
+        """An input; how many answers there were, and in how many writes."""
+        self.side.heard.clear()
+        self.side.feed((1, data))
+        return len(self.side.heard)
+
+
+def test_a_half_is_answered_once_it_is_in_the_log_and_is_pending_afterwards() -> None:
+    prompt = Prompt()
+    pending, log_end = prompt.state
+    assert prompt.feed(half(20)) == 1
+    ((size, then_pending, then_end),) = prompt.left
+    assert size > 0
+    assert then_end > log_end
+    assert (then_pending, prompt.state) == (pending, (pending + 1, then_end))
+    (begun,) = begun_of(prompt.side.heard[0][1])
+    prompt.feed(end(begun, flag=2))
+    assert prompt.state[0] == pending
+
+
+def test_an_end_and_the_next_half_are_one_write_of_the_log_and_one_answer() -> None:
+    prompt = Prompt()
+    prompt.feed(half(20))
+    (begun,) = begun_of(prompt.side.heard[0][1])
+    before, _ = prompt.state
+    prompt.left.clear()
+    assert prompt.feed(end(begun, flag=2) + half(21)) == 1
+    assert [(size > 0, pending) for size, pending, _ in prompt.left] == [(True, before)]
+    assert prompt.state[0] == before
+
+
+def test_answers_of_an_input_that_has_more_leave_together() -> None:
+    prompt = Prompt()
+    other = send({**PLAIN, "TAGS": "a", "DELAY": "1"}, b"x")
+    assert prompt.feed(half(20) + other) == 1
+    assert not prompt.left
+
+
+@pytest.mark.parametrize("is_sync_flush", [False, True])
+def test_who_waits_for_the_disk_or_for_nothing_has_nothing_leave_early(
+    *, is_sync_flush: bool
+) -> None:
+    prompt = Prompt(is_sync_flush=is_sync_flush)
+    prompt.feed(half(20) if is_sync_flush else send(PLAIN, b"x", flag=Flag.ONE_WAY))
+    assert not prompt.left
