@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import subprocess
 import sys
@@ -16,6 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
+LOCKS = ("requirements.txt", "requirements-dev.txt", "requirements-spark.txt",
+         "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
     "pipeline": ["spark"],
@@ -126,3 +129,31 @@ def test_the_servers_and_the_sdk_need_no_extra() -> None:
         "from escrowmq.cli.main import build_parser; build_parser()",
     )
     assert done.returncode == 0, done.stderr
+
+
+def extras_of(text: str) -> dict[str, set[str]]:
+    """Extras of each package that is required by some lines."""
+    found: dict[str, set[str]] = {}
+    for name, extras in re.findall(r"^([\w.-]+)(?:\[([\w.,-]+)\])?", text, re.MULTILINE):
+        found.setdefault(name.lower().replace("_", "-"), set()).update(
+            extras.split(",") if extras else ()
+        )
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_pin_names_the_extras_that_others_want_of_its_package(lock: str) -> None:
+    """A pin without them is for what pip takes for another package: that one's newest release has no
+    hash here."""
+    pinned = extras_of((ROOT / lock).read_text())
+    for name in pinned:
+        try:
+            wanted = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue  # of another release of PySpark
+        for needed, extras in extras_of("\n".join(wanted_always(wanted))).items():
+            assert extras <= pinned.get(needed, extras), (name, needed, extras)
+
+
+def wanted_always(lines: list[str]) -> list[str]:
+    return [line for line in lines if "extra ==" not in line]
