@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,9 +11,9 @@ from escrowmq.broker.core import BrokerCore
 from escrowmq.delivery.delay_progress import Courier
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.failed_syncs import log_files
+from escrowmq.store.recovery import Recovery
+from escrowmq.store.results import RecoveryReport
 from escrowmq.store.store import Put
-
-_boots = itertools.count()
 
 
 def answer_before_durable(core: BrokerCore) -> None:
@@ -35,8 +34,18 @@ def later_sync_believed(core: BrokerCore) -> None:
 
 
 def sync_of_a_start_believed(core: BrokerCore) -> None:
-    """A start takes what it reads for what the disk has, as if the machine had just been booted."""
-    core.broker.store._held.boot = f"boot {next(_boots)}"
+    """A start takes what it reads for what the disk has."""
+    store = core.broker.store
+    open_store, write_again = store.open, Recovery._write_again
+
+    def spoilt(now_ms: int) -> RecoveryReport:
+        Recovery._write_again = lambda self, end: None  # type: ignore[method-assign]
+        try:
+            return open_store(now_ms)
+        finally:
+            Recovery._write_again = write_again  # type: ignore[method-assign]
+
+    store.open = spoilt  # type: ignore[method-assign]
 
 
 def deletion_not_noted(core: BrokerCore) -> None:
