@@ -44,6 +44,9 @@ class KeptOffsets(Protocol):
     async def committed(self, queue: MessageQueue) -> int | None:
         """What is kept of a queue; None when nothing is."""
 
+    def are_kept(self, queue: MessageQueue) -> bool:
+        """Whether a broker keeps an offset of the group in some queue of the topic."""
+
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Keep what has changed."""
 
@@ -78,7 +81,6 @@ class Reading:
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
         self.is_known = not options.queues
-        self.commits = options.auto_commit and not options.is_broadcasting
         self._chosen = {_wire(queue, instance) for queue in options.queues}
         self.offsets = parts["offsets"]
         self.balance = Balancing(
@@ -162,6 +164,10 @@ class Reading:
         self._share()
         self.sharing.assigned(queue for queue in new if queue in self.readers)
         return is_whole and not waits and all(results)
+
+    def commits(self, queue: MessageQueue) -> bool:
+        """Whether a pull of a queue may tell its broker how far the group is."""
+        return self.options.auto_commit and self.offsets.are_kept(queue)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
         """All queues that a topic has now. Those of the first time were there before."""

@@ -53,6 +53,10 @@ class FileOffsets:
         """What is kept of a queue; None when nothing is."""
         return self._table.get(queue)
 
+    def are_kept(self, queue: MessageQueue) -> bool:
+        """No broker is told of them."""
+        return False
+
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Write the file when something has changed."""
         async with self._lock:

@@ -72,6 +72,10 @@ class BrokerOffsets:
         self._bounds = QueueBounds(instance)
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
+        self._kept: set[tuple[str, str]] = set()
+        """Brokers and topics of which they keep offsets of this group."""
+        self._firsts: dict[tuple[str, str], asyncio.Future[EscrowMQError | None]] = {}
+        """Where the first one is under way, and what became of it."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
         """Where to go on: what was committed, else where new groups start."""
@@ -101,10 +105,43 @@ class BrokerOffsets:
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
         with reading_from(address, Request.QUERY_CONSUMER_OFFSET):
-            return number_of(reply, "offset")
+            found = number_of(reply, "offset")
+        self._kept.add((queue.broker_name, queue.topic))
+        return found
+
+    def are_kept(self, queue: MessageQueue) -> bool:
+        """Whether a broker keeps an offset of the group in some queue of the topic."""
+        return (queue.broker_name, queue.topic) in self._kept
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Keep an offset."""
+        """Keep an offset. The first one of a topic at a broker goes alone: RocketMQ's brokers
+        (ConsumerOffsetManager.commitOffset, 5.3.3) lose one of two that are the first together."""
+        place = (queue.broker_name, queue.topic)
+        first = self._firsts.get(place)
+        if first is None and place not in self._kept:
+            await self._begin_keeping(place, queue, queue_offset)
+            return
+        failure = None if first is None else await asyncio.shield(first)
+        if failure is not None:
+            raise failure
+        await self._commit(queue, queue_offset)
+
+    async def _begin_keeping(
+        self, place: tuple[str, str], queue: MessageQueue, queue_offset: int
+    ) -> None:
+        failure = None
+        first = self._firsts[place] = asyncio.get_running_loop().create_future()
+        try:
+            await self._commit(queue, queue_offset)
+            self._kept.add(place)
+        except EscrowMQError as error:
+            failure = error
+            raise
+        finally:
+            del self._firsts[place]
+            first.set_result(failure)
+
+    async def _commit(self, queue: MessageQueue, queue_offset: int) -> None:
         address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),

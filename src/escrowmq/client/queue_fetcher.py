@@ -53,8 +53,9 @@ class ReaderWork(Protocol):
     """Bytes that one reader may hold."""
     is_known: bool
     """Whether the group's heartbeats tell what this consumer wants."""
-    commits: bool
-    """Whether brokers keep the offsets."""
+
+    def commits(self, queue: MessageQueue) -> bool:
+        """Whether a pull of a queue may tell its broker how far the group is."""
 
     def subscribed(self, topic: str) -> Subscription:
         """What is wanted of a topic."""
@@ -190,7 +191,7 @@ class QueueFetcher:
             subscription,
             group=work.wire_group,
             queue_offset=shelf.next_offset,
-            commit_offset=max(0, shelf.commit_offset) if work.commits else 0,
+            commit_offset=max(0, shelf.commit_offset) if work.commits(self.queue) else 0,
             count_max=min(options.pull_count, options.prefetch_max - shelf.count),
             suspend_ms=options.pull_wait_ms,
         )

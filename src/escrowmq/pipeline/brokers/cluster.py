@@ -152,12 +152,16 @@ class Cluster:
         return found
 
     def commit(self, group: str, positions: Positions) -> None:
-        """Tell the brokers how far a group is."""
+        """Tell the brokers how far a group is: of each topic one queue before the others, as
+        RocketMQ's lose one of two that are a group's first together (client/offsets)."""
         asked = {
             queue: {"consumerGroup": group, "commitOffset": str(queue_offset)}
             for queue, queue_offset in positions.items()
         }
-        self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, asked)
+        places = {(queue.broker_name, queue.topic): queue for queue in asked}
+        first = {queue: asked.pop(queue) for queue in places.values()}
+        for queues in (first, asked):
+            self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, queues)
 
     def address(self, broker_name: str, *, from_slave: bool = False) -> str:
         """Where a broker is; a slave, if there is one and one is wanted."""

@@ -6,10 +6,11 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.command import encode_reply
-from escrowmq.errors import NoNameServer, RemoteProtocolError
+from escrowmq.errors import EscrowMQError, NoNameServer, RemoteProtocolError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Access
 from tests.unit.pipeline.scripted import QUEUE, Broker
@@ -69,5 +70,36 @@ def test_an_answer_that_is_no_list_of_topics_is_not_taken_for_an_empty_one(body:
     broker.body = body
     with pytest.raises(RemoteProtocolError, match="body: "):
         cluster.topics(".*", lambda _: True)
+    cluster.close()
+    broker.server.close()
+
+
+class Keeping(Broker):
+    """A broker that keeps offsets, or refuses to."""
+
+    code = int(Response.SUCCESS)
+
+    def answer(self, request: Command) -> bytes | None:
+        if request.code == Request.UPDATE_CONSUMER_OFFSET:
+            return encode_reply(request, self.code, remark="no room")
+        return super().answer(request)
+
+    def told(self) -> list[tuple[str, str]]:
+        asked = [request.ext or {} for request in self.server.requests]
+        return [(ext["queueId"], ext["commitOffset"]) for ext in asked if "commitOffset" in ext]
+
+
+def test_the_first_offset_of_a_topic_is_kept_before_the_others_are_told() -> None:
+    """RocketMQ's brokers lose one of two that are a group's first together."""
+    broker = Keeping()
+    cluster = Cluster(Access(name_servers=(broker.server.address,)), tries=1, try_again_ms=0)
+    places = {MessageQueue("t", "broker-a", number): 10 + number for number in range(4)}
+    broker.code = Response.SYSTEM_ERROR
+    with pytest.raises(EscrowMQError, match="no room"):
+        cluster.commit("g", places)
+    assert len(broker.told()) == 1
+    broker.code = Response.SUCCESS
+    cluster.commit("g", places)
+    assert sorted(broker.told()[1:]) == [(str(number), str(10 + number)) for number in range(4)]
     cluster.close()
     broker.server.close()

@@ -1,0 +1,135 @@
+"""Offsets at a broker that makes a group's table of a topic when there is none, and lets two requests
+do so at once, as RocketMQ's do."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.client.offsets import BrokerOffsets
+from escrowmq.errors import RequestTimeout
+
+QUEUES = [MessageQueue(topic, "b", number) for topic in ("T", "U") for number in range(8)]
+
+
+class Racing:
+    """Such a broker; `is_mute` answers nothing in time."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[int, int]] = {}
+        self.is_mute = False
+        self.commits_count = 0
+
+    def reader_address(self, broker_name: str) -> str:
+        return broker_name
+
+    async def ask(self, address: str, code: int, fields: dict[str, str]) -> Command:
+        assert code == Request.UPDATE_CONSUMER_OFFSET
+        self.commits_count += 1
+        table = self.tables.get(fields["topic"])
+        await asyncio.sleep(0)
+        if self.is_mute:
+            raise RequestTimeout(f"{address} does not answer")
+        if table is None:
+            table = self.tables[fields["topic"]] = {}
+        table[int(fields["queueId"])] = int(fields["commitOffset"])
+        return Command(code=Response.SUCCESS)
+
+    async def request(self, address: str, code: int, fields: dict[str, str]) -> Command:
+        found = self.tables.get(fields["topic"], {}).get(int(fields["queueId"]))
+        if found is None:
+            return Command(code=Response.QUERY_NOT_FOUND)
+        return Command(code=Response.SUCCESS, ext={"offset": str(found)})
+
+
+def offsets_at(broker: Racing) -> BrokerOffsets:
+    return BrokerOffsets(cast("Instance", broker), "g", "first")
+
+
+def readers() -> list[Any]:
+    return [
+        SimpleNamespace(
+            queue=queue, committed=-1, shelf=SimpleNamespace(commit_offset=5, generation=1)
+        )
+        for queue in QUEUES
+    ]
+
+
+def test_no_offset_is_lost_where_all_of_a_group_are_its_first() -> None:
+    async def go() -> None:
+        broker = Racing()
+        offsets = offsets_at(broker)
+        assert not any(map(offsets.are_kept, QUEUES))
+        await offsets.keep(readers())
+        assert [await offsets.committed(queue) for queue in QUEUES] == [5] * len(QUEUES)
+        assert all(map(offsets.are_kept, QUEUES))
+
+    asyncio.run(go())
+
+
+def test_a_group_that_is_known_waits_for_none() -> None:
+    async def go() -> None:
+        broker = Racing()
+        await offsets_at(broker).keep(readers())
+        offsets = offsets_at(broker)
+        for topic in ("T", "U"):
+            await offsets.committed(MessageQueue(topic, "b", 0))
+        works = [asyncio.ensure_future(offsets.commit(queue, 6)) for queue in QUEUES]
+        before = broker.commits_count
+        await asyncio.sleep(0)
+        assert broker.commits_count == before + len(QUEUES)
+        await asyncio.gather(*works)
+
+    asyncio.run(go())
+
+
+def test_a_broker_that_does_not_answer_is_waited_for_once_and_asked_again_later() -> None:
+    async def go() -> None:
+        broker = Racing()
+        offsets, all_of_them = offsets_at(broker), readers()
+        broker.is_mute = True
+        await offsets.keep(all_of_them)
+        assert broker.commits_count == 2  # one of each topic
+        broker.is_mute = False
+        await offsets.keep(all_of_them)
+        assert broker.tables == {topic: dict.fromkeys(range(8), 5) for topic in ("T", "U")}
+
+    asyncio.run(go())
+
+
+def test_who_is_cancelled_keeps_no_others_waiting() -> None:
+    async def go() -> None:
+        broker = Racing()
+        offsets = offsets_at(broker)
+        first = asyncio.ensure_future(offsets.commit(QUEUES[0], 5))
+        second = asyncio.ensure_future(offsets.commit(QUEUES[1], 5))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert broker.tables == {"T": {1: 5}}
+        with pytest.raises(asyncio.CancelledError):
+            await first
+
+    asyncio.run(go())
+
+
+def test_who_waits_for_the_first_may_be_cancelled_alone() -> None:
+    async def go() -> None:
+        broker = Racing()
+        offsets = offsets_at(broker)
+        works = [asyncio.ensure_future(offsets.commit(queue, 5)) for queue in QUEUES[:3]]
+        await asyncio.sleep(0)
+        works[1].cancel()
+        await asyncio.gather(works[0], works[2])
+        assert broker.tables == {"T": {0: 5, 2: 5}}
+        with pytest.raises(asyncio.CancelledError):
+            await works[1]
+
+    asyncio.run(go())
