@@ -143,8 +143,8 @@ def extras_of(text: str) -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_pin_names_the_extras_that_others_want_of_its_package(lock: str) -> None:
-    """A pin without them is for what pip takes for another package: that one's newest release has no
-    hash here."""
+    """A pin without them is for what pip takes for another package: that one's newest release has
+    no hash here."""
     pinned = extras_of((ROOT / lock).read_text())
     for name in pinned:
         try:

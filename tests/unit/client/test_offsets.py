@@ -1,5 +1,5 @@
-"""Offsets at a broker that makes a group's table of a topic when there is none, and lets two requests
-do so at once, as RocketMQ's do."""
+"""Offsets at a broker that makes a group's table of a topic when there is none, and lets two
+requests do so at once, as RocketMQ's do."""
 
 from __future__ import annotations
 
