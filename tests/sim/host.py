@@ -71,7 +71,7 @@ class SimHost:
         """Take up a core that is ready, and let peers in."""
         self.core = core
         if isinstance(core, Prompt):
-            core.leave_by(partial(self._let_leave, core))
+            core.leave_by(self._let_leave)
         self._files_free_ms = 0
         self._replacing.clear()
         self._network.listen(self.address, self)
@@ -244,11 +244,9 @@ class SimHost:
             delay_ms = max(at_ms - self.wall.now_ms(), 1)
             self._stage.clock.after(delay_ms, partial(self._wake, self._timer_count, self._life))
 
-    def _let_leave(self, core: Core) -> None:
-        """Answers leave while the core works on an input: nothing comes in meanwhile."""
-        for effect in core.take_effects():
-            assert isinstance(effect, Send), effect
-            self._perform_one(effect)
+    def _let_leave(self, peer: int, chunks: list[bytes]) -> None:
+        """An answer leaves while the core works on an input: nothing comes in meanwhile."""
+        self._perform_one(Send(peer, chunks))
 
     def _perform_one(self, effect: Effect) -> None:
         match effect:

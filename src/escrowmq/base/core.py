@@ -21,9 +21,9 @@ class Proving(Protocol):
 class Prompt(Protocol):
     """A core whose answers need not wait for all that follows from their requests."""
 
-    def leave_by(self, perform: Callable[[], None]) -> None:
-        """What performs its effects, which it may call while it works on an input. Nothing else may
-        come in before that call returns."""
+    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
+        """What writes to a peer at once, which it may call while it works on an input. Nothing else
+        may come in before that call returns, and it raises nothing."""
 
 
 class Core(Protocol):

@@ -147,9 +147,9 @@ class BrokerCore:
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
 
-    def leave_by(self, perform: Callable[[], None]) -> None:
+    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
         """Have answers leave by this as soon as they may (base.core.Prompt)."""
-        self.broker.output.leave_by(perform)
+        self.broker.output.leave_by(say)
 
     @property
     def judges(self) -> bool:

@@ -13,12 +13,18 @@ class Output:
     def __init__(self) -> None:
         self.frames: dict[int, list[bytes]] = {}
         self._effects: list[Effect] = []
-        self.leave: Callable[[], None] | None = None
-        """Has all of it taken, and performed, at once."""
+        self._say: Callable[[int, list[bytes]], None] | None = None
 
-    def leave_by(self, perform: Callable[[], None]) -> None:
-        """Somebody can do so."""
-        self.leave = perform
+    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
+        """By this a peer is told at once what need not wait for the end of the input."""
+        self._say = say
+
+    def say_at_once(self, peer: int, chunks: list[bytes]) -> None:
+        """Bytes for a peer, which leave now, unless something waits that was said before."""
+        if self._say is not None and not self.frames and not self._effects:
+            self._say(peer, chunks)
+        else:
+            self.send(peer, *chunks)
 
     def send(self, peer: int, *chunks: bytes) -> None:
         """Bytes for a peer."""

@@ -147,6 +147,7 @@ class ShortPuts:
         )
         self.tell_ends = self._ends.tell
         self._said: dict[str, str] = {}
+        self._is_traced: bool | None = None
         self._suffix = b""
         self._topics_version = -1
         self._targets: dict[tuple[str, int], Target] = {}
@@ -169,18 +170,16 @@ class ShortPuts:
     def begin(self, now_ms: int) -> bool:
         """A run begins, unless records may not be put so just now. What depends on topics and
         settings is asked for again when one of them has changed."""
-        if not self._run.is_allowed:
-            return False
-        version, said = self._topics.version.counter, self._frames.said_to_senders()
-        if version != self._topics_version or said is not self._said:
-            self._topics_version, self._said = version, said
-            added = {**said, Property.CLUSTER: self._settings.cluster}
+        version, is_traced = self._topics.version.counter, self._settings.is_traced
+        if version != self._topics_version or is_traced is not self._is_traced:
+            self._topics_version, self._is_traced = version, is_traced
+            self._said = self._frames.said_to_senders()
+            added = {**self._said, Property.CLUSTER: self._settings.cluster}
             self._suffix = encode_properties(added)
             self._targets.clear()
             self._half_tail = None
             self._places.clear()
-        self._run.begin(now_ms)
-        return True
+        return self._run.begin(now_ms)
 
     def target(self, topic: str, queue_id: int) -> Target | None:
         """Where plain messages for a queue go; None when they have to be asked more."""
@@ -452,8 +451,10 @@ class ShortPuts:
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()
-        self._stored.clear()
-        self._begun.clear()
+        if self._stored:
+            self._stored.clear()
+        if self._begun:
+            self._begun.clear()
         if self._ends.ended:
             self._ends.forget()
         self._run.done()

@@ -97,7 +97,7 @@ class Shortcut:
         is_sync_flush: bool,
     ) -> None:
         self._settings = settings
-        self._identity = identity
+        self._is_ipv4 = len(identity.packed) == _IPV4_SIZE
         self._moment = moment
         self._shedding = shedding
         self._latency = latency
@@ -163,9 +163,11 @@ class Shortcut:
         if self._is_sync_flush:
             self._keep(peer, now_ms)
             return
-        self._output.send(peer.id, *self._replies)
-        if is_all and self._output.leave is not None:
-            self._output.leave()
+        replies, self._replies = self._replies, []
+        if is_all:
+            self._output.say_at_once(peer.id, replies)
+        else:
+            self._output.send(peer.id, *replies)
 
     def _tell(self, reader: FrameReader) -> None:
         """What follows has happened."""
@@ -175,10 +177,11 @@ class Shortcut:
             at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count
         if self._one_way_count:
             at_once[Request.SEND_MESSAGE_V2, 0, Flag.ONE_WAY] += self._one_way_count
-        for (code, is_one_way), batches_count in self._batches_counts.items():
-            if is_one_way or not waits:
-                at_once[code, 0, is_one_way] += batches_count
-            count += batches_count
+        if self._batches_counts:
+            for (code, is_one_way), batches_count in self._batches_counts.items():
+                if is_one_way or not waits:
+                    at_once[code, 0, is_one_way] += batches_count
+                count += batches_count
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.tell_ends():
@@ -206,7 +209,7 @@ class Shortcut:
             or self._settings.accepts_sends_from_ms > now_ms
             or now_ms == self._shut_ms
             or len(peer.packed) != _IPV4_SIZE
-            or len(self._identity.packed) != _IPV4_SIZE
+            or not self._is_ipv4
         )
 
     def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:

@@ -64,7 +64,7 @@ class Shell:
         self.spin = IdleSpin(spin_s, self._loop.call_soon)
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         if isinstance(core, Prompt):
-            core.leave_by(self.perform)
+            core.leave_by(self._say)
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
@@ -160,7 +160,9 @@ class Shell:
             spin.came()
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
-        waited_ms = max(waited_ms, self.alarm.begin(now_ms))
+        late_ms = self.alarm.begin(now_ms)
+        if late_ms > waited_ms:
+            waited_ms = late_ms
         try:
             self.core.receive(link.peer, data, now_ms, waited_ms)
         except StorageError as error:  # its answer is dropped: nobody takes it for done
@@ -224,22 +226,25 @@ class Shell:
 
     def perform(self) -> None:
         """Carry out what the core has queued, and arm its timer."""
-        effects, links = iter(self.core.take_effects()), self.links
-        while True:
+        for effect in self.core.take_effects():
+            if type(effect) is Send:
+                self._say(effect.peer, effect.chunks)
+                continue
             try:
-                for effect in effects:
-                    if type(effect) is Send:
-                        link = links.by_peer.get(effect.peer)
-                        if link is not None and not link.write(effect.chunks):
-                            links.note_cut(effect.peer)
-                    else:
-                        self._perform_rare(effect)
-                break
+                self._perform_rare(effect)
             except Exception:  # noqa: BLE001 - one effect; logged, those behind it are carried out
                 # The core believes all of them done: for a lost Sync it would wait for ever.
                 _log.exception("%s: an effect could not be carried out", self._name)
         if self.alarm.arming is None:
             self.alarm.done()
+
+    def _say(self, peer: int, chunks: list[bytes]) -> None:
+        link = self.links.by_peer.get(peer)
+        try:
+            if link is not None and not link.write(chunks):
+                self.links.note_cut(peer)
+        except Exception:  # noqa: BLE001 - one peer; logged
+            _log.exception("%s: peer %d could not be told", self._name, peer)
 
     def _perform_rare(self, effect: Effect) -> None:
         match effect:

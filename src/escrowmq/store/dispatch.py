@@ -387,11 +387,6 @@ class Dispatcher:
                 self.arrivals += run.parts[nth].arrivals(run.stored_ms)
         self.dispatched_run(run.end, run.stored_ms, run.keys)
 
-    @property
-    def takes_runs(self) -> bool:
-        """Whether records may be put together: none before them is held up."""
-        return self.stalled is None if self._waits_for_sync else not self.waiting
-
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became visible of which somebody is to be told."""
         self.arrivals += arrivals

@@ -93,11 +93,11 @@ class Run:
     def is_allowed(self) -> bool:
         """Whether records may be put so at all: they get no checksum, and nothing before them is
         held up."""
-        held = self._held
+        held, dispatcher = self._held, self._held.dispatcher
         return not (
             held.settings.appends_crc
             or held.standing.refusal is not None
-            or not held.dispatcher.takes_runs
+            or (dispatcher.stalled is not None if self._is_sync_flush else dispatcher.waiting)
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
@@ -111,8 +111,11 @@ class Run:
             tail = self._tails[topic, queue_id] = Tail(queue)
         return tail
 
-    def begin(self, now_ms: int) -> None:
-        """Records are put from now on, as long as there is room that needs no making."""
+    def begin(self, now_ms: int) -> bool:
+        """Records are put from now on, as long as there is room that needs no making; False when
+        none may be put so."""
+        if not self.is_allowed:
+            return False
         log = self._held.log
         # Here, and never within a run: a second tail of a queue would give the same offsets again.
         if len(self._tails) > _TAILS_MAX:
@@ -120,6 +123,7 @@ class Run:
         self.end = log.end_offset
         self.room_end = log.room_end
         self.stored_ms = max(now_ms, log.stored_ms)
+        return True
 
     def fits(self, tail: Tail, count: int, size: int) -> bool:
         """Whether there is room for so many records, whose bodies and properties take so much."""
@@ -296,4 +300,5 @@ class Run:
             tail.units.clear()
         self._touched.clear()
         self._keys.clear()
-        self._pieces.clear()
+        if self._pieces:
+            self._pieces.clear()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Flag
-from escrowmq.base.effects import Send
 from tests.unit.broker.both import Side, begun_of, end, half, send
 
 PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001"}
@@ -33,14 +32,10 @@ class Prompt:
         core = self.side.core
         return len(core.transactions.engine.halves.pending), core.broker.store.end_offset
 
-    def _note(self) -> None:
-        effects = self.side.core.take_effects()
-        size = 0
-        for effect in effects:
-            assert isinstance(effect, Send), effect
-            self.side.heard.append((effect.peer, b"".join(effect.chunks)))
-            size += sum(map(len, effect.chunks))
-        self.left.append((size, *self.state))
+    def _note(self, peer: int, chunks: list[bytes]) -> None:
+        data = b"".join(chunks)
+        self.side.heard.append((peer, data))
+        self.left.append((len(data), *self.state))
 
     def feed(self, data: bytes) -> int:
         """An input; how many answers there were, and in how many writes."""

@@ -111,7 +111,7 @@ def test_a_message_takes_no_more_calls_than_it_did(
     assert calls_of_c <= most[1] + keys_count * HASHING[1], (calls, calls_of_c)
 
 
-@pytest.mark.parametrize(("reads", "most"), [(sends, 33), (halves, 43), (ends, 67)])
+@pytest.mark.parametrize(("reads", "most"), [(sends, 32), (halves, 42), (ends, 65)])
 def test_a_message_alone_in_a_read_takes_no_more_calls_than_it_did(
     reads: Reads, most: float
 ) -> None:

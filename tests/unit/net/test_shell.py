@@ -253,6 +253,25 @@ def test_effect_that_fails_keeps_no_other_from_being_carried_out(
     assert "an effect could not be carried out" in caplog.text
 
 
+def test_a_peer_that_cannot_be_told_ends_no_input_and_keeps_no_other_effect_waiting(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    class Broken(Link):
+        def write(self, chunks: list[bytes]) -> bool:
+            raise RuntimeError("asked to fail")
+
+    async def main() -> None:
+        async with Running() as running:
+            running.shell.links.by_peer[99] = Broken(running.shell, 99)
+            running.core.effects += [Send(99, [b"x"]), Sync((SlowFile(),), 17)]
+            running.shell.perform()
+            await running.core.wait_for(lambda: "synced 17" in running.core.events)
+            del running.shell.links.by_peer[99]
+
+    run(main)
+    assert "peer 99 could not be told" in caplog.text
+
+
 def test_small_file_ends_with_its_newest_content(tmp_path: object) -> None:
     async def main() -> None:
         disk = FileDisk(str(tmp_path))
