@@ -133,6 +133,7 @@ class Assembly:
             stats=b.stats,
             identity=b.identity,
             frames=b.frames,
+            transactions=self.transactions,
             ends=self.ends,
             arrivals=self.arrivals,
             serving=self.serving,
@@ -153,9 +154,7 @@ class Assembly:
             run_answers=b.run_answers,
             is_sync_flush=b.store.settings.is_sync_flush,
         )
-        self.plain_sends = PlainSends(
-            latency=b.latency, shortcut=shortcut, puts=puts, transactions=self.transactions
-        )
+        self.plain_sends = PlainSends(latency=b.latency, shortcut=shortcut, puts=puts)
         return RemotingFront(
             store_settings=b.store_settings,
             store=b.store,

@@ -19,8 +19,6 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
-from escrowmq.store.store import Put, PutStatus
-from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
@@ -35,12 +33,10 @@ class PlainSends:
         latency: Latency,
         shortcut: Shortcut,
         puts: ShortPuts,
-        transactions: Transactions,
     ) -> None:
         self._latency = latency
         self._shortcut = shortcut
         self._puts = puts
-        self._transactions = transactions
         self._peer: Peer | None = None
         """Who sent the last one, while there is something to be written."""
         self._told: list[tuple[OnPut, int, str]] = []
@@ -86,25 +82,20 @@ class PlainSends:
 
     def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
         """Put it: its place in its queue, or -1; and the id of its transaction."""
-        is_half, transactions = message.is_half, self._transactions
-        # A new key has to be kept before it signs, which may fail: the general way says so.
-        if message.queue_id < 0 or (is_half and transactions.keyring.is_due(now_ms)):
+        is_half = message.is_half
+        if message.queue_id < 0:
             return _NOT_PUT, ""
         target = self._puts.target(message.topic, message.queue_id)
         if target is None:
             return _NOT_PUT, ""
         found = self._puts.send(
             peer, target, message.properties.encode(), message.body, 0,
-            SysFlag.PREPARED if is_half else 0, message.born_ms, 0, wants_id=False,
+            SysFlag.PREPARED if is_half else 0, message.born_ms, 0, wants_id=is_half,
         )  # fmt: skip
         if found is None:
             return _NOT_PUT, ""
-        tail, key = found
-        place = tail.next_offset - 1
-        if not is_half:
-            return place, ""
-        put = Put(PutStatus.OK, queue_offset=place, log_offset=tail.log_offset)
-        return place, transactions.sign(put, key.decode(), now_ms)
+        _, place, _, signed_id = found
+        return place, signed_id
 
     def finish(self, now_ms: int) -> None:
         """Write what was put, and tell of it."""

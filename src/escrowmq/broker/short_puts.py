@@ -47,6 +47,7 @@ from escrowmq.store.run import Common, Tail
 from escrowmq.store.store import Store
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
 from escrowmq.txn.state import State
+from escrowmq.txn.transactions import Transactions
 
 _SOURCE_OF: Final = attrgetter("group", "topic")
 _TARGETS_MAX: Final = 10_000
@@ -110,6 +111,7 @@ class ShortPuts:
         stats: Stats,
         identity: Identity,
         frames: Frames,
+        transactions: Transactions,
         ends: EndHandlers,
         arrivals: Arrivals,
         serving: Serving,
@@ -123,6 +125,7 @@ class ShortPuts:
         self._stats = stats
         self._identity = identity
         self._frames = frames
+        self._transactions = transactions
         self._engine = ends.engine
         self._is_awaited = arrivals.is_awaited
         self._run = store.run(identity.packed)
@@ -146,6 +149,7 @@ class ShortPuts:
             tail_of=self._tail_of,
         )
         self.tell_ends = self._ends.tell
+        self._now_ms = 0
         self._said: dict[str, str] = {}
         self._is_traced: bool | None = None
         self._suffix = b""
@@ -179,6 +183,7 @@ class ShortPuts:
             self._targets.clear()
             self._half_tail = None
             self._places.clear()
+        self._now_ms = now_ms
         return self._run.begin(now_ms)
 
     def target(self, topic: str, queue_id: int) -> Target | None:
@@ -233,9 +238,10 @@ class ShortPuts:
         reconsume_times: int,
         *,
         wants_id: bool,
-    ) -> tuple[Tail, bytes] | None:
-        """Put a message or a half: where it went, and its unique key. None when it is no plain
-        one; then nothing was put."""
+    ) -> tuple[int, int, bytes, str] | None:
+        """Put a message or a half: its place in the log and in its queue, its unique key, and of a
+        half the id of its transaction, if that is wanted. None when it is no plain one; then
+        nothing was put."""
         if properties[-1:] != b"\x02":  # clients leave the last one out
             properties += b"\x02"
         found = self._properties.read(properties)
@@ -247,7 +253,10 @@ class ShortPuts:
             return None
         key, encoded = fields[plan.key], properties + self._suffix
         if plan.is_half >= 0:
-            tail = None if wants_id else self._tail_of_halves(plan, fields, sys_flag)
+            tail = self._tail_of_halves(plan, fields, sys_flag)
+            # A new key has to be kept before it signs, which may fail: the general way says so.
+            if wants_id and self._transactions.keyring.is_due(self._now_ms):
+                tail = None
             sys_flag &= ~SysFlag.TRANSACTION_MASK
             encoded = b"".join((encoded, HALF_MARK, key, b"\x02", target.place))
         else:
@@ -273,7 +282,10 @@ class ShortPuts:
                 reconsume_times,
             )  # fmt: skip
             self._begun.append(half)
-        return tail, key
+            if wants_id:
+                signed_id = self._transactions.sign(half, key.decode(), self._now_ms)
+                return log_offset, half.queue_offset, key, signed_id
+        return log_offset, tail.next_offset - 1, key, ""
 
     def stretch(
         self,

@@ -303,9 +303,7 @@ class Shortcut:
         if found is None:
             return self._leave()
         if not flag & Flag.ONE_WAY:
-            tail, key = found
-            offset = tail.next_offset - 1
-            self._replies.append(target.replies.binary(opaque, tail.log_offset, offset, key))
+            self._replies.append(target.replies.binary(opaque, *found))
         self._count_send(flag)
         return True
 
@@ -361,14 +359,12 @@ class Shortcut:
             )
         put = self._puts.send(
             peer, target, properties.encode(), data[header_end:end],
-            flag, sys_flag, int(ext.g), reconsume_times, wants_id=bool(ext.escrowWantsId),
+            flag, sys_flag, int(ext.g), reconsume_times, wants_id=ext.escrowWantsId == "true",
         )  # fmt: skip
         if put is None:
             return self._leave()
         if not found.flag & Flag.ONE_WAY:
-            tail, key = put
-            offset = tail.next_offset - 1
-            self._replies.append(target.replies.json(found.opaque, tail.log_offset, offset, key))
+            self._replies.append(target.replies.json(found.opaque, *put))
         self._count_send(found.flag)
         return True
 

@@ -37,8 +37,8 @@ def shape_of(shape: SendShape) -> Shape | None:
 def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
     """The same of requests in JSON."""
     said, ext = shape.said, shape.said.extFields
-    sys_flag = int(ext.f)
-    may_be = _may_be(said.code, sys_flag, ext.b, is_batch=ext.m == "true", asks=ext.escrowWantsId)
+    sys_flag, asks = int(ext.f), ext.escrowWantsId == "true"
+    may_be = _may_be(said.code, sys_flag, ext.b, is_batch=ext.m == "true", asks=asks)
     if said.flag & Flag.REPLY or may_be is None:
         return None
     front, second, third, fourth, end = shape.pieces
@@ -50,7 +50,7 @@ def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
 
 
 def _may_be(
-    code: int, sys_flag: int, topic: str, *, is_batch: bool, asks: object
+    code: int, sys_flag: int, topic: str, *, is_batch: bool, asks: bool
 ) -> tuple[bool, bool, bool] | None:
     """Whether requests may be plain messages, and halves, and whether they are batches; None when
     they are such as the lane does not serve."""

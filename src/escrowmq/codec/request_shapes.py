@@ -218,7 +218,7 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
         return None
     ext = command.ext or {}
     shape = SendShape(data, at, header_end, places, command.flag)
-    shape.header, shape.wants_id = header, WANTS_ID in ext
+    shape.header, shape.wants_id = header, ext.get(WANTS_ID) == "true"
     signature = found.get(_SIGNATURE)
     if signature is not None:
         begin, end = signature

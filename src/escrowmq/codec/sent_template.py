@@ -21,6 +21,8 @@ _BINARY_REST: Final = struct.Struct(">iii")
 _SIZE: Final = struct.Struct(">I")
 """Of a value."""
 
+_SIGNED: Final = b"escrowId"
+_BEFORE_SIGNED: Final = len(_SIGNED).to_bytes(2, "big") + _SIGNED
 _FIXED_SIZE: Final = 21
 _LANGUAGE: Final = 3
 _PLACE_SIZE: Final = 16
@@ -54,29 +56,56 @@ class SentTemplate:
         self._before_key = _name("transactionId")
         self._sizes_of_batch = len(self._before_ids) + len(self._before_offset) + 2 * _SIZE.size
 
-    def binary(self, opaque: bytes, log_offset: int, queue_offset: int, key: bytes) -> bytes:
-        """The whole frame, in the binary form."""
+    def binary(
+        self, opaque: bytes, log_offset: int, queue_offset: int, key: bytes, signed_id: str = ""
+    ) -> bytes:
+        """The whole frame, in the binary form; with the id of a transaction, if it has one."""
+        if signed_id:
+            return self._of_half(opaque, log_offset, queue_offset, key, signed_id)
         if not self._start <= queue_offset < self._end or len(key) != self._key_size:
             self._adapt(queue_offset, len(key))
         return self._binary % (opaque, log_offset, queue_offset, key)
 
-    def json(self, opaque: int, log_offset: int, queue_offset: int, key: bytes) -> bytes:
-        """The whole frame, in JSON."""
+    def json(
+        self, opaque: int, log_offset: int, queue_offset: int, key: bytes, signed_id: str = ""
+    ) -> bytes:
+        """The same in JSON."""
+        if signed_id:
+            return self._of_half(opaque, log_offset, queue_offset, key, signed_id)
         header = self._json % (log_offset, queue_offset, _in_json(key), opaque)
         return _FRONT.pack(4 + len(header), len(header)) + header
 
-    def of_batch(self, opaque: bytes | int, ids: bytes, queue_offset: int, key: bytes) -> bytes:
+    def _of_half(
+        self, opaque: bytes | int, log_offset: int, queue_offset: int, key: bytes, signed_id: str
+    ) -> bytes:
+        ids = self._host.encode() + b"%016X" % log_offset
+        return self.of_batch(opaque, ids, queue_offset, key, signed_id.encode())
+
+    def of_batch(
+        self,
+        opaque: bytes | int,
+        ids: bytes,
+        queue_offset: int,
+        key: bytes,
+        signed_id: bytes = b"",
+    ) -> bytes:
         """The frame for a batch, in the form whose opaque it is, with the ids of its messages;
-        and without a key where the batch has none."""
+        and without a key where the batch has none. Of a half, which is a batch of one here, also
+        the id of its transaction."""
         if isinstance(opaque, int):
             told = self._in_json[2] + _in_json(key) if key else b""
+            if signed_id:
+                told += b'","%b":"%b' % (_SIGNED, signed_id)
             header = self._json_of_batch % (ids, queue_offset, told, opaque)
             return _FRONT.pack(4 + len(header), len(header)) + header
         offset = b"%d" % queue_offset
-        whole = (self._before_key, _SIZE.pack(len(key)), key) if key else ()
+        whole: tuple[bytes, ...] = (self._before_key, _SIZE.pack(len(key)), key) if key else ()
         size = self._sizes_of_batch + len(ids) + len(offset)
         if key:
             size += len(self._before_key) + _SIZE.size + len(key)
+        if signed_id:
+            whole += (_BEFORE_SIGNED, _SIZE.pack(len(signed_id)), signed_id)
+            size += len(_BEFORE_SIGNED) + _SIZE.size + len(signed_id)
         header_size = _FIXED_SIZE + size
         return b"".join((
             _BINARY_FRONT.pack(

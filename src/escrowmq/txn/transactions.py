@@ -23,6 +23,7 @@ from escrowmq.txn.end_requests import EndRequests
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.keyring import Keyring
 from escrowmq.txn.pending_recovery import HalvesRecovery
+from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.resume import Resumption
 
 _log = logging.getLogger(__name__)
@@ -157,7 +158,7 @@ class Transactions:
             self.renew_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
-    def sign(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
+    def sign(self, place: Put | StoredMessage | PlainHalf, unique_key: str, now_ms: int) -> str:
         """The transaction id of a half that stands there."""
         return self.keyring.sign(
             queue_offset=place.queue_offset,

@@ -40,6 +40,27 @@ def test_plain_messages_are_served_the_short_way_and_nobody_sees_it(*, is_binary
     both.end()
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_a_half_whose_sender_wants_a_transaction_id_is_told_one(*, is_binary: bool) -> None:
+    both = Both()
+
+    def wanted(number: int, wish: str = "true") -> bytes:
+        return send(
+            {**HALF, "UNIQ_KEY": f"{number:032X}"}, f="4", is_binary=is_binary, opaque=number,
+            escrowWantsId=wish,
+        )  # fmt: skip
+
+    both.feed((1, wanted(1)), (1, wanted(2)))  # the general way: of a queue, of a connection
+    before = both.short.served_count
+    told = both.feed((1, wanted(3) + wanted(4)), (1, wanted(5)))
+    assert both.short.served_count - before == 3
+    assert all("escrowId" in (reply.ext or {}) for reply in told)
+    assert "escrowId" not in (both.feed((1, wanted(6, "1")))[-1].ext or {})
+    both.pass_time(90 * 24 * 3_600_000)  # a new key is due, which the general way makes
+    assert "escrowId" in (both.feed((1, wanted(7)))[-1].ext or {})
+    both.end()
+
+
 ODD: dict[str, bytes] = {
     "no properties": send(""),
     "no unique key": send({"WAIT": "true"}),
@@ -281,10 +302,12 @@ def _mixture(chance: random.Random, begun: list[Begun], count: int = 120) -> Ite
                 properties["WAIT"] = "false"
             if chance.random() < 0.3:
                 properties[chance.choice(["p", "q"])] = chance.choice(["1", "zwölf", "x y"])
+            wish = chance.choice(["true", "true", "1"]) if chance.random() < 0.3 else "-"
             data = send(
                 properties, b"x" * chance.randrange(400), topic=chance.choice(TOPICS),
                 opaque=number, is_binary=chance.random() < 0.6, flag=chance.choice([0, 0, 0, 2]),
                 e=str(chance.randrange(4)), f="4" if is_half else "0", g=str(START_MS + number),
+                escrowWantsId=wish,
             )  # fmt: skip
         elif draw < 0.85:
             data = chance.choice(odd)

@@ -52,7 +52,8 @@ def test_shape_says_where_queue_and_time_stand_and_what_the_wholemay_be() -> Non
         (send(f="4"), (False, True)),
         (send(HALF, f="0"), (True, True)),
         (send(f="4096"), (False, False)),
-        (send(HALF, f="4", escrowWantsId="1"), (False, False)),
+        (send(HALF, f="4", escrowWantsId="true"), (False, False)),
+        (send(HALF, f="4", escrowWantsId="1"), (False, True)),
     ],
 )
 def test_shape_with_flags_of_halves_is_of_halves(whole: bytes, may_be: tuple[bool, bool]) -> None:
