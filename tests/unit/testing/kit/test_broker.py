@@ -134,6 +134,17 @@ def test_only_as_many_ends_are_lost_as_were_asked_for(broker: Broker) -> None:
     assert broker.pending() == [b"0", b"1"]
 
 
+def test_an_end_is_lost_also_after_many_like_it(broker: Broker) -> None:
+    with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+        for nth in range(5):
+            with producer.transaction("paid", b"%d" % nth):
+                pass
+        broker.lose_next_end()
+        with pytest.raises(OutcomeUnknown), producer.transaction("paid", b"lost"):
+            pass
+    assert broker.pending() == [b"lost"]
+
+
 def test_a_producer_that_does_not_answer_is_waited_for_once() -> None:
     hangs = threading.Event()
 
