@@ -119,5 +119,5 @@ def _answer(reply: Command, code: int) -> Answer:
         queue_id=int(ext["queueId"]),
         queue_offset=int(ext["queueOffset"]),
         transaction_id=ext.get("transactionId", ""),
-        ext={name: ext[name] for name in ("escrowId",) if name in ext},
+        ext={"escrowId": ext["escrowId"]} if "escrowId" in ext else {},
     )
