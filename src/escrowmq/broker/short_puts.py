@@ -463,10 +463,8 @@ class ShortPuts:
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()
-        if self._stored:
-            self._stored.clear()
-        if self._begun:
-            self._begun.clear()
+        self._stored.clear()
+        self._begun.clear()
         if self._ends.ended:
             self._ends.forget()
         self._run.done()

@@ -177,11 +177,10 @@ class Shortcut:
             at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count
         if self._one_way_count:
             at_once[Request.SEND_MESSAGE_V2, 0, Flag.ONE_WAY] += self._one_way_count
-        if self._batches_counts:
-            for (code, is_one_way), batches_count in self._batches_counts.items():
-                if is_one_way or not waits:
-                    at_once[code, 0, is_one_way] += batches_count
-                count += batches_count
+        for (code, is_one_way), batches_count in self._batches_counts.items():
+            if is_one_way or not waits:
+                at_once[code, 0, is_one_way] += batches_count
+            count += batches_count
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.tell_ends():

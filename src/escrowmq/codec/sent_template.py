@@ -21,8 +21,6 @@ _BINARY_REST: Final = struct.Struct(">iii")
 _SIZE: Final = struct.Struct(">I")
 """Of a value."""
 
-_SIGNED: Final = b"escrowId"
-_BEFORE_SIGNED: Final = len(_SIGNED).to_bytes(2, "big") + _SIGNED
 _FIXED_SIZE: Final = 21
 _LANGUAGE: Final = 3
 _PLACE_SIZE: Final = 16
@@ -33,7 +31,8 @@ class SentTemplate:
     """The replies to one queue's sends, whatever form the request had. A unique key is ASCII."""
 
     __slots__ = (
-        "_always", "_before_ids", "_before_key", "_before_offset", "_binary", "_end", "_fixed",
+        "_always", "_before_ids", "_before_key", "_before_offset", "_before_signed", "_binary",
+        "_end", "_fixed",
         "_host", "_in_json", "_json", "_json_of_batch", "_key_size", "_queue",
         "_sizes_of_batch", "_start",
     )  # fmt: skip
@@ -54,6 +53,7 @@ class SentTemplate:
         self._before_ids = self._fixed + _name("msgId")
         self._before_offset = encode_fields({"queueId": self._queue}) + _name("queueOffset")
         self._before_key = _name("transactionId")
+        self._before_signed = _name("escrowId")
         self._sizes_of_batch = len(self._before_ids) + len(self._before_offset) + 2 * _SIZE.size
 
     def binary(
@@ -95,7 +95,7 @@ class SentTemplate:
         if isinstance(opaque, int):
             told = self._in_json[2] + _in_json(key) if key else b""
             if signed_id:
-                told += b'","%b":"%b' % (_SIGNED, signed_id)
+                told += b'","escrowId":"%b' % signed_id
             header = self._json_of_batch % (ids, queue_offset, told, opaque)
             return _FRONT.pack(4 + len(header), len(header)) + header
         offset = b"%d" % queue_offset
@@ -104,8 +104,8 @@ class SentTemplate:
         if key:
             size += len(self._before_key) + _SIZE.size + len(key)
         if signed_id:
-            whole += (_BEFORE_SIGNED, _SIZE.pack(len(signed_id)), signed_id)
-            size += len(_BEFORE_SIGNED) + _SIZE.size + len(signed_id)
+            whole += (self._before_signed, _SIZE.pack(len(signed_id)), signed_id)
+            size += len(self._before_signed) + _SIZE.size + len(signed_id)
         header_size = _FIXED_SIZE + size
         return b"".join((
             _BINARY_FRONT.pack(

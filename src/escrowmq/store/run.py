@@ -300,5 +300,4 @@ class Run:
             tail.units.clear()
         self._touched.clear()
         self._keys.clear()
-        if self._pieces:
-            self._pieces.clear()
+        self._pieces.clear()
