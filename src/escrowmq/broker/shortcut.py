@@ -34,18 +34,13 @@ from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.short_batches import Entries
 from escrowmq.broker.short_puts import ShortPuts, Target
+from escrowmq.broker.signed_sends import lets_in, lets_in_json
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.request_shapes import (
-    NEVER_ALIKE,
-    Alike,
-    JsonSend,
-    SendShape,
     are_plain_numbers,
     read_json_end,
-    read_json_fields,
     read_json_send,
 )  # fmt: skip
-from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
 from escrowmq.lane.native import (
     EndsLane,
     LayOutBatch,
@@ -286,7 +281,8 @@ class Shortcut:
             return False
         target = self._puts.target(header.topic, int(queue))
         if target is None or (
-            self._is_judged and not self._lets_in(shape, alike, data, at, header_end, end)
+            self._is_judged
+            and not lets_in(self._standings, shape, alike, data, at, header_end, end)
         ):
             return False
         if header.batch or data.startswith(BINARY_BATCH, at + 8):
@@ -312,22 +308,6 @@ class Shortcut:
         else:
             self._sends_count += 1
 
-    def _lets_in(
-        self, shape: SendShape, alike: Alike, data: bytes, at: int, header_end: int, end: int
-    ) -> bool:
-        """Whether a message of an account may be stored; one that is a half has an owner."""
-        signed = shape.signed
-        _, queue, born, properties = alike
-        if signed is None or _is_of_accounts(properties):
-            return False
-        code = int.from_bytes(data[at + 8 : at + 10], "big")
-        return self._standings.let_in(
-            (code, signed.access_key, shape.header.topic),
-            signed.content(queue, born, properties),
-            shape.signature(data, header_end),
-            data[header_end:end],
-        )
-
     def _send_in_json(
         self, peer: Peer, habits: Habits, data: bytes, at: int, header_end: int, end: int
     ) -> bool:
@@ -347,7 +327,7 @@ class Shortcut:
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)
         target = self._puts.target(ext.b, queue_id)
         if target is None or (
-            self._is_judged and not self._lets_in_json(found, data, at, header_end, end)
+            self._is_judged and not lets_in_json(self._standings, found, data, at, header_end, end)
         ):
             return False
         if ext.m == "true" or found.code == Request.SEND_BATCH_MESSAGE:
@@ -366,22 +346,6 @@ class Shortcut:
             self._replies.append(target.replies.json(found.opaque, *put))
         self._count_send(found.flag)
         return True
-
-    def _lets_in_json(
-        self, found: JsonSend, data: bytes, at: int, header_end: int, end: int
-    ) -> bool:
-        fields = read_json_fields(data[at:header_end])
-        properties = found.extFields.i.encode()
-        if fields is None or not NEVER_ALIKE.isdisjoint(fields):
-            return False
-        if _is_of_accounts(properties):
-            return False
-        return self._standings.let_in(
-            (found.code, fields.get(ACCESS_KEY, ""), found.extFields.b),
-            content_of(fields),
-            fields.get(SIGNATURE, "").encode(),
-            data[header_end:end],
-        )
 
     def _leave(self) -> bool:
         """The present request is not put."""
@@ -488,8 +452,3 @@ class Shortcut:
         habits.passes.note(has_paid=is_put)
         self._ends_count += is_put
         return is_put
-
-
-def _is_of_accounts(properties: bytes) -> bool:
-    """Whether it may be something that has an owner, or needs more than rights to a topic."""
-    return b"TRAN_MSG" in properties or b"escrow" in properties
