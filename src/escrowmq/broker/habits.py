@@ -20,6 +20,8 @@ BINARY_BATCH: Final = _BINARY_SENDS[1]
 _BINARY_END: Final = Request.END_TRANSACTION.to_bytes(2, "big")
 JSON_SENDS: Final = tuple(b'{"code":%d,' % code for code in SENDS)
 JSON_END: Final = b'{"code":%d,' % Request.END_TRANSACTION
+ENDS: Final = (_BINARY_END, JSON_END)
+"""How the header of an END begins."""
 
 _SHAPES_MAX: Final = 8
 _LEARN_COST: Final = 8

@@ -109,6 +109,8 @@ class RemotingDialogue:
         shortcut = self._front.shortcut
         if shortcut is not None and peer.long is None and self._habits.is_short(data, 0):
             at = shortcut.serve(peer, self._habits, reader, data, 0, now_ms)
+            if at and shortcut.is_cut:
+                at = shortcut.serve(peer, self._habits, reader, data, at, now_ms)
             if at == len(data):
                 return
         if peer.long is not None:

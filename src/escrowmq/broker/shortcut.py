@@ -22,7 +22,15 @@ from typing import Final
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.habits import BINARY_BATCH, CREDIT_MAX, JSON_END, JSON_SENDS, SENDS, Habits
+from escrowmq.broker.habits import (
+    BINARY_BATCH,
+    CREDIT_MAX,
+    ENDS,
+    JSON_END,
+    JSON_SENDS,
+    SENDS,
+    Habits,
+)
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
@@ -102,6 +110,10 @@ class Shortcut:
         self._standings = standings
         self._run_answers = run_answers
         self._is_sync_flush = is_sync_flush
+        self.is_cut = False
+        """Whether the last run stopped in front of an END. A producer of one thread sends that
+        together with its next half, whose answer need not wait for it. Measured: 1.1 to 1.2 times
+        as many transactions of one thread."""
         self._may_not_wait = False  # a sender of this run, for the disk
         self._is_judged = False
         """Whether the peer of this run has to sign."""
@@ -122,7 +134,9 @@ class Shortcut:
     def serve(
         self, peer: Peer, habits: Habits, reader: FrameReader, data: bytes, at: int, now_ms: int
     ) -> int:
-        """Serve frames from a place on until one is not to be served here; the place of that."""
+        """Serve frames from a place on until one is not to be served here, or is to be served by
+        itself (`is_cut`); the place of that."""
+        self.is_cut = False
         self._is_judged = self._serving.is_judging
         if not self._is_ready(peer, now_ms) or not self._puts.begin(now_ms):
             return at
@@ -139,7 +153,7 @@ class Shortcut:
         is_all = end == len(data)
         if end > at and self._puts.write(now_ms, is_sealed=is_all and self._ends_count > 0):
             if self._replies:
-                self._reply(peer, now_ms, is_all=is_all and at == 0)
+                self._reply(peer, now_ms, is_all=(is_all or self.is_cut) and at == 0)
             self._puts.follow(peer, now_ms)
             self._tell(reader)
         elif end > at:
@@ -206,13 +220,23 @@ class Shortcut:
             or not self._is_ipv4
         )
 
+    def _cuts(self, begin: int, data: bytes, at: int) -> bool:
+        """Whether a run stops in front of the last request of an input: it is an END, and there is
+        nothing before it but a message, whose sender waits, and for no disk."""
+        is_answer_ready = self._sends_count == 1 and not (self._ends_count or self._batches_counts)
+        if begin == 0 and is_answer_ready and not self._is_sync_flush:
+            self.is_cut = data.startswith(ENDS, at + 8)
+        return self.is_cut
+
     def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
         """Put what whole frames say, from a place on; where the first is that is not to be put."""
-        left = len(data) - at
+        begin, left = at, len(data) - at
         while left >= _FRONT_SIZE:
             size, word, code = _FRONT(data, at)
             header_end, end = at + 8 + (word & 0xFFFFFF), at + 4 + size
             if size + 4 > left or header_end > end or size + 4 > size_max:
+                break
+            if at and size + 4 == left and self._cuts(begin, data, at):
                 break
             reached = self._stretch(code, peer, habits, data, at, size_max)
             if reached > at:

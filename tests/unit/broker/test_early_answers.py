@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Flag
-from tests.unit.broker.both import Side, begun_of, end, half, send
+from escrowmq.codec.frame import FrameReader
+from tests.unit.broker.both import Begun, Side, begun_of, end, half, send
 
 PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001"}
 
@@ -66,6 +67,44 @@ def test_an_end_and_the_next_half_are_one_write_of_the_log_and_one_answer() -> N
     assert prompt.feed(end(begun, flag=2) + half(21)) == 1
     assert [(size > 0, pending) for size, pending, _ in prompt.left] == [(True, before)]
     assert prompt.state[0] == before
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+@pytest.mark.parametrize("is_half", [True, False])
+def test_who_waits_for_an_answer_waits_for_no_end_behind_it(
+    *, is_half: bool, is_binary: bool
+) -> None:
+    prompt = Prompt()
+    prompt.feed(half(20))
+    (begun,) = begun_of(prompt.side.heard[0][1])
+    pending, log_end = prompt.state
+    prompt.left.clear()
+    asked = half(21) if is_half else send(PLAIN, b"x")
+    assert prompt.feed(asked + end(begun, is_binary=is_binary)) == 1
+    ((_, then_pending, then_end),) = prompt.left
+    assert (then_pending, then_end > log_end) == (pending, True)
+    assert prompt.state[0] == pending - 1 + is_half
+    assert prompt.state[1] > then_end, "the END's records are behind it"
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_an_end_that_is_answered_has_its_answer_behind_what_was_asked_before(
+    *, is_binary: bool
+) -> None:
+    prompt = Prompt()
+    prompt.feed(half(20))
+    (begun,) = begun_of(prompt.side.heard[0][1])
+    assert prompt.feed(half(21) + end(begun, flag=0, is_binary=is_binary)) == 2
+    first, second = (FrameReader().feed(data) for _, data in prompt.side.heard)
+    assert [reply.opaque for reply in first + second] == [7, 3]
+
+
+def test_an_end_of_nothing_keeps_nobody_before_it_waiting() -> None:
+    prompt = Prompt()
+    pending, _ = prompt.state
+    assert prompt.feed(half(20) + end(Begun(10_000, 1 << 40, "x"))) == 1
+    assert len(prompt.left) == 1
+    assert prompt.state[0] == pending + 1
 
 
 def test_answers_of_an_input_that_has_more_leave_together() -> None:
