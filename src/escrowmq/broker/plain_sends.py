@@ -102,7 +102,7 @@ class PlainSends:
         peer = self._peer
         if peer is None:
             return
-        is_put = bool(self._told) and self._puts.write(now_ms, is_sealed=False)
+        is_put = bool(self._told) and self._puts.write()
         if is_put:
             self._puts.follow(peer, now_ms)
         self._puts.forget()

@@ -148,7 +148,8 @@ class ShortPuts:
             is_sync_flush=store.settings.is_sync_flush,
             tail_of=self._tail_of,
         )
-        self.tell_ends = self._ends.tell
+        self.seal_ends, self.tell_ends = self._ends.seal, self._ends.tell
+        self.write = self._run.write
         self._now_ms = 0
         self._said: dict[str, str] = {}
         self._is_traced: bool | None = None
@@ -429,15 +430,10 @@ class ShortPuts:
 
     # -- all of them -------------------------------------------------------------------------------
 
-    def write(self, now_ms: int, *, is_sealed: bool) -> bool:
-        """Write what was put; False when that could not be, and nothing has happened. `is_sealed`:
-        the op record of its ends is to be in it, as it is all that there is in its input."""
-        if is_sealed:
-            self._ends.seal(now_ms)
-        return self._run.commit(self._is_awaited)
-
     def follow(self, peer: Peer, now_ms: int) -> None:
-        """Do what follows from what was written."""
+        """Do what follows from what was written. It is in its queues from here on: nobody can have
+        asked for it before."""
+        self._run.publish(self._is_awaited)
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
         for topic, count, size in self._stored:

@@ -151,7 +151,9 @@ class Shortcut:
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
         is_all = end == len(data)
-        if end > at and self._puts.write(now_ms, is_sealed=is_all and self._ends_count > 0):
+        if is_all and self._ends_count:
+            self._puts.seal_ends(now_ms)
+        if end > at and self._puts.write():
             if self._replies:
                 self._reply(peer, now_ms, is_all=(is_all or self.is_cut) and at == 0)
             self._puts.follow(peer, now_ms)

@@ -74,13 +74,16 @@ class Tail:
 
 
 class Run:
-    """Begin it when nothing else is about to be put; put, and commit before anything else is."""
+    """Begin it when nothing else is about to be put; put, write and publish before anything else
+    is."""
 
     def __init__(self, held: Holdings, host: bytes) -> None:
         self._held = held
         self.host = host
         self._is_sync_flush = held.settings.is_sync_flush
         self._pieces: list[bytes] = []
+        self._data = b""
+        """All of them, once they are written."""
         self._body_size_max = held.settings.body_size_max
         self._tails: dict[tuple[str, int], Tail] = {}
         """One of each queue, lest two places in it be given twice."""
@@ -235,15 +238,14 @@ class Run:
         for one in keys:
             self._keys += index_key(prefix, one, log_offset, stored_ms)
 
-    def commit(self, is_awaited: Callable[[str, int], bool]) -> bool:
-        """Write what was put: all of it, or nothing. Of queues that somebody waits for, what has
-        arrived is told; with SYNC_FLUSH all of it is seen and told of once it is durable. Call
-        `done` afterwards."""
+    def write(self) -> bool:
+        """Write what was put into the log: all of it, or nothing. When it is there, `publish`; call
+        `done` in any case."""
         if not self._pieces:
             return True
-        held, data = self._held, b"".join(self._pieces)
+        self._data = data = b"".join(self._pieces)
         self._pieces.clear()
-        log, dispatcher = held.log, held.dispatcher
+        log = self._held.log
         try:
             log.append(data, self.stored_ms)
         except (StorageError, OSError) as error:
@@ -251,21 +253,29 @@ class Run:
             self.done()
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
+        return True
+
+    def publish(self, is_awaited: Callable[[str, int], bool]) -> None:
+        """Have what was written be found in its queues, and by its keys. Of queues that somebody
+        waits for, what has arrived is told; with SYNC_FLUSH all of it is seen and told of once it
+        is durable."""
+        dispatcher = self._held.dispatcher
+        if not self._touched:
+            return
         if self._is_sync_flush:
             for tail in self._touched:
                 tail.queue.expect(tail.next_offset)
-            dispatcher.wait([self._unseen(data, self._touched, is_awaited)])
-            return True
+            dispatcher.wait([self._unseen(self._touched, is_awaited)])
+            return
         for nth, tail in enumerate(self._touched):
             try:
                 tail.queue.put_units(bytes(tail.units))
             except (StorageError, OSError) as error:
-                self._stall(str(error), self._unseen(data, self._touched[nth:], is_awaited))
-                return True
+                self._stall(str(error), self._unseen(self._touched[nth:], is_awaited))
+                return
             if is_awaited(tail.topic, tail.queue_id):
                 dispatcher.arrived(self._arrivals(tail))
         dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
-        return True
 
     def _arrivals(self, tail: Tail) -> list[Arrival]:
         topic, queue_id, stored_ms = tail.topic, tail.queue_id, self.stored_ms
@@ -274,14 +284,13 @@ class Run:
             for queue_offset, (log_offset, size, code) in tail.places()
         ]
 
-    def _unseen(
-        self, data: bytes, tails: list[Tail], is_awaited: Callable[[str, int], bool]
-    ) -> UnseenRun:
+    def _unseen(self, tails: list[Tail], is_awaited: Callable[[str, int], bool]) -> UnseenRun:
         """What is in some of the queues, to be seen later; and all keys."""
         parts = []
         for tail in tails:
             units = bytes(tail.units)
             parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, units))
+        data = self._data
         begin = self.end - len(data)
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys), is_awaited)
 
@@ -301,3 +310,4 @@ class Run:
         self._touched.clear()
         self._keys.clear()
         self._pieces.clear()
+        self._data = b""

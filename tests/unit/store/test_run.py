@@ -1,6 +1,7 @@
 """Records of one input are written together, or not at all; on a full disk they are seen later."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -42,6 +43,14 @@ def put(run: Run, tail: Tail, number: int) -> int:
 def _upcoming(tail: Tail) -> int:
     """The queue offset of the next record."""
     return tail.next_offset if tail.units else tail.queue.next_offset
+
+
+def commit(run: Run, is_awaited: Callable[[str, int], bool]) -> bool:
+    """Write it, and have it found."""
+    is_written = run.write()
+    if is_written:
+        run.publish(is_awaited)
+    return is_written
 
 
 def laid_out(run: Run, tails: list[Tail], numbers: range) -> None:
@@ -86,7 +95,7 @@ def test_records_that_were_laid_out_elsewhere_are_as_those_of_single_puts() -> N
             for number in range(2, 8):
                 put(run, tails[number % 2], number)
         put(run, tails[0], 8)
-        assert run.commit(nobody)
+        assert commit(run, nobody)
         run.done()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
@@ -112,7 +121,7 @@ def test_run_leaves_what_single_puts_leave(*, is_sync: bool) -> None:
                 one = message(number, queue_id=number % 2, born_ms=1)
                 assert store.put(one, 2_000).status is PutStatus.OK
         if is_run:
-            assert run.commit(nobody)
+            assert commit(run, nobody)
             run.done()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
@@ -128,7 +137,7 @@ def test_only_queues_that_are_awaited_are_told_of() -> None:
     tails = tail_of(run), tail_of(run, 1)
     for tail in tails:
         put(run, tail, 2)
-    assert run.commit(lambda topic, queue_id: queue_id == 1)
+    assert commit(run, lambda topic, queue_id: queue_id == 1)
     found = [(arrival.queue_id, arrival.queue_offset) for arrival in store.take_arrivals()]
     assert found == [(1, 1)]
 
@@ -142,7 +151,7 @@ def test_nothing_happens_where_a_segment_or_the_room_ends() -> None:
     while put(run, tail, 1 + count) >= 0:
         count += 1
     assert count > 2
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     assert store.put(message(9), 2_000).status is PutStatus.OK  # the general way makes the next one
     assert len(bodies(store)) == count + 2
@@ -161,7 +170,7 @@ def test_log_that_takes_nothing_leaves_everything_as_it_was(
         raise OSError("no")
 
     monkeypatch.setattr(store.log, "append", refuse)
-    assert not run.commit(nobody)
+    assert not commit(run, nobody)
     monkeypatch.undo()
     assert (store.end_offset, store.bounds("orders", 0)) == (before, (0, 1))
     assert store.put(message(1), 2_000).queue_offset == 1
@@ -179,7 +188,7 @@ def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> Non
     for number in range(3, 9):
         assert put(run, tails[number % 2], number) >= 0
     disk.room = disk.used
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     assert not run.is_allowed
     assert store.behind_size > 0
@@ -208,7 +217,7 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     run = begun(store)
     for number in range(2, 6):
         assert put(run, tail_of(run, number % 2), number) >= 0
-    assert run.commit(lambda topic, queue_id: queue_id == 1)
+    assert commit(run, lambda topic, queue_id: queue_id == 1)
     run.done()
     assert store.bounds("orders", 0) == store.bounds("orders", 1) == (0, 1)
     assert not store.dispatcher.arrivals
@@ -216,7 +225,7 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     run.begin(2_000)  # what waits for the disk is in nobody's way
     assert run.is_allowed
     assert put(run, tail_of(run), 7) >= 0
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     assert sync(store, 2_000)
     assert store.bounds("orders", 0) == (0, 5)
@@ -231,7 +240,7 @@ def test_record_of_a_run_is_found_by_its_place_before_it_is_durable() -> None:
     store = synced_store(SimDisk())
     run = begun(store)
     places = [put(run, tail_of(run), number) for number in (2, 3)]
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     for number, place in enumerate(places, 2):
         found = store.read(place)
@@ -251,7 +260,7 @@ def test_run_of_a_topic_that_is_deleted_meanwhile_is_not_seen() -> None:
     assert bills is not None
     for tail in (bills, tail_of(run)):
         assert put(run, tail, 2) >= 0
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     store.delete_topic("bills")
     assert store.put(message(3, topic="bills"), 2_000).queue_offset == 0
@@ -266,7 +275,7 @@ def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> 
     run = begun(store)
     for number in (3, 2, 4, 6, 5):
         assert put(run, tail_of(run, number % 2), number) >= 0
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     disk.room = disk.used
     assert sync(store, 2_000)  # the second queue has two units of room in its file, and needs two
@@ -302,7 +311,7 @@ def test_what_of_a_run_has_no_room_outlives_a_kill(*, is_sync_flush: bool) -> No
     for number in (3, 4, 6, 5):  # the even ones go to queue 0, which wants a file more
         assert put(run, tails[number % 2 == 1], number) >= 0
     disk.room = disk.used
-    assert run.commit(nobody)
+    assert commit(run, nobody)
     run.done()
     assert synced_wholly(store, 40_000)
     disk.crash(random.Random(1), Loss.NOTHING)
