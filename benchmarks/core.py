@@ -38,6 +38,7 @@ PEER = 1
 MESSAGES = 6_000
 QUEUES = 4
 _BATCH = 16
+_PULLED = 32
 _START_MS = 1_800_000_000_000
 _SECRET = "secret-of-application"
 _ACCOUNTS = f"""accounts:
@@ -201,6 +202,30 @@ def _pulls(
         yield _frame(Request.PULL_MESSAGE, number + 1, ext, is_binary=is_binary)
 
 
+def _drain(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
+    """As a Java client's push consumer asks for a backlog that was sent in batches."""
+    subscription = {"topic": "Bench", "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+    group = {
+        "groupName": "load", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+        "subscriptionDataSet": [subscription],
+    }  # fmt: skip
+    beat = {"clientID": "127.0.0.1@load", "consumerDataSet": [group]}
+    rig.feed(_frame(Request.HEART_BEAT, 1, {}, json.dumps(beat).encode()))
+    for frame in _batches():
+        rig.feed(frame)
+    rig.replies()
+    in_queue = MESSAGES // QUEUES // _PULLED * _PULLED
+    for number in range(MESSAGES):
+        offset = number // QUEUES * _PULLED % in_queue
+        ext = {
+            "consumerGroup": "load", "topic": "Bench", "queueId": str(number % QUEUES),
+            "queueOffset": str(offset), "maxMsgNums": str(_PULLED), "sysFlag": "3",
+            "commitOffset": str(offset), "suspendTimeoutMillis": "15000", "subVersion": "1",
+            "expressionType": "TAG", "maxMsgBytes": "262144", "bname": "broker-a",
+        }  # fmt: skip
+        yield _frame(Request.PULL_MESSAGE, number + 1, ext, is_binary=is_binary)
+
+
 def _commits(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
     """One-way, as clients tell every five seconds how far they are."""
     for number in range(QUEUES):
@@ -291,6 +316,8 @@ CELLS: dict[str, tuple[Callable[[Rig], Iterator[bytes]], int]] = {
     "held-json": (partial(_pulls, suspend_ms=15_000, is_binary=False), 1),
     "found": (partial(_pulls, offset=0), 1),
     "found-json": (partial(_pulls, offset=0, is_binary=False), 1),
+    "drain": (_drain, _PULLED),
+    "drain-json": (partial(_drain, is_binary=False), _PULLED),
     "ack": (_acks, 1),
     "ack-json": (partial(_acks, is_binary=False), 1),
     "commit": (_commits, 1),
