@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -77,7 +78,7 @@ class Finds(msgspec.Struct):
     size: int = 0
     rest: int = 0
     starts: list[tuple[int, int, int]] = []
-    offsets: list[tuple[int, int, list[int]]] = []
+    offsets: list[tuple[int, int, Sequence[int]]] = []
     counts: list[str] = []
     tested_count: int = 0
     """Records that a test was asked about."""

@@ -7,6 +7,7 @@ believed only of a store that is set to write it: elsewhere it is what some clie
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -240,7 +241,7 @@ def is_whole(
     run: bytes,
     base: int,
     topic: bytes,
-    queue_offsets: list[int],
+    queue_offsets: Sequence[int],
     first: int,
     has_crc: bool,
 ) -> int:

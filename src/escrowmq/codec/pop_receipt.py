@@ -13,7 +13,7 @@ The kind is 0 for the topic itself, 1 and 2 for the group's retry topic in eithe
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -120,7 +120,7 @@ def encode_starts(items: Iterable[tuple[int, int, int]]) -> str:
     return ";".join([f"{kind} {queue} {start}" for kind, queue, start in items])
 
 
-def encode_offsets(items: Iterable[tuple[int, int, list[int]]]) -> str:
+def encode_offsets(items: Iterable[tuple[int, int, Sequence[int]]]) -> str:
     """msgOffsetInfo of (kind, queue, offsets)."""
     return ";".join(
         [f"{kind} {queue} {','.join(map(str, offsets))}" for kind, queue, offsets in items]

@@ -9,7 +9,7 @@ all that happens is that the batch is handed out again at once.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -144,7 +144,7 @@ class OrderTable:
     def hand_out(
         self,
         line: Line,
-        queue_offsets: list[int],
+        queue_offsets: Sequence[int],
         *,
         attempt_id: str | None,
         invisible_ms: int,
@@ -265,7 +265,7 @@ class OrderTable:
         return self._frees[0][0] if self._frees else NEVER_MS
 
 
-def _counts(old: OrderedBatch, new: OrderedBatch, queue_offsets: list[int]) -> dict[int, int]:
+def _counts(old: OrderedBatch, new: OrderedBatch, queue_offsets: Sequence[int]) -> dict[int, int]:
     before = old.counts or {}
     if old.attempt_id is not None and old.attempt_id == new.attempt_id:
         return before

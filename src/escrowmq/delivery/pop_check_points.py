@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -183,7 +183,7 @@ class Popped:
     def add(
         self,
         handle: CheckPointKey,
-        queue_offsets: list[int],
+        queue_offsets: Sequence[int],
         *,
         invisible_ms: int,
         revive_offset: int,

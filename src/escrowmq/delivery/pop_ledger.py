@@ -15,7 +15,7 @@ next start, as the check points tell. The file must not be written before the lo
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -257,7 +257,7 @@ class PopLedger:
     def hand_out(
         self,
         handle: CheckPointKey,
-        queue_offsets: list[int],
+        queue_offsets: Sequence[int],
         *,
         invisible_ms: int,
         next_offset: int | None,

@@ -10,6 +10,7 @@ and TIMER_DELIVER_MS is their store time: by the latest of these RocketMQ's revi
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -103,7 +104,7 @@ def revive_queue(invisible_ms: int, queues_count: int) -> int:
 
 
 def encode_check_point(
-    handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, broker_name: str
+    handle: CheckPointKey, queue_offsets: Sequence[int], *, invisible_ms: int, broker_name: str
 ) -> bytes:
     """The body of a check point."""
     start = handle.start_offset

@@ -8,6 +8,7 @@ from escrowmq.lane.native import (
     FindEnds,
     FindEntries,
     FindRecords,
+    FindRuns,
     FindStarts,
     IndexKeyOf,
     LayOutBatch,
@@ -27,6 +28,7 @@ lead: Lead
 lay_out_batch: LayOutBatch
 alike_halves: AlikeHalves
 find_starts: FindStarts
+find_runs: FindRuns
 find_records: FindRecords
 copy_cells: CopyCells
 copy_numbers: CopyNumbers

@@ -175,6 +175,8 @@ PyObject *alike_halves(PyObject *module, PyObject *const *args, Py_ssize_t count
 extern const char alike_halves_doc[];
 PyObject *find_starts(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_starts_doc[];
+PyObject *find_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char find_runs_doc[];
 PyObject *find_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_records_doc[];
 PyObject *copy_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);

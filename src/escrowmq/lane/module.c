@@ -4,7 +4,7 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 12
+#define CONTRACT 13
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
@@ -20,6 +20,7 @@ static PyMethodDef methods[] = {
     {"alike_halves", (PyCFunction)(void (*)(void))alike_halves, METH_FASTCALL,
      alike_halves_doc},
     {"find_starts", (PyCFunction)(void (*)(void))find_starts, METH_FASTCALL, find_starts_doc},
+    {"find_runs", (PyCFunction)(void (*)(void))find_runs, METH_FASTCALL, find_runs_doc},
     {"find_records", (PyCFunction)(void (*)(void))find_records, METH_FASTCALL, find_records_doc},
     {"copy_cells", (PyCFunction)(void (*)(void))copy_cells, METH_FASTCALL, copy_cells_doc},
     {"copy_numbers", (PyCFunction)(void (*)(void))copy_numbers, METH_FASTCALL, copy_numbers_doc},

@@ -20,6 +20,8 @@ like others that were seen, as txn/stored_halves does with each alone.
 `find_starts` finds where records begin in a stretch of the log, as codec/log_stretches.outline
 does.
 
+`find_runs` chooses the units of a queue that are read at once, as store/unit_runs does.
+
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
 
@@ -29,11 +31,11 @@ Each is None where there is none; `why_plain` says why.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 12
+CONTRACT: Final = 13
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -271,6 +273,16 @@ class FindStarts(Protocol):
         first byte is that is of no record any more; where the last record begins, -1 without."""
 
 
+class FindRuns(Protocol):
+    """See above."""
+
+    def __call__(
+        self, units: bytes, first: int, codes: bytes | None, count_max: int, size_max: int, /
+    ) -> tuple[list[tuple[int, int]], Sequence[int], int, int] | None:
+        """The parts of store/unit_runs.UnitRuns. The codes are as in the units, eight bytes
+        each."""
+
+
 class FindRecords(Protocol):
     """See above."""
 
@@ -336,6 +348,7 @@ index_lane: IndexLane | None = (
 lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
+find_runs: FindRuns | None = getattr(_module, "find_runs", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)
 copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
 copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)

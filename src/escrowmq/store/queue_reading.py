@@ -20,9 +20,7 @@ from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import unit_code
 from escrowmq.store.results import Got, GotStatus
-
-_SIZE_MAX: Final = 128 * 1024 * 1024
-"""Bytes of one answer, whatever the settings say."""
+from escrowmq.store.unit_runs import RECORDS_SIZE_MAX, runs_of
 
 _MEND_SIZE_MAX: Final = 4 * 1024 * 1024
 _DAMAGED_MAX: Final = 10_000
@@ -80,14 +78,13 @@ class QueueReader:
             following = (queue_offset // per_file + 1) * per_file
             return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
         got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=limits.is_behind)
-        got.chunks, got.queue_offsets = [], []
         (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
         if accept is None:
             starts = self._collect(got, units, limits, codes)
             is_trusted = first_log_offset >= self.trusted_from
             if starts is not None and (is_trusted or self._is_whole(got, starts, queue)):
                 return got
-            got.next_offset, got.chunks, got.queue_offsets = queue_offset, [], []
+            got.next_offset = queue_offset
         self._collect_checked(queue, got, units, limits, codes, accept)
         return got
 
@@ -124,7 +121,7 @@ class QueueReader:
         count = min(count, max(count_max, 1))
         if codes is None and accept is None:
             units = count
-        return ReadLimits(count, min(size, size_max, _SIZE_MAX), units, is_behind)
+        return ReadLimits(count, min(size, size_max, RECORDS_SIZE_MAX), units, is_behind)
 
     def _collect(
         self,
@@ -133,40 +130,16 @@ class QueueReader:
         limits: ReadLimits,
         codes: frozenset[int] | None,
     ) -> list[int] | None:
-        """Gather units to runs of records that lie one behind another, and read each run once;
-        where the runs start. None after a unit that no writer can have made."""
-        at = got.next_offset
-        total, size_max, count_max = 0, limits.size, limits.count
-        found = got.queue_offsets
-        run_start = run_end = -1
-        starts: list[int] = []
-        for log_offset, size, code in ENTRY.iter_unpack(units):
-            if codes is None or code in codes:
-                total += size
-                # The first message is given however large it is: a consumer would ask for ever.
-                # A gap's size is above every limit: all gaps end here, and need no other test.
-                if total > size_max and (found or size == GAP_SIZE):
-                    total -= size
-                    if size != GAP_SIZE:
-                        break
-                elif size <= 0 or size > _SIZE_MAX:
-                    return None  # damage: the caller looks at each record by itself
-                else:
-                    if log_offset != run_end:
-                        if run_end >= 0:
-                            got.chunks.append(self._log.read(run_start, run_end - run_start))
-                        run_start = log_offset
-                        starts.append(run_start)
-                    run_end = log_offset + size
-                    found.append(at)
-            at += 1
-            if len(found) >= count_max:
-                break
-        if run_end >= 0:
-            got.chunks.append(self._log.read(run_start, run_end - run_start))
-        got.next_offset = at
-        self._conclude(got, total, lost=0)
-        return starts
+        """Read the records of units, by runs; where these start. None after a unit that no writer
+        can have made: the caller looks at each record by itself."""
+        found = runs_of(units, got.next_offset, codes, limits.count, limits.size)
+        if found is None:
+            return None
+        runs, got.queue_offsets, got.next_offset, size = found
+        read = self._log.read
+        got.chunks = [read(start, run_size) for start, run_size in runs]
+        self._conclude(got, size, lost=0)
+        return [start for start, _ in runs]
 
     def _is_whole(self, got: Got, starts: list[int], queue: ConsumeQueue) -> bool:
         at, topic = 0, queue.topic.encode()
@@ -194,9 +167,11 @@ class QueueReader:
         """The same where each record has to be looked at."""
         at, total, lost = got.next_offset, 0, 0
         topic = queue.topic.encode()
+        found: list[int] = []
+        got.chunks, got.queue_offsets = [], found
         for log_offset, size, code in ENTRY.iter_unpack(units):
             if size != GAP_SIZE and (codes is None or code in codes):
-                if got.queue_offsets and total + size > limits.size:
+                if found and total + size > limits.size:
                     break
                 record = self.record(log_offset, size, queue_offset=at, topic=topic)
                 if record is None:
@@ -205,10 +180,10 @@ class QueueReader:
                     lost += 1
                 elif accept is None or accept(record):
                     got.chunks.append(record)
-                    got.queue_offsets.append(at)
+                    found.append(at)
                     total += size
             at += 1
-            if len(got.queue_offsets) >= limits.count:
+            if len(found) >= limits.count:
                 break
         got.next_offset = at
         self._conclude(got, total, lost=lost)
@@ -244,7 +219,7 @@ class QueueReader:
         topic: bytes | None = None,
     ) -> bytes | None:
         """The record that a unit leads to; None, and taken note of, when there is no such."""
-        record = self._log.read(log_offset, size) if 0 < size <= _SIZE_MAX else b""
+        record = self._log.read(log_offset, size) if 0 < size <= RECORDS_SIZE_MAX else b""
         if log_offset >= self.trusted_from and int.from_bytes(record[: SIZE.size], "big") == size:
             return record
         reason = check_record(

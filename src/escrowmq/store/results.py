@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Sequence
 
 import msgspec
 
@@ -69,7 +70,7 @@ class Got(msgspec.Struct):
     chunks: list[bytes] = []
     count: int = 0
     size: int = 0
-    queue_offsets: list[int] = []
+    queue_offsets: Sequence[int] = ()
     is_behind: bool = False
 
 

@@ -226,7 +226,7 @@ def test_reads_follow_the_peers_rules() -> None:
         store.put(message(n, properties={"TAGS": "a" if n % 2 else "b"}), 1_000)
     found = store.get("orders", 0, 3, count_max=4)
     assert (found.status, found.count, found.next_offset) == (GotStatus.FOUND, 4, 7)
-    assert found.queue_offsets == [3, 4, 5, 6]
+    assert list(found.queue_offsets) == [3, 4, 5, 6]
     assert len(found.chunks) == 1
     assert (found.min_offset, found.max_offset) == (0, 20)
     assert found.size == sum(map(len, found.chunks))

@@ -1,0 +1,84 @@
+"""Which of a queue's units are read at once, and where in the log their records are: those that lie
+one behind the other there are read as one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from escrowmq.codec.entries import ENTRY
+from escrowmq.lane import native
+from escrowmq.store.consume_queue import GAP_SIZE
+
+RECORDS_SIZE_MAX: Final = 128 * 1024 * 1024
+"""Bytes of one answer, whatever the settings say."""
+
+_LOG_OFFSET_MAX: Final = 1 << 62
+_CODE_AT: Final = 12
+
+
+class UnitRuns(NamedTuple):
+    """What was chosen."""
+
+    runs: list[tuple[int, int]]
+    """Log offset and size of each."""
+
+    queue_offsets: Sequence[int]
+    next_offset: int
+    """Behind the last unit that was looked at."""
+
+    size: int
+    """Of all records together."""
+
+
+def runs_of(
+    units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
+) -> UnitRuns | None:
+    """Of units, the first of which has that queue offset, those with one of these codes (any with
+    None). None where there is one among them that no writer can have made."""
+    find = native.find_runs
+    found: tuple[list[tuple[int, int]], Sequence[int], int, int] | None
+    if find is None:
+        found = find_runs(units, first, codes, count_max, size_max)
+    else:
+        coded = None if codes is None else _coded(codes)
+        found = find(units, first, coded, count_max, size_max)
+    return None if found is None else UnitRuns._make(found)
+
+
+def _coded(codes: frozenset[int]) -> bytes:
+    return b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
+
+
+def find_runs(
+    units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
+) -> tuple[list[tuple[int, int]], Sequence[int], int, int] | None:
+    """The same one by one, as the compiled lane does it."""
+    at, total = first, 0
+    found: list[int] = []
+    run_start = run_end = -1
+    runs: list[tuple[int, int]] = []
+    for log_offset, size, code in ENTRY.iter_unpack(units):
+        if codes is None or code in codes:
+            total += size
+            # The first message is given however large it is: a consumer would ask for ever.
+            # A gap's size is above every limit: all gaps end here, and need no other test.
+            if total > size_max and (found or size == GAP_SIZE):
+                total -= size
+                if size != GAP_SIZE:
+                    break
+            elif not (0 < size <= RECORDS_SIZE_MAX and 0 <= log_offset < _LOG_OFFSET_MAX):
+                return None
+            else:
+                if log_offset != run_end:
+                    if run_end >= 0:
+                        runs.append((run_start, run_end - run_start))
+                    run_start = log_offset
+                run_end = log_offset + size
+                found.append(at)
+        at += 1
+        if len(found) >= count_max:
+            break
+    if run_end >= 0:
+        runs.append((run_start, run_end - run_start))
+    return runs, found, at, total
