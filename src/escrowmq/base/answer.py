@@ -41,6 +41,16 @@ class Sent(Answer, frozen=True, kw_only=True):
     transaction_id: str
 
 
+class Pulled(Answer, frozen=True, kw_only=True):
+    """A queue was read: what there is, if anything, and where to go on. `ext` has nothing of it."""
+
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    flags: tuple[int, int]
+    """Of the topic, and of the group."""
+
+
 class Refusal(msgspec.Struct, frozen=True):
     """Why a request was not served. Nothing has changed."""
 

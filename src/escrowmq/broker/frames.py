@@ -3,11 +3,12 @@ else."""
 
 from __future__ import annotations
 
-from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.answer import Answer, Pulled, Refusal, Sent
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.command import encode_reply
+from escrowmq.codec.pulled_reply import PulledReplies
 from escrowmq.codec.repeated_replies import ToldReplies
 from escrowmq.codec.send_reply import SentReplies
 
@@ -20,6 +21,7 @@ class Frames:
         self._is_traced: bool | None = None
         self._said: dict[str, str] = {}
         self._told = ToldReplies()
+        self._pulled = PulledReplies()
         self.said_to_senders()
 
     def said_to_senders(self) -> dict[str, str]:
@@ -53,6 +55,13 @@ class Frames:
                 unique_key=reply.transaction_id,
             )
             return (frame,)
+        if type(reply) is Pulled:
+            front = self._pulled.encode(
+                command, reply.code, reply.remark or "",
+                reply.next_offset, reply.min_offset, reply.max_offset,
+                reply.flags, sum(map(len, reply.chunks)),
+            )  # fmt: skip
+            return (front, *reply.chunks)
         if isinstance(reply, Refusal):
             return (encode_reply(command, reply.code, remark=reply.remark, ext=reply.ext),)
         ext = reply.ext

@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.answer import HELD, Pulled, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import FAQ, Request, Response
 from escrowmq.base.fixed_limits import (
@@ -24,6 +24,7 @@ from escrowmq.broker.message_selection import EVERYTHING, Selector, Selectors, i
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.headers import PullHeader
+from escrowmq.codec.pulled_reply import pull_fields
 from escrowmq.delivery.clients import BROADCASTING, Clients
 from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
@@ -242,7 +243,7 @@ class PullHandlers(Part):
         if reset is not None:
             low, high = self._store.bounds(topic, queue_id)
             return Refusal(
-                Response.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=_offsets(reset, low, high)
+                Response.PULL_OFFSET_MOVED, "OFFSET_RESET", ext=pull_fields(reset, low, high)
             )
         got = self._store.get(
             topic,
@@ -264,17 +265,22 @@ class PullHandlers(Part):
         self._offsets.pulled(group, topic, queue_id, got.next_offset)
         return self._found(pull, got, code)
 
-    def _found(self, pull: Pull, got: Got, code: int) -> Answer:
-        ext = _offsets(got.next_offset, got.min_offset, got.max_offset)
-        ext["topicSysFlag"] = str(pull.topic.topic_sys_flag)
-        ext["groupSysFlag"] = str(pull.group.group_sys_flag)
+    def _found(self, pull: Pull, got: Got, code: int) -> Pulled:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
         self._released_size += size
         if got.count:
             header = pull.asked.header
             self._stats.get(header.consumer_group, header.topic, got.count, size)
-        return Answer(code, remark=_REMARKS[got.status], ext=ext, chunks=chunks)
+        return Pulled(
+            code=code,
+            remark=_REMARKS[got.status],
+            chunks=chunks,
+            next_offset=got.next_offset,
+            min_offset=got.min_offset,
+            max_offset=got.max_offset,
+            flags=(pull.topic.topic_sys_flag, pull.group.group_sys_flag),
+        )
 
     # -- when --------------------------------------------------------------------------------
 
@@ -380,16 +386,7 @@ class PullHandlers(Part):
 
 def _refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
     """A pull that is answered with an error; clients tell some from others by a number."""
-    ext = _offsets(0, 0, 0)
+    ext = pull_fields(0, 0, 0)
     if forbidden:
         ext["forbiddenType"] = str(forbidden)
     return Refusal(code, remark, ext)
-
-
-def _offsets(next_offset: int, low: int, high: int) -> dict[str, str]:
-    return {
-        "suggestWhichBrokerId": "0",
-        "nextBeginOffset": str(next_offset),
-        "minOffset": str(low),
-        "maxOffset": str(high),
-    }

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.answer import Answer, Pulled, Refusal
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.codec.properties import number_in
@@ -58,7 +58,7 @@ class Pulling:
         }
 
         def told(reply: Answer | Refusal) -> None:
-            if isinstance(reply, Refusal) or reply.code not in _NOTHING | {Response.SUCCESS}:
+            if not isinstance(reply, Pulled) or reply.code not in _NOTHING | {Response.SUCCESS}:
                 raise fault_of(reply)
             records = b"".join([reply.body, *reply.chunks])
             found = decode_records(records) if reply.code == Response.SUCCESS else []
@@ -68,8 +68,7 @@ class Pulling:
             for stored in found:
                 message = message_of(stored, unpacking=unpacking)
                 call.say(v2.PullMessageResponse(message=message))
-            following = number_in((reply.ext or {}).get("nextBeginOffset"), most=LONG_MAX)
-            call.say(v2.PullMessageResponse(next_offset=following or 0))
+            call.say(v2.PullMessageResponse(next_offset=reply.next_offset))
             call.finish()
 
         call.ask(Request.PULL_MESSAGE, ext, told)

@@ -1,0 +1,124 @@
+"""The reply to a pull, which differs in its opaque, three offsets and the size of what follows.
+
+The rest is written once for offsets of so many digits. Measured: 1.0 us in binary form and 0.9 us
+in JSON, where the general coder takes 3.8 and 1.8 us.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+from escrowmq.base.codes import Flag, Version
+from escrowmq.base.command import Command
+from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
+from escrowmq.codec.binary_header import encode_binary, encode_fields
+from escrowmq.codec.command import BINARY, encode_reply
+from escrowmq.codec.json_header import encode_json
+
+_KEPT_MAX: Final = 256
+_BODY_SIZE_MAX: Final = FRAME_SIZE_MAX // 2
+"""More may be too much for a frame, which the general coder tells."""
+
+_FRONT: Final = struct.Struct(">II")
+_BINARY_FRONT: Final = struct.Struct(">II5si")
+"""Frame size, kind and header size, code, language and version, opaque."""
+
+_OPAQUE_AT: Final = 5
+_OPAQUE_END: Final = 9
+
+
+def pull_fields(next_offset: object, low: object, high: object) -> dict[str, str]:
+    """What every reply to a pull says: where to go on, and what there is."""
+    return {
+        "suggestWhichBrokerId": "0",
+        "nextBeginOffset": str(next_offset),
+        "minOffset": str(low),
+        "maxOffset": str(high),
+    }
+
+
+class PulledReplies:
+    """Writes them, and keeps what they have in common."""
+
+    def __init__(self) -> None:
+        self._in_json: dict[tuple[object, ...], bytes] = {}
+        self._binary: dict[tuple[object, ...], tuple[bytes, bytes, int]] = {}
+
+    def encode(  # noqa: PLR0913 - what it says
+        self,
+        request: Command,
+        code: int,
+        remark: str,
+        next_offset: int,
+        low: int,
+        high: int,
+        flags: tuple[int, int],
+        body_size: int,
+    ) -> bytes:
+        """The frame but its body, of so many bytes, in the form of the request. With the flags of
+        topic and group. Positional: it is called for every pull."""
+        if body_size > _BODY_SIZE_MAX:
+            ext = pull_fields(next_offset, low, high) | _flag_fields(flags)
+            return encode_reply(request, code, remark=remark, ext=ext, later_size=body_size)
+        if not request.is_binary:
+            key: tuple[object, ...] = code, remark, flags
+            text = self._in_json.get(key) or self._learn_json(key, code, remark, flags)
+            header = text % (next_offset, low, high, request.opaque)
+            size = len(header)
+            return _FRONT.pack(4 + size + body_size, size) + header
+        offsets = b"%d" % next_offset, b"%d" % low, b"%d" % high
+        key = code, remark, flags, *map(len, offsets)
+        found = self._binary.get(key) or self._learn(key, code, remark, flags, offsets)
+        front, back, size = found
+        return (
+            _BINARY_FRONT.pack(
+                4 + size + body_size, BINARY << 24 | size, front, request.opaque
+            ) + back % offsets
+        )  # fmt: skip
+
+    def _learn_json(
+        self, key: tuple[object, ...], code: int, remark: str, flags: tuple[int, int]
+    ) -> bytes:
+        ext = pull_fields("%d", "%d", "%d") | _flag_fields(flags)
+        header = encode_json(_reply(code, remark, ext))
+        text = header.replace(b'"opaque":0', b'"opaque":%d')
+        if len(self._in_json) >= _KEPT_MAX:
+            self._in_json.clear()
+        self._in_json[key] = text
+        return text
+
+    def _learn(
+        self,
+        key: tuple[object, ...],
+        code: int,
+        remark: str,
+        flags: tuple[int, int],
+        offsets: tuple[bytes, ...],
+    ) -> tuple[bytes, bytes, int]:
+        ext = pull_fields(*[value.decode() for value in offsets]) | _flag_fields(flags)
+        header = encode_binary(_reply(code, remark, ext))
+        fields_size = len(encode_fields(ext))
+        text = _literal(header[_OPAQUE_END:-fields_size])
+        for name, value in ext.items():
+            field = encode_fields({name: value})
+            is_offset = name.endswith("Offset")
+            text += _literal(field[: -len(value)]) + b"%b" if is_offset else _literal(field)
+        if len(self._binary) >= _KEPT_MAX:
+            self._binary.clear()
+        found = self._binary[key] = header[:_OPAQUE_AT], text, len(header)
+        return found
+
+
+def _flag_fields(flags: tuple[int, int]) -> dict[str, str]:
+    topic_flag, group_flag = flags
+    return {"topicSysFlag": str(topic_flag), "groupSysFlag": str(group_flag)}
+
+
+def _literal(text: bytes) -> bytes:
+    """As it stands in a template."""
+    return text.replace(b"%", b"%%")
+
+
+def _reply(code: int, remark: str, ext: dict[str, str]) -> Command:
+    return Command(code=code, flag=Flag.REPLY, version=Version.OURS, remark=remark, ext=ext)
