@@ -43,6 +43,10 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Bytes from a position; fewer only where the file ends."""
 
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        """The bytes of runs (base/runs), one behind the other, where the file's first byte has the
+        place `base`; None when one of them is not wholly in it."""
+
     def write_again(self, position: int, size: int) -> None:
         """Write what is read there to its place again, so that the next sync has to bring it to the
         disk, although one before has failed. OSError when the disk does not take it."""

@@ -4,6 +4,7 @@ from escrowmq.lane.native import (
     CopyCells,
     CopyNamed,
     CopyNumbers,
+    CopyRuns,
     FindBlocks,
     FindEnds,
     FindEntries,
@@ -29,6 +30,7 @@ lay_out_batch: LayOutBatch
 alike_halves: AlikeHalves
 find_starts: FindStarts
 find_runs: FindRuns
+copy_runs: CopyRuns
 find_records: FindRecords
 copy_cells: CopyCells
 copy_numbers: CopyNumbers

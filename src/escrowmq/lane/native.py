@@ -20,7 +20,8 @@ like others that were seen, as txn/stored_halves does with each alone.
 `find_starts` finds where records begin in a stretch of the log, as codec/log_stretches.outline
 does.
 
-`find_runs` chooses the units of a queue that are read at once, as store/unit_runs does.
+`find_runs` chooses the units of a queue that are read at once, as store/unit_runs does;
+`copy_runs` reads the records that these lead to, as base/runs.joined does.
 
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
@@ -278,9 +279,17 @@ class FindRuns(Protocol):
 
     def __call__(
         self, units: bytes, first: int, codes: bytes | None, count_max: int, size_max: int, /
-    ) -> tuple[list[tuple[int, int]], Sequence[int], int, int] | None:
+    ) -> tuple[bytes, Sequence[int], int, int] | None:
         """The parts of store/unit_runs.UnitRuns. The codes are as in the units, eight bytes
         each."""
+
+
+class CopyRuns(Protocol):
+    """See above."""
+
+    def __call__(self, memory: Buffer, base: int, runs: bytes, /) -> bytes | None:
+        """Their bytes, where the memory begins at the place `base`; None when one of them is not
+        wholly in it."""
 
 
 class FindRecords(Protocol):
@@ -349,6 +358,7 @@ lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_runs: FindRuns | None = getattr(_module, "find_runs", None)
+copy_runs: CopyRuns | None = getattr(_module, "copy_runs", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)
 copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
 copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)

@@ -1,4 +1,5 @@
-/* Which units of a queue are read at once, and where their records are (store/unit_runs). */
+/* Which units of a queue are read at once, and where their records are (store/unit_runs); and these
+   records (base/runs). */
 
 #include "work.h"
 
@@ -10,7 +11,11 @@
 #define LOG_OFFSET_MAX (INT64_C(1) << 62)
 
 typedef struct {
-    PyObject *runs;    /* a list of pairs */
+    int64_t place, size;
+} Run;
+
+typedef struct {
+    Pile runs;
     PyObject *offsets; /* a list, once some units between others were left out */
     int64_t first, at; /* queue offsets */
     int64_t count, size;
@@ -29,11 +34,13 @@ static int end_run(Chosen *chosen)
 {
     if (chosen->run_end < 0)
         return 0;
-    PyObject *run = Py_BuildValue("(LL)", (long long)chosen->run_start,
-                                  (long long)(chosen->run_end - chosen->run_start));
-    int done = run == NULL ? -1 : PyList_Append(chosen->runs, run);
-    Py_XDECREF(run);
-    return done;
+    uint8_t *at = pile_room(&chosen->runs, sizeof(Run));
+    if (at == NULL)
+        return -1;
+    Run run = {chosen->run_start, chosen->run_end - chosen->run_start};
+    memcpy(at, &run, sizeof run);
+    chosen->runs.size += sizeof run;
+    return 0;
 }
 
 /* The present unit is of a message that is given. */
@@ -69,8 +76,12 @@ static PyObject *chosen_of(Chosen *chosen)
             (long long)(chosen->first + chosen->count));
     if (chosen->offsets == NULL)
         return NULL;
-    return Py_BuildValue("(OOLL)", chosen->runs, chosen->offsets, (long long)chosen->at,
-                         (long long)chosen->size);
+    PyObject *runs = bytes_of_pile(&chosen->runs);
+    PyObject *found = runs == NULL ? NULL
+                                   : Py_BuildValue("(OOLL)", runs, chosen->offsets,
+                                                   (long long)chosen->at, (long long)chosen->size);
+    Py_XDECREF(runs);
+    return found;
 }
 
 /* 1 when the units are looked through; 0 when one of them can have been made by no writer. */
@@ -119,16 +130,70 @@ PyObject *find_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
         PyErr_SetString(PyExc_ValueError, "no place of a queue, no codes, or too many bytes");
         return NULL;
     }
-    Chosen chosen = {PyList_New(0), NULL, first, first, 0, 0, -1, -1};
+    Chosen chosen = {{NULL, 0, 0}, NULL, first, first, 0, 0, -1, -1};
     PyObject *found = NULL;
-    int done = chosen.runs == NULL ? -1
-                                   : look_through(&chosen, units, args[2], codes, count_max,
-                                                  size_max);
+    int done = look_through(&chosen, units, args[2], codes, count_max, size_max);
     if (done > 0)
         found = chosen_of(&chosen);
     else if (done == 0)
         found = Py_NewRef(Py_None);
-    Py_XDECREF(chosen.runs);
+    PyMem_Free(chosen.runs.bytes);
     Py_XDECREF(chosen.offsets);
+    return found;
+}
+
+/* The bytes of all runs together; -1 when one of them is not wholly in a memory of that size. */
+static Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size)
+{
+    int64_t size = 0;
+    for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
+        Run run;
+        memcpy(&run, runs.at + i, sizeof run);
+        if (run.place < base || run.size < 0 || run.size > memory_size ||
+            run.place - base > memory_size - run.size || size > PY_SSIZE_T_MAX / 4)
+            return -1;
+        size += run.size;
+    }
+    return (Py_ssize_t)size;
+}
+
+static PyObject *copied(const uint8_t *memory, Py_ssize_t memory_size, int64_t base, Span runs)
+{
+    Py_ssize_t size = size_of_runs(runs, base, memory_size);
+    if (size < 0)
+        return Py_NewRef(Py_None);
+    PyObject *found = PyBytes_FromStringAndSize(NULL, size);
+    if (found == NULL)
+        return NULL;
+    uint8_t *at = (uint8_t *)PyBytes_AsString(found);
+    for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
+        Run run;
+        memcpy(&run, runs.at + i, sizeof run);
+        at = write_span(at, (Span){memory + (run.place - base), (Py_ssize_t)run.size});
+    }
+    return found;
+}
+
+const char copy_runs_doc[] = "copy_runs(memory, base, runs)\n\nSee base/runs.joined.";
+
+PyObject *copy_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Span runs;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "memory, base, runs");
+        return NULL;
+    }
+    int64_t base = PyLong_AsLongLong(args[1]);
+    if (PyErr_Occurred() || span_of(args[2], &runs) < 0)
+        return NULL;
+    if (base < 0 || runs.size % (Py_ssize_t)sizeof(Run)) {
+        PyErr_SetString(PyExc_ValueError, "a place in front of all, or no whole runs");
+        return NULL;
+    }
+    Py_buffer memory;
+    if (PyObject_GetBuffer(args[0], &memory, PyBUF_SIMPLE) < 0)
+        return NULL;
+    PyObject *found = copied(memory.buf, memory.len, base, runs);
+    PyBuffer_Release(&memory);
     return found;
 }

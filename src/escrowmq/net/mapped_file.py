@@ -13,7 +13,9 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from escrowmq.base.runs import joined
 from escrowmq.errors import DiskFull, StorageError
+from escrowmq.lane import native
 from escrowmq.net.descriptors import Spare
 from escrowmq.net.page_filler import PageFiller
 
@@ -85,6 +87,13 @@ class MappedFile:
         """Bytes from a position; see File.read."""
         self.was_used = True
         return (self._map or self._open())[position : position + size]
+
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        """Several stretches at once; see File.read_runs."""
+        if native.copy_runs is None:
+            return joined(runs, base, self.size, self.read)
+        self.was_used = True
+        return native.copy_runs(self._map or self._open(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
         """Pieces of one size from many positions, joined."""
@@ -285,6 +294,10 @@ class CalledFile(MappedFile):
         if self._map is None:
             self._open()
         return os.pread(self._descriptor, size, position)
+
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        """Several stretches at once; see File.read_runs."""
+        return joined(runs, base, self.size, self.read)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
         """Pieces of one size from many positions, joined."""

@@ -6,6 +6,7 @@ import errno
 import os
 
 from escrowmq.base.ports import File
+from escrowmq.base.runs import joined
 from escrowmq.errors import SegmentMissing, StorageError
 from escrowmq.net.disk import FileDisk
 
@@ -21,6 +22,10 @@ class _ReadOnlyFile:
         """See File.read."""
         with open(self._path, "rb") as file:
             return os.pread(file.fileno(), size, position)
+
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        """See File.read_runs."""
+        return joined(runs, base, self.size, self.read)
 
     def data_from(self, position: int) -> int:
         """See MappedFile.data_from."""

@@ -10,6 +10,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
+from escrowmq.base.runs import RUN
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
@@ -80,9 +81,8 @@ class QueueReader:
         got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=limits.is_behind)
         (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
         if accept is None:
-            starts = self._collect(got, units, limits, codes)
             is_trusted = first_log_offset >= self.trusted_from
-            if starts is not None and (is_trusted or self._is_whole(got, starts, queue)):
+            if self._collect(queue, got, units, limits, codes, is_trusted=is_trusted):
                 return got
             got.next_offset = queue_offset
         self._collect_checked(queue, got, units, limits, codes, accept)
@@ -125,25 +125,30 @@ class QueueReader:
 
     def _collect(
         self,
+        queue: ConsumeQueue,
         got: Got,
         units: bytes,
         limits: ReadLimits,
         codes: frozenset[int] | None,
-    ) -> list[int] | None:
-        """Read the records of units, by runs; where these start. None after a unit that no writer
-        can have made: the caller looks at each record by itself."""
+        *,
+        is_trusted: bool,
+    ) -> bool:
+        """Read the records of units, by runs. False when they are not what the units promise: the
+        caller looks at each by itself."""
         found = runs_of(units, got.next_offset, codes, limits.count, limits.size)
         if found is None:
-            return None
+            return False
         runs, got.queue_offsets, got.next_offset, size = found
-        read = self._log.read
-        got.chunks = [read(start, run_size) for start, run_size in runs]
+        if not is_trusted:
+            got.chunks = [self._log.read(*run) for run in RUN.iter_unpack(runs)]
+        elif runs:
+            got.chunks = self._log.read_runs(runs)
         self._conclude(got, size, lost=0)
-        return [start for start, _ in runs]
+        return is_trusted or self._is_whole(got, runs, queue)
 
-    def _is_whole(self, got: Got, starts: list[int], queue: ConsumeQueue) -> bool:
+    def _is_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
         at, topic = 0, queue.topic.encode()
-        for start, chunk in zip(starts, got.chunks, strict=True):
+        for (start, _), chunk in zip(RUN.iter_unpack(runs), got.chunks, strict=True):
             at = is_whole(chunk, start, topic, got.queue_offsets, at, self._settings.appends_crc)
             if at < 0:
                 return False

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.ports import Disk, File, SparseFile
+from escrowmq.base.runs import RUN
 from escrowmq.codec.log_walker import next_data
 from escrowmq.errors import StorageError
 from escrowmq.store.trailing_zeros import without_zeros
@@ -125,6 +126,16 @@ class Segments:
         start = position - position % self.segment_size
         found = self._files.get(start) or self.file(position)
         return found.read(position - start, size) if found is not None else b""
+
+    def read_runs(self, runs: bytes) -> list[bytes]:
+        """The bytes of runs (base/runs), joined where they are all of one file."""
+        (position, _) = RUN.unpack_from(runs)
+        start = self.start_of(position)
+        found = self.file(start)
+        data = None if found is None else found.read_runs(runs, start)
+        if data is not None:
+            return [data]
+        return [self.read(place, size) for place, size in RUN.iter_unpack(runs)]
 
     def data_size(self, start: int) -> int:
         """Bytes of a file behind which there are zeros alone, as far as that is known without a

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from escrowmq.base.runs import RUN
 from escrowmq.codec.entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
@@ -20,8 +21,8 @@ _CODE_AT: Final = 12
 class UnitRuns(NamedTuple):
     """What was chosen."""
 
-    runs: list[tuple[int, int]]
-    """Log offset and size of each."""
+    runs: bytes
+    """Where in the log the records are (base/runs)."""
 
     queue_offsets: Sequence[int]
     next_offset: int
@@ -37,7 +38,7 @@ def runs_of(
     """Of units, the first of which has that queue offset, those with one of these codes (any with
     None). None where there is one among them that no writer can have made."""
     find = native.find_runs
-    found: tuple[list[tuple[int, int]], Sequence[int], int, int] | None
+    found: tuple[bytes, Sequence[int], int, int] | None
     if find is None:
         found = find_runs(units, first, codes, count_max, size_max)
     else:
@@ -52,12 +53,12 @@ def _coded(codes: frozenset[int]) -> bytes:
 
 def find_runs(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
-) -> tuple[list[tuple[int, int]], Sequence[int], int, int] | None:
+) -> tuple[bytes, Sequence[int], int, int] | None:
     """The same one by one, as the compiled lane does it."""
     at, total = first, 0
     found: list[int] = []
     run_start = run_end = -1
-    runs: list[tuple[int, int]] = []
+    runs = bytearray()
     for log_offset, size, code in ENTRY.iter_unpack(units):
         if codes is None or code in codes:
             total += size
@@ -72,7 +73,7 @@ def find_runs(
             else:
                 if log_offset != run_end:
                     if run_end >= 0:
-                        runs.append((run_start, run_end - run_start))
+                        runs += RUN.pack(run_start, run_end - run_start)
                     run_start = log_offset
                 run_end = log_offset + size
                 found.append(at)
@@ -80,5 +81,5 @@ def find_runs(
         if len(found) >= count_max:
             break
     if run_end >= 0:
-        runs.append((run_start, run_end - run_start))
-    return runs, found, at, total
+        runs += RUN.pack(run_start, run_end - run_start)
+    return bytes(runs), found, at, total

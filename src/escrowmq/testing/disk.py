@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from escrowmq.base.ports import File, SyncNotBegun, Usage, former_path
+from escrowmq.base.runs import joined
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 
 _BLOCK_SIZE = 4096
@@ -75,6 +76,10 @@ class SimFile:
         self._touch()
         self._disk.reads_count += 1
         return bytes(self.live[position : position + size])
+
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        """See File.read_runs."""
+        return joined(runs, base, self.size, self.read)
 
     def write_again(self, position: int, size: int) -> None:
         """See File.write_again."""

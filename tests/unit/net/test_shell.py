@@ -101,6 +101,9 @@ class SlowFile:
     def read(self, position: int, size: int) -> bytes:
         return b""
 
+    def read_runs(self, runs: bytes, base: int) -> bytes | None:
+        return b""
+
     def write_again(self, position: int, size: int) -> None: ...
 
     def reserve(self, position: int, size: int) -> None: ...

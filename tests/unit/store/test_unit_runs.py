@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.runs import RUN
 from escrowmq.codec.entries import ENTRY
 from escrowmq.lane import native
 from escrowmq.store.consume_queue import GAP_SIZE
@@ -27,9 +28,12 @@ def units(*records: tuple[int, ...]) -> bytes:
 
 
 def plain(
-    found: tuple[list[tuple[int, int]], Sequence[int], int, int] | UnitRuns | None,
+    found: tuple[bytes, Sequence[int], int, int] | UnitRuns | None,
 ) -> Found:
-    return None if found is None else (found[0], list(found[1]), found[2], found[3])
+    if found is None:
+        return None
+    runs, offsets, following, size = found
+    return list(RUN.iter_unpack(runs)), list(offsets), following, size
 
 
 @pytest.fixture(params=["plain", "as built"])
