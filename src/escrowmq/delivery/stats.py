@@ -100,6 +100,8 @@ class Stats:
         self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
         """The meters of a put by topic, and how many puts had a size of so many bits: one look-up
         instead of four."""
+        self._gets: dict[tuple[str, str], tuple[StatMeter, StatMeter, StatMeter]] = {}
+        """The same of what groups got of topics."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
@@ -160,10 +162,22 @@ class Stats:
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
         """Messages were handed out."""
+        counts, sizes, broker = self._gets.get((group, topic)) or self._gets_of(group, topic)
+        counts.total += count
+        counts.calls += 1
+        sizes.total += size
+        sizes.calls += 1
+        broker.total += count
+        broker.calls += 1
+
+    def _gets_of(self, group: str, topic: str) -> tuple[StatMeter, StatMeter, StatMeter]:
         key = f"{topic}@{group}"
-        self._add(GET_COUNT, key, count)
-        self._add(GET_SIZE, key, size)
-        self._add(BROKER_GET, "", count)
+        found = self._gets[group, topic] = (
+            self._meter(GET_COUNT, key),
+            self._meter(GET_SIZE, key),
+            self._meter(BROKER_GET, ""),
+        )
+        return found
 
     def back(self, group: str, topic: str) -> None:
         """A consumer could not digest a message."""
@@ -176,6 +190,8 @@ class Stats:
     def forget(self, key: str) -> None:
         """A topic or group is gone."""
         self._puts.pop(key, None)
+        for place in [place for place in self._gets if key in place]:
+            del self._gets[place]
         for item in [i for i in self._meters if key in i[1].split("@")]:
             del self._meters[item]
 
