@@ -31,3 +31,13 @@ class Vouched(Command, kw_only=True):
 
     content: bytes
     """What was signed; the fields name the account and have the signature."""
+
+
+class Repeated(Command, kw_only=True):
+    """A request like one before (codec/repeated_requests). Its fields are not in `ext`."""
+
+    header: msgspec.Struct
+    """They are here, as values."""
+
+    raw: bytes
+    """The header as it came."""

@@ -25,8 +25,9 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shortcut import Shortcut
-from escrowmq.codec.command import encode_request
+from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
+from escrowmq.codec.repeated_requests import RepeatedRequests
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
@@ -92,7 +93,7 @@ class RemotingFront:
 class RemotingDialogue:
     """One connection (broker.dialogue.Dialogue)."""
 
-    __slots__ = ("_front", "_habits", "_output", "_peer", "_serving", "reader")
+    __slots__ = ("_front", "_habits", "_output", "_peer", "_repeated", "_serving", "reader")
 
     def __init__(self, front: RemotingFront, peer: Peer, reader: FrameReader) -> None:
         self._front = front
@@ -100,6 +101,7 @@ class RemotingDialogue:
         self._serving = front.serving
         self._peer = peer
         self._habits = Habits()
+        self._repeated = RepeatedRequests()
         self.reader = reader
 
     def receive(self, data: bytes, now_ms: int) -> None:
@@ -126,19 +128,20 @@ class RemotingDialogue:
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve the commands of one input until the others have their turn; how far it came."""
         peer, serving, reader = self._peer, self._serving, self.reader
+        # Where somebody is judged, it is by the fields as they came.
+        decode = decode_header if serving.is_judging else self._repeated.decode
         count = reads_count = 0
         index = self._front.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        while (found := reader.next(data, at)) is not None:
+        while (found := reader.next(data, at, decode)) is not None:
             command, at = found
             count += 1
             if command.flag & Flag.REPLY:
                 serving.answered(peer, command, now_ms)
                 continue
-            serving.serve(peer, command, now_ms)
+            is_read = serving.serve(peer, command, now_ms).is_read
             if peer.long is not None:
                 return at
-            is_read = serving.row(command.code).is_read
             reads_count += is_read
             if at == len(data):
                 break

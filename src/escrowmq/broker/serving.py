@@ -10,7 +10,7 @@ from functools import partial
 from escrowmq.base.answer import HELD, Refusal, Reply
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.codes import Response
-from escrowmq.base.command import Command
+from escrowmq.base.command import Command, Repeated
 from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.audit_log import note_operation
 from escrowmq.broker.door import Door
@@ -67,8 +67,9 @@ class Serving:
         """What there is to know of a kind of request."""
         return self.rows.get(code, UNKNOWN)
 
-    def serve(self, peer: Peer, command: Command, now_ms: int) -> None:
-        """Serve one question. Its answer goes to the peer's dialogue, now or later."""
+    def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
+        """Serve one question, and say of what kind it was. Its answer goes to the peer's dialogue,
+        now or later."""
         row = self.rows.get(command.code, UNKNOWN)
         if self._judge is not None or not row.is_brief:
             self.has_served = True
@@ -77,7 +78,9 @@ class Serving:
         try:
             reply = None if self._judge is None else self._judge.judge(asked)
             if reply is None:
-                if row.header is not None:
+                if type(command) is Repeated:
+                    asked.header = command.header
+                elif row.header is not None:
                     asked.header = read_header(row.header, command.ext)
                 reply = row.serve(asked)
                 if row.is_audited:
@@ -85,6 +88,7 @@ class Serving:
         except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
             reply = _failed(asked, error)
         self._tables.answer(asked, reply)
+        return row
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""

@@ -10,7 +10,7 @@ offset size field
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from escrowmq.base.command import Command
@@ -101,9 +101,11 @@ class FrameReader:
         self.leave()
         return data
 
-    def next(self, data: bytes, at: int) -> tuple[Command, int] | None:
-        """The command at a place of `take`'s bytes, and where it ends. None when none is whole
-        there: what there is of one is held until its rest comes."""
+    def next(
+        self, data: bytes, at: int, decode: Callable[[bytes, int], Command] = decode_header
+    ) -> tuple[Command, int] | None:
+        """The command at a place of `take`'s bytes, by what reads its header, and where it ends.
+        None when none is whole there: what there is of one is held until its rest comes."""
         left = len(data) - at
         if left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
@@ -114,7 +116,7 @@ class FrameReader:
                 ):
                     raise self._fault(size, high << 16 | low)
                 if size + 4 <= left:
-                    command = decode_header(data[at + _FRONT_SIZE : header_end], kind)
+                    command = decode(data[at + _FRONT_SIZE : header_end], kind)
                     if header_end < end:
                         command.body = data[header_end:end]
                     self.count += 1

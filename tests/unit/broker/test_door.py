@@ -98,6 +98,23 @@ def test_a_poll_ends_with_its_account() -> None:
     assert "No acl config for owner-1" in (pending.now.remark or "")
 
 
+def test_a_repeated_poll_is_judged_by_its_fields(monkeypatch: pytest.MonkeyPatch) -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    caller = exchange.connect()
+    caller.is_binary = True
+    polls = [caller.begin_pull("T", hold_ms=5_000) for _ in range(3)]
+    door = exchange.core.assembly.door
+    judged = []
+    monkeypatch.setattr(door, "_judge", lambda asked, _, **__: judged.append(asked.command.ext))
+    door._changed()
+    exchange.advance(100)
+    assert [ext["queueOffset"] for ext in judged] == ["0", "0", "0"]
+    assert not any(polls)
+    caller.send("T", b"now")
+    assert [poll.now.code for poll in polls] == [0, 0, 0]
+
+
 def test_many_polls_are_judged_by_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(door_module, "_ASKED_AGAIN_MAX", 2)
     exchange = world()

@@ -54,6 +54,20 @@ def test_pull_returns_the_records_as_they_lie_in_the_log(client: Caller) -> None
     }
 
 
+def test_what_a_connection_asks_again_is_answered_as_the_first_time(client: Caller) -> None:
+    for number in range(40):
+        client.send("T", b"%d" % number)
+    client.is_binary = True
+    for at in (0, 10, 11, 0, 36):
+        found = client.pull("T", at, fields={"maxMsgNums": "4", "commitOffset": str(at)})
+        assert bodies(found) == [b"%d" % number for number in range(at, at + 4)]
+        assert offsets(found) == (at + 4, 0, 40)
+    assert client.pull("T", 40).remark == "OFFSET_OVERFLOW_ONE"
+    assert client.pull("T", 99).remark == "OFFSET_OVERFLOW_BADLY"
+    refused = client.pull("T", 0, fields={"maxMsgNums": "4", "queueId": "9"})
+    assert "queueId[9] is illegal" in (refused.remark or "")
+
+
 def test_no_more_than_the_wanted_number_is_returned(client: Caller) -> None:
     for number in range(5):
         client.send("T", b"%d" % number)

@@ -1,0 +1,178 @@
+"""Requests that a connection repeats, and that differ in a few numbers: pulls, and offsets that
+consumers tell.
+
+The first of a kind is read as any other. Those that follow are taken apart by one `struct` call,
+proved to be the same in all other bytes by one comparison, and have the fields of the first with
+numbers of their own. Measured for a Java client's pull: 2.2 us, against 6.9 for its fields as texts
+and then as values.
+"""
+
+from __future__ import annotations
+
+import struct
+from copy import copy
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command, Repeated
+from escrowmq.codec.command import BINARY, decode_header
+from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
+
+
+class Varying(NamedTuple):
+    """A number that differs between requests that are alike."""
+
+    attribute: str
+    digits_max: int
+
+
+_QUEUE: Final = {b"queueId": Varying("queue_id", 9)}
+_COMMIT: Final = {b"commitOffset": Varying("commit_offset", 18)}
+_PULL: Final = {**_QUEUE, b"queueOffset": Varying("queue_offset", 18), **_COMMIT}
+REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, Varying]]]] = {
+    Request.PULL_MESSAGE: (PullHeader, _PULL),
+    Request.LITE_PULL_MESSAGE: (PullHeader, _PULL),
+    Request.UPDATE_CONSUMER_OFFSET: (CommitHeader, {**_QUEUE, **_COMMIT}),
+}
+"""Their fields, and which of these differ."""
+
+_SIZE_MAX: Final = 512
+"""Of a header that is kept."""
+
+_KEPT_MAX: Final = 128
+_COST: Final = 8
+_CREDIT_MAX: Final = 64
+"""A connection learns a request for every so many that it repeats, and some at first."""
+
+_OPAQUE_AT: Final = 5
+_OPAQUE_END: Final = 9
+_FIELDS_AT: Final = 21
+"""Without a remark."""
+
+_REMARK_SIZE: Final = slice(13, 17)
+_NONE: Final = bytes(4)
+_ZERO: Final = ord("0")
+
+
+class _Layout:
+    """Where the numbers stand in headers of one size, and whose they are."""
+
+    __slots__ = ("form", "names", "unpack")
+
+    def __init__(self, spans: list[tuple[int, int, Varying]], size: int) -> None:
+        self.form, at = f">{_OPAQUE_AT}si", _OPAQUE_END
+        for begin, end, _ in spans:
+            self.form += f"{begin - at}s{end - begin}s"
+            at = end
+        self.form += f"{size - at}s"
+        self.unpack = struct.Struct(self.form).unpack
+        self.names = [varying.attribute for _, _, varying in spans]
+
+
+class RepeatedRequests:
+    """Those of one connection."""
+
+    __slots__ = ("_credit", "_known", "_layouts")
+
+    def __init__(self) -> None:
+        self._credit = _CREDIT_MAX
+        self._layouts: dict[int, list[_Layout]] = {}
+        """By the size of a header."""
+        self._known: dict[tuple[int | bytes, ...], Repeated] = {}
+        """By what stands around the numbers."""
+
+    def decode(self, data: bytes, kind: int) -> Command:
+        """The command that a header describes; RemoteProtocolError when it cannot be read."""
+        if kind != BINARY:
+            return decode_header(data, kind)
+        for layout in self._layouts.get(len(data), ()):
+            parts = layout.unpack(data)
+            known = self._known.get(parts[::2])
+            if known is not None:
+                found = _with_numbers(known, layout.names, parts[1::2])
+                if found is None:
+                    break
+                if self._credit < _CREDIT_MAX:
+                    self._credit += 1
+                found.raw = data
+                return found
+        command = decode_header(data, kind)
+        if command.code in REPEATED and len(data) <= _SIZE_MAX:
+            self._learn(command, data)
+        return command
+
+    def _learn(self, command: Command, data: bytes) -> None:
+        """The next request like this one is a known one."""
+        if self._credit < _COST:
+            self._credit += 1
+            return
+        self._credit -= _COST
+        kind, varying = REPEATED[command.code]
+        spans = _spans(data, varying)
+        if not spans:
+            return
+        try:
+            header = read_header(kind, command.ext)
+        except HeaderError:
+            return
+        if len(self._known) >= _KEPT_MAX:
+            self._known.clear()
+            self._layouts.clear()
+        layout = _Layout(spans, len(data))
+        self._known[layout.unpack(data)[::2]] = Repeated(
+            code=command.code,
+            flag=command.flag,
+            version=command.version,
+            language=command.language,
+            is_binary=True,
+            header=header,
+            raw=b"",
+        )
+        layouts = self._layouts.setdefault(len(data), [])
+        if all(other.form != layout.form for other in layouts):
+            layouts.append(layout)
+
+
+def whole(command: Command) -> Command:
+    """The same with its fields as texts, for whoever asks for more than is in its header."""
+    if type(command) is not Repeated:
+        return command
+    found = decode_header(command.raw, BINARY)
+    found.body = command.body
+    return found
+
+
+def _with_numbers(known: Repeated, names: list[str], values: tuple[Any, ...]) -> Repeated | None:
+    """A known request with these for its opaque and its numbers; None where one of them is not
+    written as clients do: other forms mean the same, or nothing."""
+    header = copy(known.header)
+    for name, digits in zip(names, values[1:], strict=True):
+        if not digits.isdigit() or (digits[0] == _ZERO and len(digits) > 1):
+            return None
+        setattr(header, name, int(digits))
+    found = copy(known)
+    found.opaque, found.header = values[0], header
+    return found
+
+
+def _spans(data: bytes, varying: dict[bytes, Varying]) -> list[tuple[int, int, Varying]]:
+    """Where the numbers stand in a header that was read, in order; nothing when one of them has too
+    many digits, is there twice, or the header has a remark."""
+    if data[_REMARK_SIZE] != _NONE:
+        return []
+    spans: list[tuple[int, int, Varying]] = []
+    at, seen = _FIELDS_AT, set[bytes]()
+    while at < len(data):
+        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        begin = name_end + 4
+        end = begin + int.from_bytes(data[name_end:begin], "big")
+        name = data[at + 2 : name_end]
+        if name in varying:
+            if name in seen or not 0 < end - begin <= varying[name].digits_max:
+                return []
+            spans.append((begin, end, varying[name]))
+            seen.add(name)
+        at = end
+    return spans if at == len(data) else []

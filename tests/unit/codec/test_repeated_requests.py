@@ -1,0 +1,159 @@
+"""Requests that a connection repeats: whichever way they are read, the same is said."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command, Repeated
+from escrowmq.broker.requests import rows
+from escrowmq.codec.command import BINARY, JSON, decode_header, encode_command
+from escrowmq.codec.headers import HeaderError, read_header
+from escrowmq.codec.repeated_requests import _KEPT_MAX, REPEATED, RepeatedRequests, whole
+from escrowmq.errors import RemoteProtocolError
+
+FRONT_SIZE = 8
+PULL = {
+    "consumerGroup": "load", "topic": "Bench", "queueId": "1", "queueOffset": "64",
+    "maxMsgNums": "32", "sysFlag": "3", "commitOffset": "32", "suspendTimeoutMillis": "15000",
+    "subVersion": "1", "expressionType": "TAG", "maxMsgBytes": "262144", "bname": "broker-a",
+}  # fmt: skip
+COMMIT = {"consumerGroup": "load", "topic": "Bench", "queueId": "1", "commitOffset": "64"}
+
+
+def header_of(
+    fields: dict[str, str] | None = None, *, code: int = Request.PULL_MESSAGE, opaque: int = 1,
+    flag: int = 0, remark: str | None = None, is_binary: bool = True,
+) -> bytes:  # fmt: skip
+    ext = PULL if code == Request.PULL_MESSAGE else COMMIT
+    command = Command(
+        code=code, opaque=opaque, flag=flag, version=479, ext=ext | (fields or {}),
+        remark=remark, is_binary=is_binary,
+    )  # fmt: skip
+    return encode_command(command)[FRONT_SIZE:]
+
+
+def typed(command: Command) -> msgspec.Struct | str:
+    """What a handler gets, or is told."""
+    if type(command) is Repeated:
+        return command.header
+    try:
+        return read_header(REPEATED[command.code][0], command.ext)
+    except HeaderError as error:
+        return str(error)
+
+
+def test_what_is_repeated_has_its_own_numbers() -> None:
+    requests = RepeatedRequests()
+    first = requests.decode(header_of(), BINARY)
+    assert (type(first), first.ext) == (Command, PULL)
+    again = requests.decode(
+        header_of({"queueId": "3", "queueOffset": "96", "commitOffset": "64"}, opaque=-7), BINARY
+    )
+    assert isinstance(again, Repeated)
+    assert (again.code, again.opaque, again.version) == (Request.PULL_MESSAGE, -7, 479)
+    expected = PULL | {"queueId": "3", "queueOffset": "96", "commitOffset": "64"}
+    assert whole(again).ext == expected
+    assert again.header == typed(whole(again))
+    # The one before is not changed by it.
+    other = requests.decode(header_of(), BINARY)
+    assert isinstance(other, Repeated)
+    assert other.header == typed(whole(other))
+
+
+NUMBERS = st.sampled_from(["0", "7", "64", "128", "007", "+1", " 1", "1_0", "", "x", "9" * 19])
+FIELDS = st.fixed_dictionaries(
+    {},
+    optional={
+        "queueId": NUMBERS,
+        "queueOffset": NUMBERS,
+        "commitOffset": NUMBERS,
+        "maxMsgNums": st.sampled_from(["32", "33", "x"]),
+        "topic": st.sampled_from(["Bench", "Other", "é"]),
+        "queueOffset\0\0": st.just("1"),
+    },
+)
+REQUESTS = st.tuples(
+    FIELDS,
+    st.sampled_from([Request.PULL_MESSAGE, Request.UPDATE_CONSUMER_OFFSET]),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+    st.sampled_from([0, 2]),
+    st.sampled_from([None, "remark"]),
+    st.booleans(),
+)
+
+
+@example([({"queueOffset": text}, 11, 1, 0, None, True) for text in ("64", "07", "96", "٣٣")])
+@given(st.lists(REQUESTS, max_size=8))
+def test_both_ways_read_the_same(
+    given_requests: list[tuple[dict[str, str], int, int, int, str | None, bool]],
+) -> None:
+    requests = RepeatedRequests()
+    for fields, code, opaque, flag, remark, is_binary in given_requests * 2:
+        data = header_of(
+            fields, code=code, opaque=opaque, flag=flag, remark=remark, is_binary=is_binary
+        )
+        kind = BINARY if is_binary else JSON
+        one, other = requests.decode(data, kind), decode_header(data, kind)
+        assert whole(one) == other
+        assert typed(one) == typed(other)
+        assert (one.code, one.opaque, one.flag) == (code, opaque, flag)
+        assert (one.version, one.language, one.is_binary) == (
+            other.version, other.language, other.is_binary,
+        )  # fmt: skip
+
+
+def test_a_number_that_is_there_twice_is_read_as_ever() -> None:
+    data = header_of()
+    field = b"\0\7queueId\0\0\0\1"
+    at = data.index(field)
+    size = int.from_bytes(data[17:21], "big") + len(field) + 1
+    twice = data[:17] + size.to_bytes(4, "big") + data[21:at] + field + b"2" + data[at:]
+    requests = RepeatedRequests()
+    for _ in range(3):
+        found = requests.decode(twice, BINARY)
+        assert type(found) is Command
+        assert found.ext == PULL
+
+
+def test_what_cannot_be_read_is_told_as_ever() -> None:
+    requests = RepeatedRequests()
+    data = header_of()
+    for _ in range(2):
+        requests.decode(data, BINARY)
+    for odd in (data[:-1], data[:30], b"", data.replace(b"Bench", b"\xff\xff\xff\xff\xff")):
+        with pytest.raises(RemoteProtocolError):
+            requests.decode(odd, BINARY)
+    with pytest.raises(RemoteProtocolError, match="header kind 2"):
+        requests.decode(data, 2)
+
+
+def test_only_so_many_are_kept_and_who_never_repeats_is_not_learnt_from() -> None:
+    requests = RepeatedRequests()
+    for number in range(10_000):
+        requests.decode(header_of({"topic": f"T{number}"}), BINARY)
+    assert 0 < len(requests._known) <= _KEPT_MAX
+    others = RepeatedRequests()
+    for number in range(10_000):
+        for _ in range(10):
+            others.decode(header_of({"topic": f"T{number}"}), BINARY)
+    assert len(others._known) <= _KEPT_MAX
+    assert sum(map(len, others._layouts.values())) <= _KEPT_MAX
+    long = {"topic": "T" * 600}
+    for _ in range(3):
+        assert type(others.decode(header_of(long), BINARY)) is Command
+
+
+def test_they_are_read_into_what_their_handlers_expect() -> None:
+    headers = {row.code: row.header for row in rows()}
+    for code, (header, varying) in REPEATED.items():
+        assert headers[code] is header
+        by_name = {
+            field.encode_name.encode(): field.name for field in msgspec.structs.fields(header)
+        }
+        assert {name: number.attribute for name, number in varying.items()}.items() <= (
+            by_name.items()
+        )
