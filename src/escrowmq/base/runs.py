@@ -19,3 +19,12 @@ def joined(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes])
             return None
         pieces.append(read(place - base, run_size))
     return b"".join(pieces)
+
+
+def split(data: bytes, runs: bytes) -> list[bytes]:
+    """The bytes of each, of those that stand one behind the other."""
+    pieces, at = [], 0
+    for _, size in RUN.iter_unpack(runs):
+        pieces.append(data[at : at + size])
+        at += size
+    return pieces

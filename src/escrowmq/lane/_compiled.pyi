@@ -1,5 +1,6 @@
 from escrowmq.lane.native import (
     AlikeHalves,
+    AreWhole,
     Chain,
     CopyCells,
     CopyNamed,
@@ -31,6 +32,7 @@ alike_halves: AlikeHalves
 find_starts: FindStarts
 find_runs: FindRuns
 copy_runs: CopyRuns
+are_whole: AreWhole
 find_records: FindRecords
 copy_cells: CopyCells
 copy_numbers: CopyNumbers

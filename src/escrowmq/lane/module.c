@@ -22,6 +22,7 @@ static PyMethodDef methods[] = {
     {"find_starts", (PyCFunction)(void (*)(void))find_starts, METH_FASTCALL, find_starts_doc},
     {"find_runs", (PyCFunction)(void (*)(void))find_runs, METH_FASTCALL, find_runs_doc},
     {"copy_runs", (PyCFunction)(void (*)(void))copy_runs, METH_FASTCALL, copy_runs_doc},
+    {"are_whole", (PyCFunction)(void (*)(void))are_whole, METH_FASTCALL, are_whole_doc},
     {"find_records", (PyCFunction)(void (*)(void))find_records, METH_FASTCALL, find_records_doc},
     {"copy_cells", (PyCFunction)(void (*)(void))copy_cells, METH_FASTCALL, copy_cells_doc},
     {"copy_numbers", (PyCFunction)(void (*)(void))copy_numbers, METH_FASTCALL, copy_numbers_doc},

@@ -21,7 +21,8 @@ like others that were seen, as txn/stored_halves does with each alone.
 does.
 
 `find_runs` chooses the units of a queue that are read at once, as store/unit_runs does;
-`copy_runs` reads the records that these lead to, as base/runs.joined does.
+`copy_runs` reads the records that these lead to, as base/runs.joined does;
+`are_whole` sees that they are what the units promise, as codec/log_stretches.is_whole does.
 
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
@@ -292,6 +293,22 @@ class CopyRuns(Protocol):
         wholly in it."""
 
 
+class AreWhole(Protocol):
+    """See above."""
+
+    def __call__(
+        self,
+        data: bytes,
+        runs: bytes,
+        topic: bytes,
+        queue_offsets: Sequence[int],
+        has_crc: bool,
+        /,
+    ) -> bool:
+        """Whether the data are these runs, and these whole records of the most usual kind; where
+        they are not, somebody else has to look."""
+
+
 class FindRecords(Protocol):
     """See above."""
 
@@ -359,6 +376,7 @@ alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_runs: FindRuns | None = getattr(_module, "find_runs", None)
 copy_runs: CopyRuns | None = getattr(_module, "copy_runs", None)
+are_whole: AreWhole | None = getattr(_module, "are_whole", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)
 copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
 copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)

@@ -1,6 +1,7 @@
 /* Which units of a queue are read at once, and where their records are (store/unit_runs); and these
    records (base/runs). */
 
+#include "runs.h"
 #include "work.h"
 
 #define SIZE_AT 8
@@ -9,10 +10,6 @@
 #define GAP_SIZE 0x7FFFFFFF
 #define RECORDS_SIZE_MAX (128 * 1024 * 1024)
 #define LOG_OFFSET_MAX (INT64_C(1) << 62)
-
-typedef struct {
-    int64_t place, size;
-} Run;
 
 typedef struct {
     Pile runs;
@@ -147,8 +144,7 @@ static Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size)
 {
     int64_t size = 0;
     for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
-        Run run;
-        memcpy(&run, runs.at + i, sizeof run);
+        Run run = run_at(runs, i);
         if (run.place < base || run.size < 0 || run.size > memory_size ||
             run.place - base > memory_size - run.size || size > PY_SSIZE_T_MAX / 4)
             return -1;
@@ -167,8 +163,7 @@ static PyObject *copied(const uint8_t *memory, Py_ssize_t memory_size, int64_t b
         return NULL;
     uint8_t *at = (uint8_t *)PyBytes_AsString(found);
     for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
-        Run run;
-        memcpy(&run, runs.at + i, sizeof run);
+        Run run = run_at(runs, i);
         at = write_span(at, (Span){memory + (run.place - base), (Py_ssize_t)run.size});
     }
     return found;
@@ -184,10 +179,10 @@ PyObject *copy_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize
         return NULL;
     }
     int64_t base = PyLong_AsLongLong(args[1]);
-    if (PyErr_Occurred() || span_of(args[2], &runs) < 0)
+    if (PyErr_Occurred() || span_of_runs(args[2], &runs) < 0)
         return NULL;
-    if (base < 0 || runs.size % (Py_ssize_t)sizeof(Run)) {
-        PyErr_SetString(PyExc_ValueError, "a place in front of all, or no whole runs");
+    if (base < 0) {
+        PyErr_SetString(PyExc_ValueError, "a place in front of all");
         return NULL;
     }
     Py_buffer memory;

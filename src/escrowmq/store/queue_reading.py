@@ -10,13 +10,14 @@ import msgspec
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
-from escrowmq.base.runs import RUN
+from escrowmq.base.runs import RUN, split
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, is_whole, parse
 from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.lane import native
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import unit_code
@@ -139,20 +140,26 @@ class QueueReader:
         if found is None:
             return False
         runs, got.queue_offsets, got.next_offset, size = found
-        if not is_trusted:
-            got.chunks = [self._log.read(*run) for run in RUN.iter_unpack(runs)]
-        elif runs:
+        if runs:
             got.chunks = self._log.read_runs(runs)
         self._conclude(got, size, lost=0)
-        return is_trusted or self._is_whole(got, runs, queue)
+        return is_trusted or self._are_whole(got, runs, queue)
 
-    def _is_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
-        at, topic = 0, queue.topic.encode()
-        for (start, _), chunk in zip(RUN.iter_unpack(runs), got.chunks, strict=True):
-            at = is_whole(chunk, start, topic, got.queue_offsets, at, self._settings.appends_crc)
-            if at < 0:
+    def _are_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
+        topic, has_crc = queue.topic.encode(), self._settings.appends_crc
+        chunks, offsets = got.chunks, got.queue_offsets
+        if len(chunks) == 1:
+            (data,) = chunks
+            are_whole = native.are_whole
+            if are_whole is not None and are_whole(data, runs, topic, offsets, has_crc):
+                return True
+            chunks = split(data, runs)
+        nth = 0
+        for (start, _), chunk in zip(RUN.iter_unpack(runs), chunks, strict=True):
+            nth = is_whole(chunk, start, topic, offsets, nth, has_crc)
+            if nth < 0:
                 return False
-        return at == got.count
+        return nth == got.count
 
     def _conclude(self, got: Got, size: int, *, lost: int) -> None:
         got.count = len(got.queue_offsets)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.base.runs import RUN, joined
+from escrowmq.base.runs import RUN, joined, split
 from escrowmq.lane import native
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.mapped_file import CalledFile
@@ -36,6 +36,14 @@ def test_they_come_one_behind_the_other() -> None:
     assert joined(b"", 1_000, 200, read) == b""
 
 
+def test_they_are_told_apart_again() -> None:
+    runs = runs_of((10, 3), (100, 2))
+    whole = joined(runs, 0, 200, read)
+    assert whole is not None
+    assert split(whole, runs) == [DATA[10:13], DATA[100:102]]
+    assert split(b"", b"") == []
+
+
 @pytest.mark.parametrize("odd", [(999, 1), (1_199, 2), (1_000, 201), (1_000, -1), (FAR, 1)])
 def test_what_is_not_wholly_there_is_not_read(odd: tuple[int, int]) -> None:
     assert joined(runs_of((1_000, 2), odd), 1_000, 200, read) is None
@@ -56,9 +64,10 @@ def test_compiled_code_reads_the_same(runs: list[tuple[int, int]], base: int) ->
 @pytest.mark.skipif(native.copy_runs is None, reason="the lane is not built, or left aside")
 def test_compiled_code_refuses_what_is_none() -> None:
     copy_runs: Any = native.copy_runs
-    for odd in ((DATA, -1, b""), (DATA, 0, bytes(15))):
-        with pytest.raises(ValueError, match="in front of all"):
-            copy_runs(*odd)
+    with pytest.raises(ValueError, match="in front of all"):
+        copy_runs(DATA, -1, b"")
+    with pytest.raises(ValueError, match="no whole runs"):
+        copy_runs(DATA, 0, bytes(15))
     for strange in (("text", 0, b""), (DATA, None, b""), (DATA, 0, ""), (DATA, 0), (DATA,)):
         with pytest.raises(TypeError):
             copy_runs(*strange)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -9,6 +12,7 @@ from hypothesis import strategies as st
 from tests.harness.logs import STORED_MS, log_of, record_at
 
 from escrowmq.base.message import Message, SysFlag
+from escrowmq.base.runs import RUN
 from escrowmq.codec.layout import HEAD_V4, LOG_OFFSET_AT, MAGIC_AT
 from escrowmq.codec.log_stretches import (
     check_record,
@@ -20,6 +24,7 @@ from escrowmq.codec.log_stretches import (
 )
 from escrowmq.codec.record import encode_filler
 from escrowmq.lane import native
+from escrowmq.store.encoding import encode_with_crc
 
 KINDS = (0, SysFlag.PREPARED, SysFlag.COMMIT, SysFlag.ROLLBACK)
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
@@ -122,6 +127,78 @@ def test_a_run_is_whole_when_each_of_its_records_is_what_a_unit_promised() -> No
     assert is_whole(run, places[1], b"u", [1, 2], 0, False) == -1
     assert is_whole(run, places[1], b"t", [1, 3], 0, False) == -1
     assert is_whole(run, places[1] + 1, b"t", [1, 2], 0, False) == -1
+
+
+def by_run(data: bytes, runs: list[tuple[int, int]], offsets: Sequence[int], has_crc: bool) -> bool:
+    nth = at = 0
+    for place, size in runs:
+        nth = is_whole(data[at : at + size], place, b"t", offsets, nth, has_crc)
+        if nth < 0:
+            return False
+        at += size
+    return nth == len(offsets)
+
+
+SPOILT = st.lists(st.tuples(st.floats(0, 1), st.sampled_from([1, 0x80, 0xFF])), max_size=1)
+
+
+@pytest.mark.skipif(native.are_whole is None, reason="the lane is not built, or left aside")
+@given(
+    st.lists(st.tuples(st.binary(max_size=20), st.sampled_from(["t"] * 9 + ["u"])), max_size=6),
+    st.sets(st.integers(0, 5)), st.sampled_from([bytes(8)] * 5 + [V6]), SPOILT, st.booleans(),
+)  # fmt: skip
+@example([(b"a", "t")] * 3, {1}, bytes(8), [], False)
+@example([(b"a", "t")] * 3, set(), bytes(8), [(at / 1_000, 0xFF) for at in (300,)], False)
+def test_compiled_code_finds_the_same_runs_whole(
+    messages: list[tuple[bytes, str]],
+    missing: set[int],
+    host: bytes,
+    spoilt: list[tuple[float, int]],
+    has_crc: bool,
+) -> None:
+    assert native.are_whole is not None
+    log, places = log_of(
+        [Message(topic=topic, body=body, born_host=host) for body, topic in messages], 1 << 20
+    )
+    there = [nth for nth in range(len(places)) if nth not in missing]
+    runs = [(places[nth], int.from_bytes(log.read(places[nth], 4), "big")) for nth in there]
+    data = bytearray(b"".join([log.read(*run) for run in runs]))
+    for share, byte in spoilt:
+        if data:
+            data[int(share * (len(data) - 1))] ^= byte
+    given_runs = b"".join([RUN.pack(*run) for run in runs])
+    found = native.are_whole(bytes(data), given_runs, b"t", there, has_crc)
+    expected = by_run(bytes(data), runs, there, has_crc)
+    assert found == (expected and (host == bytes(8) or not runs))
+    for odd in (there[1:], [*there, 9], [nth + 1 for nth in there]):
+        if there:
+            assert not native.are_whole(bytes(data), given_runs, b"t", odd, has_crc)
+    assert not native.are_whole(bytes(data) + b"x", given_runs, b"t", there, has_crc)
+    assert not (data and native.are_whole(bytes(data)[:-1], given_runs, b"t", there, has_crc))
+
+
+@pytest.mark.skipif(native.are_whole is None, reason="the lane is not built, or left aside")
+def test_compiled_code_leaves_what_is_unusual_to_others() -> None:
+    are_whole: Any = native.are_whole
+    with_crc = encode_with_crc(Message(topic="t", body=b"x"), b"", 0, 0, STORED_MS)
+    run = RUN.pack(0, len(with_crc))
+    assert is_whole(with_crc, 0, b"t", [0], 0, True) == 1
+    assert are_whole(with_crc, run, b"t", [0], False)
+    assert not are_whole(with_crc, run, b"t", [0], True)
+    strange: list[tuple[Any, ...]] = [("", b"", b"", [], 0), (b"", b"", b"", 5, 0), (b"",)]
+    for odd in (*strange, (b"", b"", "", [], 0)):
+        with pytest.raises(TypeError):
+            are_whole(*odd)
+    with pytest.raises(ValueError, match="no whole runs"):
+        are_whole(b"", b"odd", b"t", [], False)
+    record = record_at(Message(topic="t", body=b"x"), 0)
+    run = RUN.pack(0, len(record))
+    with pytest.raises(TypeError):
+        are_whole(record, run, b"t", [None], False)
+    for place in (-1, (1 << 63) - 1, 1):
+        assert not are_whole(record, RUN.pack(place, len(record)), b"t", [0], False)
+    for size in (-1, len(record) + 1, len(record) - 1, 0):
+        assert not are_whole(record, RUN.pack(0, size), b"t", [0], False)
 
 
 def test_the_store_time_is_found_behind_any_host() -> None:
