@@ -83,7 +83,8 @@ class Tables:
     def answer(self, asked: Question, reply: Reply) -> None:
         """Say it now, or behind the save of what its request has changed. Who is held waits for
         something else, and who is refused has changed nothing that he knows of."""
-        has_changed = self.are_changed and self._wishes != self._seen
+        is_changed = self._topics.is_changed or self._groups.is_changed
+        has_changed = is_changed and self._wishes != self._seen
         if has_changed:
             # Also for one that is held, else the next request of this read would count as the one
             # that has changed the table, and be told of a save that failed.

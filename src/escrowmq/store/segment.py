@@ -130,8 +130,8 @@ class Segments:
     def read_runs(self, runs: bytes) -> list[bytes]:
         """The bytes of runs (base/runs), joined where they are all of one file."""
         (position, _) = RUN.unpack_from(runs)
-        start = self.start_of(position)
-        found = self.file(start)
+        start = position - position % self.segment_size
+        found = self._files.get(start) or self.file(start)
         data = None if found is None else found.read_runs(runs, start)
         if data is not None:
             return [data]

@@ -4,7 +4,7 @@ one behind the other there are read as one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from escrowmq.base.runs import RUN
 from escrowmq.codec.entries import ENTRY
@@ -18,18 +18,9 @@ _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
 
 
-class UnitRuns(NamedTuple):
-    """What was chosen."""
-
-    runs: bytes
-    """Where in the log the records are (base/runs)."""
-
-    queue_offsets: Sequence[int]
-    next_offset: int
-    """Behind the last unit that was looked at."""
-
-    size: int
-    """Of all records together."""
+UnitRuns = tuple[bytes, Sequence[int], int, int]
+"""Where in the log the records are (base/runs), their queue offsets, the one behind the last unit
+that was looked at, and the bytes of all records together."""
 
 
 def runs_of(
@@ -38,13 +29,10 @@ def runs_of(
     """Of units, the first of which has that queue offset, those with one of these codes (any with
     None). None where there is one among them that no writer can have made."""
     find = native.find_runs
-    found: tuple[bytes, Sequence[int], int, int] | None
     if find is None:
-        found = find_runs(units, first, codes, count_max, size_max)
-    else:
-        coded = None if codes is None else _coded(codes)
-        found = find(units, first, coded, count_max, size_max)
-    return None if found is None else UnitRuns._make(found)
+        return find_runs(units, first, codes, count_max, size_max)
+    coded = None if codes is None else _coded(codes)
+    return find(units, first, coded, count_max, size_max)
 
 
 def _coded(codes: frozenset[int]) -> bytes:
@@ -53,7 +41,7 @@ def _coded(codes: frozenset[int]) -> bytes:
 
 def find_runs(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
-) -> tuple[bytes, Sequence[int], int, int] | None:
+) -> UnitRuns | None:
     """The same one by one, as the compiled lane does it."""
     at, total = first, 0
     found: list[int] = []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def units(*records: tuple[int, ...]) -> bytes:
 
 
 def plain(
-    found: tuple[bytes, Sequence[int], int, int] | UnitRuns | None,
+    found: UnitRuns | None,
 ) -> Found:
     if found is None:
         return None
