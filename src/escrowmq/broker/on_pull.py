@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.answer import HELD, Pulled, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.codes import FAQ, Request, Response
+from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import (
     CROWD_ARRIVALS_MAX,
     PULL_MESSAGES_MAX,
@@ -20,30 +20,20 @@ from escrowmq.base.fixed_limits import (
 )
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.message_selection import EVERYTHING, Selector, Selectors, is_tag
+from escrowmq.broker.message_selection import EVERYTHING, Selector
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.pull_judgements import Judged, PullFlag, PullJudge
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pull_fields
-from escrowmq.delivery.clients import BROADCASTING, Clients
-from escrowmq.delivery.groups import GroupConfig, GroupTable
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.delivery.topics import Perm, TopicConfig, TopicTable
+from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import UsageError
-from escrowmq.filter.operands import FilterError
 from escrowmq.store.store import Arrival, Got, GotStatus, Store
-
-
-class PullFlag:
-    """Bits of a pull's sysFlag."""
-
-    COMMIT_OFFSET: Final = 1
-    SUSPEND: Final = 2
-    SUBSCRIPTION: Final = 4
-    CLASS_FILTER: Final = 8
-
 
 _CODE: Final = {
     GotStatus.FOUND: Response.SUCCESS,
@@ -63,8 +53,6 @@ class Pull(msgspec.Struct):
 
     asked: Asked[PullHeader]
     selector: Selector
-    group: GroupConfig
-    topic: TopicConfig
 
 
 _Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
@@ -94,13 +82,10 @@ class PullHandlers(Part):
         self._settings = settings
         self._store_settings = store_settings
         self._store = store
-        self._topics = topics
-        self._groups = groups
         self._offsets = offsets
-        self._clients = clients
         self._stats = stats
         self._answers = answers
-        self._selectors = Selectors()
+        self._judge = PullJudge(settings, topics, groups, clients)
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
         self._released_size = 0
@@ -110,13 +95,13 @@ class PullHandlers(Part):
     def pull(self, asked: Asked[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
         header, offsets = asked.header, self._offsets
-        pull = self._judge(asked, asked.now_ms)
-        if isinstance(pull, Refusal):
-            return pull
+        judged = self._judge.judge(asked, asked.now_ms)
+        if isinstance(judged, Refusal):
+            return judged
         place = header.consumer_group, header.topic, header.queue_id
         # Looked at before the answer tells of a reset: what was read before it is void.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
-        reply = self._answer(pull, asked.now_ms, may_hold=self._may_hold(header))
+        reply = self._answer(asked, judged, asked.now_ms, may_hold=self._may_hold(header))
         if commits:
             offsets.commit(*place, header.commit_offset, asked.now_ms)
         return reply
@@ -124,120 +109,13 @@ class PullHandlers(Part):
     def _may_hold(self, header: PullHeader) -> bool:
         return bool(header.sys_flag & PullFlag.SUSPEND)
 
-    # -- whether -----------------------------------------------------------------------------
-
-    def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Pull | Refusal:
-        header = asked.header
-        host = self._settings.advertised_host
-        if not self._settings.permission & Perm.READ:
-            return _refused(
-                Response.NO_PERMISSION, f"the broker[{host}] pulling message is forbidden", 1
-            )
-        is_lite = asked.command.code == Request.LITE_PULL_MESSAGE
-        if is_lite and not self._settings.allows_lite_pull:
-            return _refused(
-                Response.NO_PERMISSION, f"the broker[{host}] for lite pull consumer is forbidden", 1
-            )
-        name = header.consumer_group
-        group = self._groups.get(name, now_ms)
-        if group is None:
-            return _refused(
-                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{name}] does not exist, {FAQ}",
-            )
-        if not group.consume_enable:
-            return _refused(Response.NO_PERMISSION, f"subscription group no permission, {name}", 2)
-        topic = self._topics.get(header.topic)
-        if topic is None:
-            return _refused(
-                Response.TOPIC_NOT_EXIST,
-                f"topic[{header.topic}] not exist, apply first please! {FAQ}",
-            )
-        if not topic.perm & Perm.READ:
-            return _refused(
-                Response.NO_PERMISSION, f"the topic[{header.topic}] pulling message is forbidden", 3
-            )
-        if not 0 <= header.queue_id < topic.read_queue_nums:
-            return _refused(
-                Response.INVALID_PARAMETER,
-                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
-                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
-                f"consumer:[{asked.peer.address}]",
-            )
-        selector = self._select(header, group)
-        if isinstance(selector, Refusal):
-            return selector
-        return Pull(asked, selector, group, topic)
-
-    def _select(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
-        settings = self._settings
-        if not is_tag(header.expression_type) and not settings.has_property_filter:
-            return _refused(
-                Response.SYSTEM_ERROR,
-                "The broker does not support consumer to filter message by SQL92",
-            )
-        if header.sys_flag & PullFlag.SUBSCRIPTION:
-            try:
-                selector = self._selectors.of(header.expression_type, header.subscription)
-            except FilterError:
-                return _refused(
-                    Response.SUBSCRIPTION_PARSE_FAILED,
-                    "parse the consumer's subscription failed",
-                )
-            if settings.rejects_unknown_pulls and group.group_name not in (self._clients.consumers):
-                return _refused(
-                    Response.SUBSCRIPTION_NOT_EXIST,
-                    "the consumer's group info not exist, or the pull consumer is rejected "
-                    f"by server.{FAQ}",
-                )
-        else:
-            found = self._select_subscribed(header, group)
-            if isinstance(found, Refusal):
-                return found
-            selector = found
-        return selector
-
-    def _select_subscribed(self, header: PullHeader, group: GroupConfig) -> Selector | Refusal:
-        name = header.consumer_group
-        online = self._clients.consumers.get(name)
-        if online is None:
-            return _refused(
-                Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{FAQ}"
-            )
-        if not group.consume_broadcast_enable and online.message_model == BROADCASTING:
-            return _refused(
-                Response.NO_PERMISSION,
-                f"the consumer group[{name}] can not consume by broadcast way",
-                4,
-            )
-        if self._groups.is_forbidden(name, header.topic):
-            return _refused(
-                Response.NO_PERMISSION,
-                f"the consumer group[{name}] is forbidden for topic[{header.topic}]",
-                5,
-            )
-        subscription = online.subscriptions.get(header.topic)
-        if subscription is None:
-            return _refused(
-                Response.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{FAQ}"
-            )
-        if subscription.sub_version < header.sub_version:
-            return _refused(
-                Response.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
-            )
-        try:
-            return self._selectors.of_subscription(subscription)
-        except FilterError:
-            return _refused(
-                Response.FILTER_DATA_NOT_EXIST,
-                "The broker's consumer filter data is not exist!Your expression may be wrong!",
-            )
-
     # -- what --------------------------------------------------------------------------------
 
-    def _answer(self, pull: Pull, now_ms: int, *, may_hold: bool) -> Reply:
+    def _answer(
+        self, asked: Asked[PullHeader], judged: Judged, now_ms: int, *, may_hold: bool
+    ) -> Reply:
         """The reply to a pull, given or held."""
-        header = pull.asked.header
+        header, selector = asked.header, judged.selector
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
         if reset is not None:
@@ -251,26 +129,25 @@ class PullHandlers(Part):
             header.queue_offset,
             count_max=min(header.max_msg_nums, PULL_MESSAGES_MAX),
             size_max=min(header.max_msg_bytes or self._store_settings.read_size_max, PULL_SIZE_MAX),
-            codes=pull.selector.codes,
-            accept=pull.selector.accept,
-            tested_max=pull.selector.tested_max,
+            codes=selector.codes,
+            accept=selector.accept,
+            tested_max=selector.tested_max,
         )
         code = _CODE.get(got.status)
         if code is None:  # an empty queue
             is_start = header.queue_offset == 0
             code = Response.PULL_NOT_FOUND if is_start else Response.PULL_OFFSET_MOVED
         if code == Response.PULL_NOT_FOUND and may_hold:
-            self._hold(pull, now_ms)
+            self._hold(Pull(asked, selector), now_ms)
             return HELD
         self._offsets.pulled(group, topic, queue_id, got.next_offset)
-        return self._found(pull, got, code)
+        return self._found(header, judged, got, code)
 
-    def _found(self, pull: Pull, got: Got, code: int) -> Pulled:
+    def _found(self, header: PullHeader, judged: Judged, got: Got, code: int) -> Pulled:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
         self._released_size += size
         if got.count:
-            header = pull.asked.header
             self._stats.get(header.consumer_group, header.topic, got.count, size)
         return Pulled(
             code=code,
@@ -279,7 +156,7 @@ class PullHandlers(Part):
             next_offset=got.next_offset,
             min_offset=got.min_offset,
             max_offset=got.max_offset,
-            flags=(pull.topic.topic_sys_flag, pull.group.group_sys_flag),
+            flags=(judged.topic.topic_sys_flag, judged.group.group_sys_flag),
         )
 
     # -- when --------------------------------------------------------------------------------
@@ -307,11 +184,11 @@ class PullHandlers(Part):
         asked = held.question.asked
         reply: Reply
         try:
-            pull = self._judge(asked, now_ms)
-            if isinstance(pull, Refusal):
-                reply = pull
+            judged = self._judge.judge(asked, now_ms)
+            if isinstance(judged, Refusal):
+                reply = judged
             else:
-                reply = self._answer(pull, now_ms, may_hold=False)
+                reply = self._answer(asked, judged, now_ms, may_hold=False)
         except UsageError as error:
             reply = Refusal(Response.SYSTEM_ERROR, str(error))
         if reply is not HELD:
@@ -382,11 +259,3 @@ class PullHandlers(Part):
     def wake_at_ms(self) -> int:
         """When somebody is to be answered next."""
         return 0 if self._crowds else self.holds.wake_at_ms()
-
-
-def _refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
-    """A pull that is answered with an error; clients tell some from others by a number."""
-    ext = pull_fields(0, 0, 0)
-    if forbidden:
-        ext["forbiddenType"] = str(forbidden)
-    return Refusal(code, remark, ext)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
@@ -186,7 +187,8 @@ def test_disabled_group_is_refused(exchange: Exchange, client: Caller) -> None:
     client.pull("T")
     config = exchange.core.broker.groups.peek("CG")
     assert config is not None
-    config.consume_enable = False
+    groups = exchange.core.broker.groups
+    groups.put(msgspec.structs.replace(config, consume_enable=False), exchange.now_ms)
     refused(client.pull("T"), 16, "subscription group no permission, CG", 2)
 
 
@@ -237,7 +239,8 @@ def test_broadcasting_group_may_be_forbidden(exchange: Exchange, client: Caller)
     client.heartbeat(consumer="CG", topics={"T": "*"}, model="BroadCasting")
     config = exchange.core.broker.groups.peek("CG")
     assert config is not None
-    config.consume_broadcast_enable = False
+    groups = exchange.core.broker.groups
+    groups.put(msgspec.structs.replace(config, consume_broadcast_enable=False), exchange.now_ms)
     remark = "the consumer group[CG] can not consume by broadcast way"
     refused(client.pull("T", expression=None), 16, remark, 4)
 
