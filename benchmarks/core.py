@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -116,23 +117,17 @@ def _fields(number: int, properties: str, flag: int = 0) -> dict[str, str]:
 
 
 def _send(
-    number: int, properties: str, body: bytes, flag: int = 0, *,
-    is_binary: bool = True, queue: int | None = None,
-) -> bytes:  # fmt: skip
+    number: int, properties: str, body: bytes, flag: int = 0, *, is_binary: bool = True
+) -> bytes:
     fields = _fields(number, properties, flag)
-    if queue is not None:
-        fields["e"] = str(queue % QUEUES)
     return _frame(Request.SEND_MESSAGE_V2, number + 1, fields, body, is_binary=is_binary)
 
 
-def _sends(
-    body_size: int = 128, *, is_binary: bool = True, queue_of: Callable[[int], int] | None = None
-) -> Iterator[bytes]:
+def _sends(body_size: int = 128, *, is_binary: bool = True) -> Iterator[bytes]:
     body = b"x" * body_size
     for number in range(MESSAGES):
         properties = f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02"
-        queue = number if queue_of is None else queue_of(number)
-        yield _send(number, properties, body, is_binary=is_binary, queue=queue)
+        yield _send(number, properties, body, is_binary=is_binary)
 
 
 def _large_sends() -> Iterator[bytes]:
@@ -209,32 +204,46 @@ def _pulls(
         yield _frame(Request.PULL_MESSAGE, number + 1, ext, is_binary=is_binary)
 
 
+def backlog() -> Iterator[bytes]:
+    """What a drain drains: single messages, of which one in four lies behind another of its
+    queue."""
+    for number, queue in enumerate(_queues()):
+        fields = _fields(number, f"UNIQ_KEY\x01{_key(number)}\x02WAIT\x01true\x02")
+        fields |= {"b": "Backlog", "e": str(queue)}
+        yield _frame(Request.SEND_MESSAGE_V2, number + 1, fields, b"x" * 128)
+
+
+def _queues() -> list[int]:
+    chance = random.Random(5)
+    return [chance.randrange(QUEUES) for _ in range(MESSAGES)]
+
+
+def _drains(*, is_binary: bool = True, said: dict[str, str] | None = None) -> Iterator[bytes]:
+    """Pulls of it; with what else they say."""
+    in_queue = min(Counter(_queues()).values()) // _PULLED * _PULLED
+    for number in range(MESSAGES):
+        offset = number // QUEUES * _PULLED % in_queue
+        ext = {
+            "consumerGroup": "load", "topic": "Backlog", "queueId": str(number % QUEUES),
+            "queueOffset": str(offset), "maxMsgNums": str(_PULLED), "sysFlag": "3",
+            "commitOffset": str(offset), "suspendTimeoutMillis": "15000", "subVersion": "1",
+            "expressionType": "TAG", "maxMsgBytes": "262144", "bname": "broker-a",
+        }  # fmt: skip
+        yield _frame(Request.PULL_MESSAGE, number + 1, ext | (said or {}), is_binary=is_binary)
+
+
 def _drain(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
-    """As a Java client's push consumer asks for a backlog of single messages, of which one in four
-    lies behind another of its queue."""
-    subscription = {"topic": "Bench", "subString": "*", "subVersion": 1, "expressionType": "TAG"}
+    """As a Java client's push consumer does, which tells of its subscription beforehand."""
+    subscription = {"topic": "Backlog", "subString": "*", "subVersion": 1, "expressionType": "TAG"}
     group = {
         "groupName": "load", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
         "subscriptionDataSet": [subscription],
     }  # fmt: skip
     beat = {"clientID": "127.0.0.1@load", "consumerDataSet": [group]}
     rig.feed(_frame(Request.HEART_BEAT, 1, {}, json.dumps(beat).encode()))
-    rig.replies()
-    chance, counts = random.Random(5), [0] * QUEUES
-    for frame in _sends(queue_of=lambda _: chance.randrange(QUEUES)):
+    for frame in backlog():
         rig.feed(frame)
-    for reply in rig.replies():
-        counts[int((reply.ext or {})["queueId"])] += 1
-    in_queue = min(counts) // _PULLED * _PULLED
-    for number in range(MESSAGES):
-        offset = number // QUEUES * _PULLED % in_queue
-        ext = {
-            "consumerGroup": "load", "topic": "Bench", "queueId": str(number % QUEUES),
-            "queueOffset": str(offset), "maxMsgNums": str(_PULLED), "sysFlag": "3",
-            "commitOffset": str(offset), "suspendTimeoutMillis": "15000", "subVersion": "1",
-            "expressionType": "TAG", "maxMsgBytes": "262144", "bname": "broker-a",
-        }  # fmt: skip
-        yield _frame(Request.PULL_MESSAGE, number + 1, ext, is_binary=is_binary)
+    yield from _drains(is_binary=is_binary)
 
 
 def _commits(rig: Rig, *, is_binary: bool = True) -> Iterator[bytes]:
@@ -314,8 +323,10 @@ READY: dict[str, tuple[Callable[[], Iterator[bytes]], int]] = {
     "batch": (_batches, _BATCH),
     "batch-json": (_batches_of_java, _BATCH),
     "half": (_halves, 1),
+    "drain": (partial(_drains, said={"sysFlag": "7", "subscription": "*"}), _PULLED),
 }
-"""Frames that may be sent to any broker, and how many messages each has."""
+"""Frames that may be sent to any broker, and how many messages each has; `drain` wants a
+`backlog`."""
 
 CELLS: dict[str, tuple[Callable[[Rig], Iterator[bytes]], int]] = {
     **{cell: (lambda _, make=make: make(), count) for cell, (make, count) in READY.items()},

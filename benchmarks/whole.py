@@ -1,7 +1,7 @@
 """What a whole broker takes for a message, kernel and all, from a load that is no limit: frames
 that lie ready, so many of them in flight on each connection.
 
-    python benchmarks/whole.py [--cells send,rich,batch,half,transaction] [--windows 1,16,64]
+    python benchmarks/whole.py [--cells send,rich,batch,half,drain,...] [--windows 1,16,64]
                                [--rounds 5] [--connections 1] [--java] [--spin 200] [--echo]
                                [--against ../before/src]
 
@@ -10,8 +10,9 @@ CPU of the broker's process a message, least of the rounds, with the compiled la
 core could do at that cost. `--java` adds Apache RocketMQ's broker, `--spin` one of ours that looks
 so many microseconds for the next request before it sleeps, `--echo` a server that does nothing but
 say each request again, `--against` the broker of another tree. A transaction is a half, and once
-that is answered an END that wants no answer; the next half follows at once. `trip` is the median
-from a part that is sent to its last answer, of each in turn.
+that is answered an END that wants no answer; the next half follows at once. A drain is pulls of 32
+messages, counted as messages. `trip` is the median from a part that is sent to its last answer, of
+each in turn.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from core import READY, end_of
+from core import READY, backlog, end_of
 from peers import Java, Ours, Peer, Usage, wait_until
 
 from escrowmq.codec.frame import FrameReader
@@ -167,6 +168,9 @@ def measure(
     make, count = READY["half" if cell == "transaction" else cell]
     frames = list(make())
     messages = len(frames) * count * given.repeats
+    if cell == "drain":
+        for peer in peers:
+            drive([Line(peer.broker, list(backlog()), 64)])
     least = [float("inf")] * len(peers)
     trips: list[list[float]] = [[] for _ in peers]
     for nth_round in range(given.rounds + 1):
