@@ -61,7 +61,7 @@ _copy: Final = methodcaller("__copy__")
 class _Layout:
     """Where the numbers stand in headers of one size, and whose they are."""
 
-    __slots__ = ("form", "names", "unpack")
+    __slots__ = ("form", "known", "names", "unpack")
 
     def __init__(self, spans: list[tuple[int, int, Varying]], size: int) -> None:
         self.form, at = f">{_OPAQUE_AT}si", _OPAQUE_END
@@ -71,19 +71,21 @@ class _Layout:
         self.form += f"{size - at}s"
         self.unpack = struct.Struct(self.form).unpack
         self.names = [varying.attribute for _, _, varying in spans]
+        self.known: dict[tuple[int | bytes, ...], Repeated] = {}
+        """By what stands around the numbers. The sizes of these are in it, so that it says nothing
+        of headers of another layout."""
 
 
 class RepeatedRequests:
     """Those of one connection."""
 
-    __slots__ = ("_credit", "_known", "_layouts")
+    __slots__ = ("_credit", "_known_count", "_layouts")
 
     def __init__(self) -> None:
         self._credit = _CREDIT_MAX
         self._layouts: dict[int, list[_Layout]] = {}
         """By the size of a header."""
-        self._known: dict[tuple[int | bytes, ...], Repeated] = {}
-        """By what stands around the numbers."""
+        self._known_count = 0
 
     def decode(self, data: bytes, kind: int) -> Command:
         """The command that a header describes; RemoteProtocolError when it cannot be read."""
@@ -91,7 +93,7 @@ class RepeatedRequests:
             return decode_header(data, kind)
         for layout in self._layouts.get(len(data), ()):
             parts = layout.unpack(data)
-            known = self._known.get(parts[::2])
+            known = layout.known.get(parts[::2])
             if known is not None:
                 found = _with_numbers(known, layout.names, parts[1::2])
                 if found is None:
@@ -119,11 +121,11 @@ class RepeatedRequests:
             header = read_header(kind, command.ext)
         except HeaderError:
             return
-        if len(self._known) >= _KEPT_MAX:
-            self._known.clear()
+        if self._known_count >= _KEPT_MAX:
             self._layouts.clear()
-        layout = _Layout(spans, len(data))
-        self._known[layout.unpack(data)[::2]] = Repeated(
+            self._known_count = 0
+        layout = self._layout(_Layout(spans, len(data)), len(data))
+        layout.known[layout.unpack(data)[::2]] = Repeated(
             code=command.code,
             flag=command.flag,
             version=command.version,
@@ -132,9 +134,16 @@ class RepeatedRequests:
             header=header,
             raw=b"",
         )
-        layouts = self._layouts.setdefault(len(data), [])
-        if all(other.form != layout.form for other in layouts):
-            layouts.append(layout)
+        self._known_count += 1
+
+    def _layout(self, wanted: _Layout, size: int) -> _Layout:
+        """The one that is kept of these."""
+        layouts = self._layouts.setdefault(size, [])
+        for layout in layouts:
+            if layout.form == wanted.form:
+                return layout
+        layouts.append(wanted)
+        return wanted
 
 
 def whole(command: Command) -> Command:
