@@ -16,6 +16,8 @@ RECORDS_SIZE_MAX: Final = 128 * 1024 * 1024
 
 _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
+_CODES_MAX: Final = 16
+"""The compiled lane compares a unit with each of them; where there are more, a set is faster."""
 
 
 UnitRuns = tuple[bytes, Sequence[int], int, int]
@@ -29,7 +31,7 @@ def runs_of(
     """Of units, the first of which has that queue offset, those with one of these codes (any with
     None). None where there is one among them that no writer can have made."""
     find = native.find_runs
-    if find is None:
+    if find is None or len(codes or ()) > _CODES_MAX:
         return find_runs(units, first, codes, count_max, size_max)
     coded = None if codes is None else _coded(codes)
     return find(units, first, coded, count_max, size_max)

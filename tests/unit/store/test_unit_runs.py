@@ -65,6 +65,15 @@ def test_what_is_left_out_divides_runs_and_counts_as_looked_at() -> None:
 
 
 @both_ways
+def test_any_number_of_codes_is_looked_for() -> None:
+    given = units(*((at * 10, 10, at) for at in range(40)))
+    for count in (1, 15, 16, 17, 39):
+        codes = frozenset(range(1, count + 1))
+        expected = ([(10, count * 10)], list(range(1, count + 1)), 40, count * 10)
+        assert plain(runs_of(given, 0, codes, 64, MIB)) == expected
+
+
+@both_ways
 def test_gaps_are_passed_over() -> None:
     gap = (0, GAP_SIZE)
     given = units(gap, (0, 10), gap, (10, 10), gap)
