@@ -13,7 +13,7 @@ import threading
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from escrowmq.base.runs import joined
+from escrowmq.base.runs import joined, sliced
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.lane import native
 from escrowmq.net.descriptors import Spare
@@ -90,9 +90,9 @@ class MappedFile:
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """Several stretches at once; see File.read_runs."""
-        if native.copy_runs is None:
-            return joined(runs, base, self.size, self.read)
         self.was_used = True
+        if native.copy_runs is None:
+            return sliced(runs, base, self._map or self._open())
         return native.copy_runs(self._map or self._open(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
