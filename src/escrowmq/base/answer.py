@@ -50,6 +50,9 @@ class Pulled(Answer, frozen=True, kw_only=True):
     flags: tuple[int, int]
     """Of the topic, and of the group."""
 
+    size: int
+    """Of all chunks."""
+
 
 class Refusal(msgspec.Struct, frozen=True):
     """Why a request was not served. Nothing has changed."""

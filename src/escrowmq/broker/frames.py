@@ -59,7 +59,7 @@ class Frames:
             front = self._pulled.encode(
                 command, reply.code, reply.remark or "",
                 reply.next_offset, reply.min_offset, reply.max_offset,
-                reply.flags, sum(map(len, reply.chunks)),
+                reply.flags, reply.size,
             )  # fmt: skip
             return (front, *reply.chunks)
         if isinstance(reply, Refusal):

@@ -101,13 +101,12 @@ class PullHandlers(Part):
         place = header.consumer_group, header.topic, header.queue_id
         # Looked at before the answer tells of a reset: what was read before it is void.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
-        reply = self._answer(asked, judged, asked.now_ms, may_hold=self._may_hold(header))
+        reply = self._answer(
+            asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
+        )
         if commits:
             offsets.commit(*place, header.commit_offset, asked.now_ms)
         return reply
-
-    def _may_hold(self, header: PullHeader) -> bool:
-        return bool(header.sys_flag & PullFlag.SUSPEND)
 
     # -- what --------------------------------------------------------------------------------
 
@@ -157,6 +156,7 @@ class PullHandlers(Part):
             min_offset=got.min_offset,
             max_offset=got.max_offset,
             flags=(judged.topic.topic_sys_flag, judged.group.group_sys_flag),
+            size=size,
         )
 
     # -- when --------------------------------------------------------------------------------

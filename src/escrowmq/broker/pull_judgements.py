@@ -74,7 +74,12 @@ class PullJudge:
             header.subscription, header.expression_type, header.sub_version,
         )  # fmt: skip
         known = self._remembered.get(key)
-        if known is not None and self._holds(known, header):
+        if (
+            known is not None
+            and known.versions == self._versions()
+            and 0 <= header.queue_id < known.judged.topic.read_queue_nums
+            and self._is_subscribed(known, header)
+        ):
             return known.judged
         judged = self._judge(asked, now_ms)
         if isinstance(judged, Judged) and _is_small(judged.selector, header.subscription):
@@ -88,15 +93,12 @@ class PullJudge:
             settings.permission, settings.allows_lite_pull, settings.has_property_filter,
         )  # fmt: skip
 
-    def _holds(self, known: _Remembered, header: PullHeader) -> bool:
-        """Whether nothing has changed that it was judged by."""
-        if known.versions != self._versions() or not (
-            0 <= header.queue_id < known.judged.topic.read_queue_nums
-        ):
-            return False
-        online = self._clients.consumers.get(header.consumer_group)
+    def _is_subscribed(self, known: _Remembered, header: PullHeader) -> bool:
+        """Whether the group is what it was, as far as the pull does not say itself what it
+        wants."""
         if known.subscription is None:
             return not self._settings.rejects_unknown_pulls
+        online = self._clients.consumers.get(header.consumer_group)
         return (
             online is not None
             and online is known.online

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
-
-import msgspec
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
@@ -29,21 +27,18 @@ _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
 
-class ReadLimits(msgspec.Struct):
-    """What one read may return."""
-
-    count: int
-    size: int
-    units: int
-    is_behind: bool
-
-
 class QueueReader:
     """Reads queues. What this process wrote itself, and not long ago, is trusted; anything older
     comes from a disk and is checked, record by record, before it is handed out."""
 
-    def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
+    def __init__(
+        self,
+        log: CommitLog,
+        queues: Mapping[tuple[str, int], ConsumeQueue],
+        settings: StoreSettings,
+    ) -> None:
         self._log = log
+        self._queues = queues
         self._settings = settings
         self._delays_ms = delay_levels(settings.delay_levels)
         self._recent_size = settings.memory_size * settings.memory_percent // 100
@@ -56,37 +51,54 @@ class QueueReader:
         """Records from an offset on were read and checked, or written, by this process."""
         self.trusted_from = log_offset
 
-    def get(
+    def get(  # noqa: PLR0913 - from where, and all that limits it
         self,
-        queue: ConsumeQueue,
+        topic: str,
+        queue_id: int,
         queue_offset: int,
         *,
-        count_max: int,
-        size_max: int,
-        codes: frozenset[int] | None,
-        accept: Callable[[bytes], bool] | None,
+        count_max: int = 32,
+        size_max: int = RECORDS_SIZE_MAX,
+        codes: frozenset[int] | None = None,
+        accept: Callable[[bytes], bool] | None = None,
         tested_max: int = 0,
     ) -> Got:
-        """Messages from an offset on; see Store.get."""
+        """Records of a queue from an offset on, those with a tags code among `codes` (any when
+        None) that `accept` lets through, of which no more than `tested_max` are asked (0: any
+        number). Records that cannot be read are passed over."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            # RocketMQ makes a queue when one is read, and so never says that there is none.
+            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
         low, high = queue.min, queue.end
         if not low <= queue_offset < high:
             return self._outside(queue, queue_offset)
-        limits = self._limits(queue, queue_offset, count_max, size_max, codes, accept)
+        count_max, size_max, units_max, is_behind = self._limits(
+            queue, queue_offset, count_max, size_max, codes, accept
+        )
         if tested_max:
-            limits.units = min(limits.units, tested_max)
-        units = queue.units_of_file(queue_offset, limits.units)
+            units_max = min(units_max, tested_max)
+        units = queue.units_of_file(queue_offset, units_max)
         if not units:
             per_file = queue.files.segment_size // ENTRY_SIZE
             following = (queue_offset // per_file + 1) * per_file
             return Got(GotStatus.OFFSET_FOUND_NULL, following, low, high)
-        got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=limits.is_behind)
-        (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
         if accept is None:
-            is_trusted = first_log_offset >= self.trusted_from
-            if self._collect(queue, got, units, limits, codes, is_trusted=is_trusted):
-                return got
-            got.next_offset = queue_offset
-        self._collect_checked(queue, got, units, limits, codes, accept)
+            found = runs_of(units, queue_offset, codes, count_max, size_max)
+            # None, or what a unit leads to is no record: each is looked at by itself.
+            if found is not None:
+                runs, offsets, following, size = found
+                chunks = self._log.read_runs(runs) if runs else []
+                status = GotStatus.FOUND if runs else GotStatus.NO_MATCHED_MESSAGE
+                got = Got(
+                    status, following, low, high,
+                    chunks, len(offsets), size, offsets, is_behind,
+                )  # fmt: skip
+                (first_log_offset,) = _LOG_OFFSET.unpack_from(units)
+                if first_log_offset >= self.trusted_from or self._are_whole(got, runs, queue):
+                    return got
+        got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=is_behind)
+        self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
     def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
@@ -107,8 +119,9 @@ class QueueReader:
         size_max: int,
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
-    ) -> ReadLimits:
-        """Positional: the arguments of `get`."""
+    ) -> tuple[int, int, int, bool]:
+        """How many messages, bytes and units, and whether they are old. Positional: the arguments
+        of `get`."""
         settings = self._settings
         units = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
         is_behind = False
@@ -122,28 +135,7 @@ class QueueReader:
         count = min(count, max(count_max, 1))
         if codes is None and accept is None:
             units = count
-        return ReadLimits(count, min(size, size_max, RECORDS_SIZE_MAX), units, is_behind)
-
-    def _collect(
-        self,
-        queue: ConsumeQueue,
-        got: Got,
-        units: bytes,
-        limits: ReadLimits,
-        codes: frozenset[int] | None,
-        *,
-        is_trusted: bool,
-    ) -> bool:
-        """Read the records of units, by runs. False when they are not what the units promise: the
-        caller looks at each by itself."""
-        found = runs_of(units, got.next_offset, codes, limits.count, limits.size)
-        if found is None:
-            return False
-        runs, got.queue_offsets, got.next_offset, size = found
-        if runs:
-            got.chunks = self._log.read_runs(runs)
-        self._conclude(got, size, lost=0)
-        return is_trusted or self._are_whole(got, runs, queue)
+        return count, min(size, size_max, RECORDS_SIZE_MAX), units, is_behind
 
     def _are_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
         topic, has_crc = queue.topic.encode(), self._settings.appends_crc
@@ -161,29 +153,24 @@ class QueueReader:
                 return False
         return nth == got.count
 
-    def _conclude(self, got: Got, size: int, *, lost: int) -> None:
-        got.count = len(got.queue_offsets)
-        got.size = size
-        if not got.count:
-            got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
-
     def _collect_checked(
         self,
         queue: ConsumeQueue,
         got: Got,
         units: bytes,
-        limits: ReadLimits,
+        count_max: int,
+        size_max: int,
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> None:
-        """The same where each record has to be looked at."""
+        """Read units where each record has to be looked at."""
         at, total, lost = got.next_offset, 0, 0
         topic = queue.topic.encode()
         found: list[int] = []
         got.chunks, got.queue_offsets = [], found
         for log_offset, size, code in ENTRY.iter_unpack(units):
             if size != GAP_SIZE and (codes is None or code in codes):
-                if found and total + size > limits.size:
+                if found and total + size > size_max:
                     break
                 record = self.record(log_offset, size, queue_offset=at, topic=topic)
                 if record is None:
@@ -195,10 +182,11 @@ class QueueReader:
                     found.append(at)
                     total += size
             at += 1
-            if len(found) >= limits.count:
+            if len(found) >= count_max:
                 break
-        got.next_offset = at
-        self._conclude(got, total, lost=lost)
+        got.next_offset, got.size, got.count = at, total, len(found)
+        if not found:
+            got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
         """Look for a record between those of the neighbouring units, and set its unit right."""

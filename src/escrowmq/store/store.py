@@ -95,7 +95,8 @@ class Store:
         self.deleted, self.checkpoint = held.deleted, held.checkpoint
         self.dispatcher = held.dispatcher
         self._standing = held.standing
-        self.reader = QueueReader(self.log, settings)
+        self.reader = QueueReader(self.log, self.queues.by_key, settings)
+        self.get = self.reader.get
         self.flusher = Flusher(held)
         self.mending = Mending(
             held,
@@ -259,35 +260,6 @@ class Store:
         if record is None:
             raise CorruptRecord(f"no whole record of {size} bytes at log offset {log_offset}")
         return record
-
-    def get(  # noqa: PLR0913 - from where, and all that limits it
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        *,
-        count_max: int = 32,
-        size_max: int = 128 * 1024 * 1024,
-        codes: frozenset[int] | None = None,
-        accept: Callable[[bytes], bool] | None = None,
-        tested_max: int = 0,
-    ) -> Got:
-        """Records of a queue from an offset on, those with a tags code among `codes` (any when
-        None) that `accept` lets through, of which no more than `tested_max` are asked (0: any
-        number). Records that cannot be read are passed over."""
-        queue = self._by_key.get((topic, queue_id))
-        if queue is None:
-            # RocketMQ makes a queue when one is read, and so never says that there is none.
-            return Got(GotStatus.NO_MESSAGE_IN_QUEUE, 0, 0, 0)
-        return self.reader.get(
-            queue,
-            queue_offset,
-            count_max=count_max,
-            size_max=size_max,
-            codes=codes,
-            accept=accept,
-            tested_max=tested_max,
-        )
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """The first queue offset there is, and the one that the next visible message gets."""
