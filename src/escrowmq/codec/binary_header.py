@@ -145,6 +145,21 @@ def _walk(data: bytes) -> dict[str, str]:
     return ext
 
 
+def field_spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
+    """Where the values of fields stand that were read, in order; none when a name is there
+    twice."""
+    found: dict[bytes, tuple[int, int]] = {}
+    while at < end:
+        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
+        value_at = name_end + 4
+        name, at = data[at + 2 : name_end], value_at
+        at += int.from_bytes(data[name_end:value_at], "big")
+        if name in found:
+            return {}
+        found[name] = value_at, at
+    return found
+
+
 @functools.lru_cache(maxsize=4096)
 def _prefix(name: str, value_size: int) -> bytes:
     key = name.encode()

@@ -17,6 +17,7 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command, Repeated
+from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
 
@@ -52,6 +53,7 @@ _FIELDS_AT: Final = 21
 """Without a remark."""
 
 _REMARK_SIZE: Final = slice(13, 17)
+_FIELDS_SIZE: Final = slice(17, 21)
 _NONE: Final = bytes(4)
 _ZERO: Final = ord("0")
 _copy: Final = methodcaller("__copy__")
@@ -170,20 +172,14 @@ def _with_numbers(known: Repeated, names: list[str], values: tuple[Any, ...]) ->
 
 def _spans(data: bytes, varying: dict[bytes, Varying]) -> list[tuple[int, int, Varying]]:
     """Where the numbers stand in a header that was read, in order; nothing when one of them has too
-    many digits, is there twice, or the header has a remark."""
-    if data[_REMARK_SIZE] != _NONE:
+    many digits, a name is there twice, or there is more than fields."""
+    fields_size = int.from_bytes(data[_FIELDS_SIZE], "big")
+    if data[_REMARK_SIZE] != _NONE or fields_size != len(data) - _FIELDS_AT:
         return []
-    spans: list[tuple[int, int, Varying]] = []
-    at, seen = _FIELDS_AT, set[bytes]()
-    while at < len(data):
-        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        begin = name_end + 4
-        end = begin + int.from_bytes(data[name_end:begin], "big")
-        name = data[at + 2 : name_end]
-        if name in varying:
-            if name in seen or not 0 < end - begin <= varying[name].digits_max:
-                return []
-            spans.append((begin, end, varying[name]))
-            seen.add(name)
-        at = end
-    return spans if at == len(data) else []
+    spans = [
+        (begin, end, varying[name])
+        for name, (begin, end) in field_spans(data, _FIELDS_AT, len(data)).items()
+        if name in varying
+    ]
+    fit = all(0 < end - begin <= number.digits_max for begin, end, number in spans)
+    return spans if fit else []

@@ -17,6 +17,7 @@ import msgspec
 
 from escrowmq.base.command import Command, Int
 from escrowmq.base.own_properties import WANTS_ID
+from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
@@ -194,7 +195,7 @@ def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
     if read is None:
         return None
     command, header = read
-    spans = _spans(data, at + _FIXED_SIZE, header_end)
+    spans = field_spans(data, at + _FIXED_SIZE, header_end)
     is_plain = set(_END_VARIES) <= spans.keys() <= _END_NAMES
     if not is_plain or any(begin == end for begin, end in spans.values()):
         return None
@@ -210,7 +211,7 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
     if read is None:
         return None
     command, header = read
-    found = _spans(data, at + _FIXED_SIZE, header_end)
+    found = field_spans(data, at + _FIXED_SIZE, header_end)
     places = [found[name] for name in _VARIES if name in found]
     if len(places) < len(_VARIES) or places != sorted(places):
         return None
@@ -239,20 +240,6 @@ def _read(data: bytes, at: int, header_end: int, kind: type[H]) -> tuple[Command
         return command, read_header(kind, command.ext)
     except EscrowMQError:
         return None
-
-
-def _spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
-    """Where the values of the fields stand that differ; none when a name stands there twice."""
-    found: dict[bytes, tuple[int, int]] = {}
-    while at < end:
-        name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        value_at = name_end + 4
-        name, at = data[at + 2 : name_end], value_at
-        at += int.from_bytes(data[name_end:value_at], "big")
-        if name in found:
-            return {}
-        found[name] = value_at, at
-    return found
 
 
 class _Fields(msgspec.Struct):

@@ -119,6 +119,22 @@ def test_a_number_that_is_there_twice_is_read_as_ever() -> None:
         assert found.ext == PULL
 
 
+def test_what_stands_behind_the_fields_is_none_of_them() -> None:
+    """RocketMQ reads as many bytes of fields as are said, and so does whoever reads them as
+    texts."""
+    field = b"\0\x0ccommitOffset\0\0\0\2"
+    whole_header = header_of()
+    at = whole_header.index(field)
+    bare = whole_header[:at] + whole_header[at + len(field) + 2 :]
+    bare = bare[:17] + (len(bare) - 21).to_bytes(4, "big") + bare[21:]
+    requests = RepeatedRequests()
+    for number in (b"32", b"32", b"96"):
+        data = bare + field + number
+        found = requests.decode(data, BINARY)
+        assert whole(found) == decode_header(data, BINARY)
+        assert typed(found) == typed(decode_header(data, BINARY))
+
+
 def test_what_cannot_be_read_is_told_as_ever() -> None:
     requests = RepeatedRequests()
     data = header_of()
