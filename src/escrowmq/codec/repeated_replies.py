@@ -1,8 +1,8 @@
 """Replies that say the same again and again, and differ in their opaque alone: that all is well,
-that there is nothing to be read.
+that there is nothing to be popped. (Those to pulls differ in offsets too: codec/pulled_reply.)
 
 They are encoded once, and kept as what stands in front of the opaque and behind it. Measured, for
-the answer to a pull that finds nothing: 1.2 µs, against 2.5 (binary) and 1.5 (JSON).
+one with six fields: 1.2 µs, against 2.5 (binary) and 1.5 (JSON).
 """
 
 from __future__ import annotations

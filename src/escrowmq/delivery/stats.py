@@ -92,6 +92,20 @@ class StatMeter:
         return (last - first) * 1000 / max(1, last_ms - first_ms)
 
 
+_Meters = tuple[StatMeter, StatMeter, StatMeter]
+"""Of a topic's messages, or a group's of a topic: how many, their bytes, and how many of all."""
+
+
+def _note_call(meters: _Meters, count: int, size: int) -> None:
+    counts, sizes, broker = meters
+    counts.total += count
+    counts.calls += 1
+    sizes.total += size
+    sizes.calls += 1
+    broker.total += count
+    broker.calls += 1
+
+
 class Stats:
     """All counters of one broker."""
 
@@ -100,7 +114,7 @@ class Stats:
         self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
         """The meters of a put by topic, and how many puts had a size of so many bits: one look-up
         instead of four."""
-        self._gets: dict[tuple[str, str], tuple[StatMeter, StatMeter, StatMeter]] = {}
+        self._gets: dict[tuple[str, str], _Meters] = {}
         """The same of what groups got of topics."""
         self._serial = 0
         self._sample_at_ms = 0
@@ -127,12 +141,7 @@ class Stats:
         """Messages were stored."""
         counts, sizes, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         bits[(size - 1).bit_length()] += 1
-        counts.total += count
-        counts.calls += 1
-        sizes.total += size
-        sizes.calls += 1
-        broker.total += count
-        broker.calls += 1
+        _note_call((counts, sizes, broker), count, size)
 
     def put_each(self, topic: str, sizes: list[int]) -> None:
         """Messages of these sizes were stored, each by a put of its own."""
@@ -162,15 +171,9 @@ class Stats:
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
         """Messages were handed out."""
-        counts, sizes, broker = self._gets.get((group, topic)) or self._gets_of(group, topic)
-        counts.total += count
-        counts.calls += 1
-        sizes.total += size
-        sizes.calls += 1
-        broker.total += count
-        broker.calls += 1
+        _note_call(self._gets.get((group, topic)) or self._gets_of(group, topic), count, size)
 
-    def _gets_of(self, group: str, topic: str) -> tuple[StatMeter, StatMeter, StatMeter]:
+    def _gets_of(self, group: str, topic: str) -> _Meters:
         key = f"{topic}@{group}"
         found = self._gets[group, topic] = (
             self._meter(GET_COUNT, key),
