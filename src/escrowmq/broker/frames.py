@@ -21,7 +21,7 @@ class Frames:
         self._is_traced: bool | None = None
         self._said: dict[str, str] = {}
         self._told = ToldReplies()
-        self._pulled = PulledReplies()
+        self.pulled = PulledReplies()
         self.said_to_senders()
 
     def said_to_senders(self) -> dict[str, str]:
@@ -56,7 +56,7 @@ class Frames:
             )
             return (frame,)
         if type(reply) is Pulled:
-            front = self._pulled.encode(
+            front = self.pulled.encode(
                 command, reply.code, reply.remark or "",
                 reply.next_offset, reply.min_offset, reply.max_offset,
                 reply.flags, reply.size,

@@ -85,7 +85,7 @@ class PullHandlers(Part):
         self._offsets = offsets
         self._stats = stats
         self._answers = answers
-        self._judge = PullJudge(settings, topics, groups, clients)
+        self.judge = PullJudge(settings, topics, groups, clients)
         self._crowds: dict[tuple[str, int], _Crowd] = {}
         """Queues for whose messages more wait than are answered in one go."""
         self._released_size = 0
@@ -95,7 +95,7 @@ class PullHandlers(Part):
     def pull(self, asked: Asked[PullHeader]) -> Reply:
         """Answer with messages, or hold the request until there are some."""
         header, offsets = asked.header, self._offsets
-        judged = self._judge.judge(asked, asked.now_ms)
+        judged = self.judge.judge(asked, asked.now_ms)
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
@@ -184,7 +184,7 @@ class PullHandlers(Part):
         asked = held.question.asked
         reply: Reply
         try:
-            judged = self._judge.judge(asked, now_ms)
+            judged = self.judge.judge(asked, now_ms)
             if isinstance(judged, Refusal):
                 reply = judged
             else:

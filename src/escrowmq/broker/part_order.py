@@ -46,6 +46,7 @@ from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shared_state import Broker
+from escrowmq.broker.short_pulls import ShortPulls
 from escrowmq.broker.short_puts import ShortPuts
 from escrowmq.broker.shortcut import Shortcut
 from escrowmq.broker.table_saving import Tables
@@ -162,6 +163,15 @@ class Assembly:
             output=b.output,
             serving=self.serving,
             shortcut=shortcut,
+            pulls=ShortPulls(
+                store=b.store,
+                offsets=b.offsets,
+                stats=b.stats,
+                judge=self.pulls.judge,
+                replies=b.frames.pulled,
+                output=b.output,
+                latency=b.latency,
+            ),
         )
 
     def _polls(self) -> tuple[Table, ...]:

@@ -43,7 +43,7 @@ class Judged(NamedTuple):
     topic: TopicConfig
 
 
-class _Remembered(NamedTuple):
+class Remembered(NamedTuple):
     """What was judged, and by what."""
 
     judged: Judged
@@ -64,27 +64,31 @@ class PullJudge:
         self._groups = groups
         self._clients = clients
         self._selectors = Selectors()
-        self._remembered: dict[tuple[object, ...], _Remembered] = {}
+        self._remembered: dict[tuple[object, ...], Remembered] = {}
 
     def judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
         """What it gets its messages by, or why it gets none."""
         header = asked.header
-        key = (
-            asked.command.code, header.consumer_group, header.topic, header.sys_flag,
-            header.subscription, header.expression_type, header.sub_version,
-        )  # fmt: skip
+        key = _key(asked.command.code, header)
         known = self._remembered.get(key)
-        if (
-            known is not None
-            and known.versions == self._versions()
-            and 0 <= header.queue_id < known.judged.topic.read_queue_nums
-            and self._is_subscribed(known, header)
-        ):
+        if known is not None and self.holds(known, header, header.queue_id):
             return known.judged
         judged = self._judge(asked, now_ms)
         if isinstance(judged, Judged) and _is_small(judged.selector, header.subscription):
             self._remember(key, judged, header)
         return judged
+
+    def recall(self, code: int, header: PullHeader) -> Remembered | None:
+        """What is remembered of pulls with such a header."""
+        return self._remembered.get(_key(code, header))
+
+    def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
+        """Whether what was found to be right still is, for a pull of a queue."""
+        return (
+            known.versions == self._versions()
+            and 0 <= queue_id < known.judged.topic.read_queue_nums
+            and self._is_subscribed(known, header)
+        )
 
     def _versions(self) -> tuple[int, ...]:
         settings = self._settings
@@ -93,7 +97,7 @@ class PullJudge:
             settings.permission, settings.allows_lite_pull, settings.has_property_filter,
         )  # fmt: skip
 
-    def _is_subscribed(self, known: _Remembered, header: PullHeader) -> bool:
+    def _is_subscribed(self, known: Remembered, header: PullHeader) -> bool:
         """Whether the group is what it was, as far as the pull does not say itself what it
         wants."""
         if known.subscription is None:
@@ -113,7 +117,7 @@ class PullJudge:
         if not header.sys_flag & PullFlag.SUBSCRIPTION:
             online = self._clients.consumers[header.consumer_group]
             subscription, model = online.subscriptions[header.topic], online.message_model
-        self._remembered[key] = _Remembered(judged, self._versions(), online, subscription, model)
+        self._remembered[key] = Remembered(judged, self._versions(), online, subscription, model)
 
     def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
         header = asked.header
@@ -221,6 +225,13 @@ class PullJudge:
                 Response.FILTER_DATA_NOT_EXIST,
                 "The broker's consumer filter data is not exist!Your expression may be wrong!",
             )
+
+
+def _key(code: int, header: PullHeader) -> tuple[object, ...]:
+    return (
+        code, header.consumer_group, header.topic, header.sys_flag,
+        header.subscription, header.expression_type, header.sub_version,
+    )  # fmt: skip
 
 
 def _is_small(selector: Selector, subscription: str | None) -> bool:

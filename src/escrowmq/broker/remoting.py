@@ -24,10 +24,11 @@ from escrowmq.broker.habits import Habits
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.serving import Serving
+from escrowmq.broker.short_pulls import ShortPulls
 from escrowmq.broker.shortcut import Shortcut
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
-from escrowmq.codec.repeated_requests import RepeatedRequests
+from escrowmq.codec.repeated_requests import Match, RepeatedRequests, command_of
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
@@ -49,6 +50,7 @@ class RemotingFront:
         output: Output,
         serving: Serving,
         shortcut: Shortcut,
+        pulls: ShortPulls,
     ) -> None:
         self._store_settings = store_settings
         self.store = store
@@ -57,6 +59,8 @@ class RemotingFront:
         self.serving = serving
         self.shortcut: Shortcut | None = shortcut
         """None: everything goes the general way."""
+        self.pulls: ShortPulls | None = pulls
+        """The same of those who repeat pulls."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
@@ -127,24 +131,32 @@ class RemotingDialogue:
 
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve the commands of one input until the others have their turn; how far it came."""
-        peer, serving, reader = self._peer, self._serving, self.reader
+        peer, serving = self._peer, self._serving
         # Where somebody is judged, it is by the fields as they came.
-        decode = decode_header if serving.is_judging else self._repeated.decode
+        repeated, pulls = None if serving.is_judging else self._repeated, self._front.pulls
         count = reads_count = 0
         index = self._front.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
-        while (found := reader.next(data, at, decode)) is not None:
-            command, at = found
+        while True:
             count += 1
-            if command.flag & Flag.REPLY:
-                serving.answered(peer, command, now_ms)
-                continue
-            is_read = serving.serve(peer, command, now_ms).is_read
-            if peer.long is not None:
-                return at
+            match = None if repeated is None else repeated.find(data, at)
+            if match is not None and pulls is not None and pulls.serve(peer, match, now_ms):
+                at, is_read = match[-1], True
+                self.reader.count += 1
+            else:
+                found = self._command(data, at, match)
+                if found is None:
+                    return len(data)
+                command, at = found
+                if command.flag & Flag.REPLY:
+                    serving.answered(peer, command, now_ms)
+                    continue
+                is_read = serving.serve(peer, command, now_ms).is_read
+                if peer.long is not None:
+                    return at
             reads_count += is_read
             if at == len(data):
-                break
+                return at
             if is_read or count % _LOOK_EVERY == 0:
                 size = sum(map(len, self._output.frames.get(peer.id, ())))
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
@@ -152,7 +164,14 @@ class RemotingDialogue:
                     return at
             if self._habits.is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)
-        return len(data)
+
+    def _command(self, data: bytes, at: int, match: Match | None) -> tuple[Command, int] | None:
+        """The command at a place, which may be known to repeat one, and where it ends."""
+        if match is not None:
+            self.reader.count += 1
+            return command_of(match, data, at), match[-1]
+        decode = decode_header if self._serving.is_judging else self._repeated.decode
+        return self.reader.next(data, at, decode)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve plain messages that begin at a place the short way; the place behind them."""

@@ -17,7 +17,7 @@ from escrowmq.codec.command import BINARY, encode_reply
 from escrowmq.codec.json_header import encode_json
 
 _KEPT_MAX: Final = 256
-_BODY_SIZE_MAX: Final = FRAME_SIZE_MAX // 2
+BODY_SIZE_MAX: Final = FRAME_SIZE_MAX // 2
 """More may be too much for a frame, which the general coder tells."""
 
 _FRONT: Final = struct.Struct(">II")
@@ -58,22 +58,39 @@ class PulledReplies:
     ) -> bytes:
         """The frame but its body, of so many bytes, in the form of the request. With the flags of
         topic and group. Positional: it is called for every pull."""
-        if body_size > _BODY_SIZE_MAX:
+        if body_size > BODY_SIZE_MAX:
             ext = pull_fields(next_offset, low, high) | _flag_fields(flags)
             return encode_reply(request, code, remark=remark, ext=ext, later_size=body_size)
         if not request.is_binary:
-            key: tuple[object, ...] = code, remark, flags
+            key = code, remark, flags
             text = self._in_json.get(key) or self._learn_json(key, code, remark, flags)
             header = text % (next_offset, low, high, request.opaque)
             size = len(header)
             return _FRONT.pack(4 + size + body_size, size) + header
+        return self.encode_binary(
+            request.opaque, code, remark, next_offset, low, high, flags, body_size
+        )
+
+    def encode_binary(  # noqa: PLR0913 - as above
+        self,
+        opaque: int,
+        code: int,
+        remark: str,
+        next_offset: int,
+        low: int,
+        high: int,
+        flags: tuple[int, int],
+        body_size: int,
+    ) -> bytes:
+        """The same in answer to a request in binary form, whose body is no larger than
+        `BODY_SIZE_MAX`."""
         offsets = b"%d" % next_offset, b"%d" % low, b"%d" % high
-        key = code, remark, flags, *map(len, offsets)
+        key: tuple[object, ...] = code, remark, flags, *map(len, offsets)
         found = self._binary.get(key) or self._learn(key, code, remark, flags, offsets)
         front, back, size = found
         return (
             _BINARY_FRONT.pack(
-                4 + size + body_size, BINARY << 24 | size, front, request.opaque
+                4 + size + body_size, BINARY << 24 | size, front, opaque
             ) + back % offsets
         )  # fmt: skip
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import struct
 from operator import methodcaller
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -39,6 +39,12 @@ REPEATED: Final[dict[int, tuple[type[msgspec.Struct], dict[bytes, Varying]]]] = 
 }
 """Their fields, and which of these differ."""
 
+_FRONT: Final = struct.Struct(">II").unpack_from
+_FRONT_SIZE: Final = 8
+"""Of the frame, and of its header, with the kind of that above."""
+
+_BINARY: Final = BINARY << 24
+
 _SIZE_MAX: Final = 512
 """Of a header that is kept."""
 
@@ -60,10 +66,32 @@ _copy: Final = methodcaller("__copy__")
 """As `copy.copy` ends up, which takes twice as long to get there."""
 
 
+class Known:
+    """A request that others repeat."""
+
+    __slots__ = ("command", "names", "plan")
+
+    def __init__(self, command: Repeated, names: tuple[str, ...]) -> None:
+        self.command = command
+        self.names = names
+        """The attributes of its header that differ, as they stand in it."""
+        self.plan: object = None
+        """What whoever serves these knows of them besides."""
+
+    def serve_by(self, plan: object) -> None:
+        """Keep what is to be known of those that follow."""
+        self.plan = plan
+
+
+Match = tuple[Known, int, list[int], int]
+"""A request that is repeated, the opaque of this one, its numbers as they stand in it, and where it
+ends."""
+
+
 class _Layout:
     """Where the numbers stand in headers of one size, and whose they are."""
 
-    __slots__ = ("form", "known", "names", "unpack")
+    __slots__ = ("form", "known", "names", "unpack_from")
 
     def __init__(self, spans: list[tuple[int, int, Varying]], size: int) -> None:
         self.form, at = f">{_OPAQUE_AT}si", _OPAQUE_END
@@ -71,9 +99,9 @@ class _Layout:
             self.form += f"{begin - at}s{end - begin}s"
             at = end
         self.form += f"{size - at}s"
-        self.unpack = struct.Struct(self.form).unpack
-        self.names = [varying.attribute for _, _, varying in spans]
-        self.known: dict[tuple[int | bytes, ...], Repeated] = {}
+        self.unpack_from = struct.Struct(self.form).unpack_from
+        self.names = tuple(varying.attribute for _, _, varying in spans)
+        self.known: dict[tuple[int | bytes, ...], Known] = {}
         """By what stands around the numbers. The sizes of these are in it, so that it says nothing
         of headers of another layout."""
 
@@ -93,21 +121,42 @@ class RepeatedRequests:
         """The command that a header describes; RemoteProtocolError when it cannot be read."""
         if kind != BINARY:
             return decode_header(data, kind)
-        for layout in self._layouts.get(len(data), ()):
-            parts = layout.unpack(data)
-            known = layout.known.get(parts[::2])
-            if known is not None:
-                found = _with_numbers(known, layout.names, parts[1::2])
-                if found is None:
-                    break
-                if self._credit < _CREDIT_MAX:
-                    self._credit += 1
-                found.raw = data
-                return found
+        match = self._match(data, 0, len(data))
+        if match is not None:
+            return command_of(match, data, -_FRONT_SIZE)
         command = decode_header(data, kind)
         if command.code in REPEATED and len(data) <= _SIZE_MAX:
             self._learn(command, data)
         return command
+
+    def find(self, data: bytes, at: int) -> Match | None:
+        """What the request at a place of what was read repeats; None when it is another one, or
+        has a body, or is not whole."""
+        if len(data) - at < _FRONT_SIZE:
+            return None
+        size, header_size = _FRONT(data, at)
+        # Above the size of a header its kind stands.
+        if size - 4 != header_size ^ _BINARY or len(data) - at < 4 + size:
+            return None
+        return self._match(data, at + _FRONT_SIZE, size - 4)
+
+    def _match(self, data: bytes, at: int, size: int) -> Match | None:
+        """What a binary header of a size, at a place, repeats. None where one of its numbers is not
+        written as clients do: other forms mean the same, or nothing."""
+        for layout in self._layouts.get(size, ()):
+            parts = layout.unpack_from(data, at)
+            known = layout.known.get(parts[::2])
+            if known is not None:
+                opaque, *texts = parts[1::2]
+                numbers = []
+                for digits in texts:
+                    if not digits.isdigit() or (digits[0] == _ZERO and len(digits) > 1):
+                        return None
+                    numbers.append(int(digits))
+                if self._credit < _CREDIT_MAX:
+                    self._credit += 1
+                return known, opaque, numbers, at + size
+        return None
 
     def _learn(self, command: Command, data: bytes) -> None:
         """The next request like this one is a known one."""
@@ -127,7 +176,7 @@ class RepeatedRequests:
             self._layouts.clear()
             self._known_count = 0
         layout = self._layout(_Layout(spans, len(data)), len(data))
-        layout.known[layout.unpack(data)[::2]] = Repeated(
+        repeated = Repeated(
             code=command.code,
             flag=command.flag,
             version=command.version,
@@ -136,6 +185,7 @@ class RepeatedRequests:
             header=header,
             raw=b"",
         )
+        layout.known[layout.unpack_from(data)[::2]] = Known(repeated, layout.names)
         self._known_count += 1
 
     def _layout(self, wanted: _Layout, size: int) -> _Layout:
@@ -157,16 +207,14 @@ def whole(command: Command) -> Command:
     return found
 
 
-def _with_numbers(known: Repeated, names: list[str], values: tuple[Any, ...]) -> Repeated | None:
-    """A known request with these for its opaque and its numbers; None where one of them is not
-    written as clients do: other forms mean the same, or nothing."""
-    header = _copy(known.header)
-    for name, digits in zip(names, values[1:], strict=True):
-        if not digits.isdigit() or (digits[0] == _ZERO and len(digits) > 1):
-            return None
-        setattr(header, name, int(digits))
-    found: Repeated = _copy(known)
-    found.opaque, found.header = values[0], header
+def command_of(match: Match, data: bytes, at: int) -> Repeated:
+    """The request that was found at a place of what was read."""
+    known, opaque, numbers, end = match
+    found: Repeated = _copy(known.command)
+    found.header = _copy(found.header)
+    for name, number in zip(known.names, numbers, strict=True):
+        setattr(found.header, name, number)
+    found.opaque, found.raw = opaque, data[at + _FRONT_SIZE : end]
     return found
 
 

@@ -27,6 +27,10 @@ _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
 
+Stretch = tuple[list[bytes], int, int, int, int, int]
+"""Records: their chunks, number and bytes, where to go on, and the bounds of the queue."""
+
+
 class QueueReader:
     """Reads queues. What this process wrote itself, and not long ago, is trusted; anything older
     comes from a disk and is checked, record by record, before it is handed out."""
@@ -100,6 +104,38 @@ class QueueReader:
         got = Got(GotStatus.FOUND, queue_offset, low, high, is_behind=is_behind)
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
+
+    def stretch(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        codes: frozenset[int] | None,
+    ) -> Stretch | None:
+        """What `get` finds where there is no more to it: some messages that are trusted and not
+        old. Positional: it is called for every pull."""
+        queue = self._queues.get((topic, queue_id))
+        if queue is None or not queue.min <= queue_offset < queue.end:
+            return None
+        settings = self._settings
+        count_max = min(settings.read_count_max, count_max)
+        units = queue.units_of_file(
+            queue_offset,
+            count_max if codes is None else max(settings.filter_scan_size // ENTRY_SIZE, count_max),
+        )
+        if len(units) < ENTRY_SIZE:
+            return None
+        (log_offset,) = _LOG_OFFSET.unpack_from(units)
+        if log_offset < self.trusted_from or log_offset < self._log.end_offset - self._recent_size:
+            return None
+        size_max = min(settings.read_size_max, size_max)
+        found = runs_of(units, queue_offset, codes, count_max, size_max)
+        if found is None or not found[0]:
+            return None
+        runs, offsets, following, size = found
+        return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
 
     def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
         low, high = queue.min, queue.end

@@ -84,6 +84,7 @@ class Side:
         shortcut.lay_out_batch = None if self._lay_out is None else lay_out_batch
         if not self._is_short:
             self.core.remoting.shortcut = None
+            self.core.remoting.pulls = None
         self.core.open(self.now_ms)
         for peer in (1, 2):
             self.core.connected(peer, "10.0.0.9", 40_000 + peer, self.now_ms)

@@ -130,7 +130,7 @@ def test_what_is_large_is_judged_each_time(judgements: list[bool]) -> None:
     for _ in range(2):
         client.pull("T", expression="n > 1", fields={"expressionType": "SQL92"})
     assert not any(judgements)
-    judge = exchange.core.assembly.pulls._judge
+    judge = exchange.core.assembly.pulls.judge
     for number in range(_REMEMBERED_MAX + 100):
         client.pull("T", expression=f"t{number}")
         assert len(judge._remembered) <= _REMEMBERED_MAX

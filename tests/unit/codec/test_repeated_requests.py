@@ -12,7 +12,13 @@ from escrowmq.base.command import Command, Repeated
 from escrowmq.broker.requests import rows
 from escrowmq.codec.command import BINARY, JSON, decode_header, encode_command
 from escrowmq.codec.headers import HeaderError, read_header
-from escrowmq.codec.repeated_requests import _KEPT_MAX, REPEATED, RepeatedRequests, whole
+from escrowmq.codec.repeated_requests import (
+    _KEPT_MAX,
+    REPEATED,
+    RepeatedRequests,
+    command_of,
+    whole,
+)
 from escrowmq.errors import RemoteProtocolError
 
 FRONT_SIZE = 8
@@ -104,6 +110,41 @@ def test_both_ways_read_the_same(
         assert (one.version, one.language, one.is_binary) == (
             other.version, other.language, other.is_binary,
         )  # fmt: skip
+        _find(requests, encode_frame(data, kind), one)
+
+
+def encode_frame(header: bytes, kind: int, body: bytes = b"") -> bytes:
+    front = (4 + len(header) + len(body)).to_bytes(4, "big")
+    return front + (kind << 24 | len(header)).to_bytes(4, "big") + header + body
+
+
+def _find(requests: RepeatedRequests, frame: bytes, told: Command) -> None:
+    """What is found in a read is what its header alone is read as."""
+    match = requests.find(b"before" + frame + b"behind", 6)
+    if type(told) is not Repeated:
+        assert match is None or told.ext is not None  # it was learnt from just now
+    else:
+        assert match is not None
+    if match is not None:
+        assert match[-1] == 6 + len(frame)
+        found = command_of(match, b"before" + frame + b"behind", 6)
+        assert whole(found) == whole(told)
+        assert found.header == typed(whole(told))
+
+
+def test_what_is_not_whole_or_has_a_body_is_not_found() -> None:
+    requests = RepeatedRequests()
+    data = header_of()
+    for _ in range(2):
+        requests.decode(data, BINARY)
+    frame = encode_frame(data, BINARY)
+    assert requests.find(frame, 0) is not None
+    assert all(requests.find(frame[:size], 0) is None for size in range(len(frame)))
+    assert requests.find(encode_frame(data, JSON), 0) is None
+    assert requests.find(encode_frame(data, 2), 0) is None
+    assert requests.find(encode_frame(data, BINARY, b"body") + bytes(9), 0) is None
+    for size in (0, 3, 4, len(frame) - 5, len(frame) - 3, 0x7FFFFFFF, 0xFFFFFFFF):
+        assert requests.find(size.to_bytes(4, "big") + frame[4:] + bytes(9), 0) is None
 
 
 def test_a_number_that_is_there_twice_is_read_as_ever() -> None:
@@ -156,7 +197,7 @@ def test_what_is_known_of_one_layout_says_nothing_of_another() -> None:
     (layouts,) = requests._layouts.values()
     one, other = layouts
     (constants,) = one.known
-    numbers = [part for part in other.unpack(header_of(long))[1::2] if isinstance(part, bytes)]
+    numbers = [part for part in other.unpack_from(header_of(long))[1::2] if isinstance(part, bytes)]
     pieces = [part for part in constants if isinstance(part, bytes)]
     crafted = b"".join(
         [
@@ -167,7 +208,7 @@ def test_what_is_known_of_one_layout_says_nothing_of_another() -> None:
     )
     crafted += pieces[-1]
     assert len(crafted) == len(header_of(long))
-    assert other.unpack(crafted)[::2] == constants
+    assert other.unpack_from(crafted)[::2] == constants
     try:
         expected: Command | str = decode_header(crafted, BINARY)
     except RemoteProtocolError as error:
