@@ -20,6 +20,8 @@ from escrowmq.base.command import Command, Repeated
 from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, decode_header
 from escrowmq.codec.headers import CommitHeader, HeaderError, PullHeader, read_header
+from escrowmq.lane import native
+from escrowmq.lane.native import RepeatedGiven
 
 
 class Varying(NamedTuple):
@@ -44,6 +46,8 @@ _FRONT_SIZE: Final = 8
 """Of the frame, and of its header, with the kind of that above."""
 
 _BINARY: Final = BINARY << 24
+_PLACE: Final = struct.Struct("=ii")
+"""Where a number begins and ends, for the compiled lane."""
 
 _SIZE_MAX: Final = 512
 """Of a header that is kept."""
@@ -109,12 +113,14 @@ class _Layout:
 class RepeatedRequests:
     """Those of one connection."""
 
-    __slots__ = ("_credit", "_known_count", "_layouts")
+    __slots__ = ("_credit", "_given", "_known_count", "_layouts")
 
     def __init__(self) -> None:
         self._credit = _CREDIT_MAX
         self._layouts: dict[int, list[_Layout]] = {}
         """By the size of a header."""
+        self._given: dict[int, list[RepeatedGiven]] = {}
+        """The same as the compiled lane is told of them."""
         self._known_count = 0
 
     def decode(self, data: bytes, kind: int) -> Command:
@@ -132,6 +138,11 @@ class RepeatedRequests:
     def find(self, data: bytes, at: int) -> Match | None:
         """What the request at a place of what was read repeats; None when it is another one, or
         has a body, or is not whole."""
+        if native.find_repeated is not None:
+            match = native.find_repeated(data, at, self._given)
+            if match is not None and self._credit < _CREDIT_MAX:
+                self._credit += 1
+            return match
         if len(data) - at < _FRONT_SIZE:
             return None
         size, header_size = _FRONT(data, at)
@@ -174,6 +185,7 @@ class RepeatedRequests:
             return
         if self._known_count >= _KEPT_MAX:
             self._layouts.clear()
+            self._given.clear()
             self._known_count = 0
         layout = self._layout(_Layout(spans, len(data)), len(data))
         repeated = Repeated(
@@ -185,7 +197,10 @@ class RepeatedRequests:
             header=header,
             raw=b"",
         )
-        layout.known[layout.unpack_from(data)[::2]] = Known(repeated, layout.names)
+        known = Known(repeated, layout.names)
+        layout.known[layout.unpack_from(data)[::2]] = known
+        places = b"".join([_PLACE.pack(begin, end) for begin, end, _ in spans])
+        self._given.setdefault(len(data), []).append((data, places, known))
         self._known_count += 1
 
     def _layout(self, wanted: _Layout, size: int) -> _Layout:

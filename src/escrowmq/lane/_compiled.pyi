@@ -10,6 +10,7 @@ from escrowmq.lane.native import (
     FindEnds,
     FindEntries,
     FindRecords,
+    FindRepeated,
     FindRuns,
     FindStarts,
     IndexKeyOf,
@@ -33,6 +34,7 @@ find_starts: FindStarts
 find_runs: FindRuns
 copy_runs: CopyRuns
 are_whole: AreWhole
+find_repeated: FindRepeated
 find_records: FindRecords
 copy_cells: CopyCells
 copy_numbers: CopyNumbers

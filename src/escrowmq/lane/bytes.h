@@ -181,6 +181,8 @@ PyObject *copy_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char copy_runs_doc[];
 PyObject *are_whole(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char are_whole_doc[];
+PyObject *find_repeated(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char find_repeated_doc[];
 PyObject *find_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_records_doc[];
 PyObject *copy_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -4,7 +4,7 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 13
+#define CONTRACT 14
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
@@ -23,6 +23,8 @@ static PyMethodDef methods[] = {
     {"find_runs", (PyCFunction)(void (*)(void))find_runs, METH_FASTCALL, find_runs_doc},
     {"copy_runs", (PyCFunction)(void (*)(void))copy_runs, METH_FASTCALL, copy_runs_doc},
     {"are_whole", (PyCFunction)(void (*)(void))are_whole, METH_FASTCALL, are_whole_doc},
+    {"find_repeated", (PyCFunction)(void (*)(void))find_repeated, METH_FASTCALL,
+     find_repeated_doc},
     {"find_records", (PyCFunction)(void (*)(void))find_records, METH_FASTCALL, find_records_doc},
     {"copy_cells", (PyCFunction)(void (*)(void))copy_cells, METH_FASTCALL, copy_cells_doc},
     {"copy_numbers", (PyCFunction)(void (*)(void))copy_numbers, METH_FASTCALL, copy_numbers_doc},

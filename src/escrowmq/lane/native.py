@@ -24,6 +24,8 @@ does.
 `copy_runs` reads the records that these lead to, as base/runs.joined does;
 `are_whole` sees that they are what the units promise, as codec/log_stretches.is_whole does.
 
+`find_repeated` finds which request one repeats, and its numbers, as codec/repeated_requests does.
+
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
 
@@ -37,7 +39,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 13
+CONTRACT: Final = 14
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -309,6 +311,21 @@ class AreWhole(Protocol):
         they are not, somebody else has to look."""
 
 
+RepeatedGiven = tuple[bytes, bytes, Any]
+"""A binary header; where each number in it begins and ends that differs in those that repeat it, as
+`=ii`; and whatever is given back for these."""
+
+
+class FindRepeated(Protocol):
+    """See above."""
+
+    def __call__(
+        self, data: bytes, at: int, known: dict[int, list[RepeatedGiven]], /
+    ) -> tuple[Any, int, list[int], int] | None:
+        """What the frame at a place repeats of what is known by the sizes of headers: what was
+        given for it, its opaque, its numbers, and where it ends."""
+
+
 class FindRecords(Protocol):
     """See above."""
 
@@ -377,6 +394,7 @@ find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_runs: FindRuns | None = getattr(_module, "find_runs", None)
 copy_runs: CopyRuns | None = getattr(_module, "copy_runs", None)
 are_whole: AreWhole | None = getattr(_module, "are_whole", None)
+find_repeated: FindRepeated | None = getattr(_module, "find_repeated", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)
 copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
 copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)

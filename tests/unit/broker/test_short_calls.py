@@ -10,13 +10,17 @@ from types import FrameType
 
 import pytest
 
-from escrowmq.lane.native import index_key, lay_out_sends
+from escrowmq.base import runs
+from escrowmq.lane.native import find_repeated, index_key, lay_out_sends
 from escrowmq.testing import disk
-from tests.unit.broker.both import Begun, Side, begun_of, end, half, send
+from tests.unit.broker.both import Begun, Side, begun_of, end, half, pull, send
 from tests.unit.broker.test_publish_standings import ACCOUNTS, signed
 
 BURST = 64
 READS = 16
+
+LEFT_OUT = (disk.__file__, runs.__file__)
+"""A disk that is simulated; files in memory are read by the lane."""
 
 Reads = Callable[[Side, int, int], bytes]
 
@@ -120,3 +124,30 @@ def test_a_message_alone_in_a_read_takes_no_more_calls_than_it_did(
         pytest.skip("the lane is not built, or left aside")
     calls, _ = calls_a_message(reads, is_compiled=True, burst=1)
     assert calls <= most, calls
+
+
+def test_a_pull_alone_in_a_read_takes_no_more_calls_than_it_did() -> None:
+    if find_repeated is None:
+        pytest.skip("the lane is not built, or left aside")
+    side = Side(is_short=True, lay_out=lay_out_sends)
+    side.feed((1, sends(side, 1_000, 400)))
+    found = []
+    for number in range(READS):
+        data = pull(number, opaque=number)
+        counts = {"call": 0, "c_call": 0}
+
+        def note(frame: FrameType, event: str, _: object, counts: dict[str, int] = counts) -> None:
+            if event in counts and frame.f_code.co_filename not in LEFT_OUT:
+                counts[event] += 1
+
+        sys.setprofile(note)
+        side.core.receive(1, data, side.now_ms)
+        sys.setprofile(None)
+        found.append((counts["call"], counts["c_call"]))
+        side.perform()
+    pulls = side.core.remoting.pulls
+    assert pulls is not None
+    assert pulls.served_count >= READS - 4  # the first of each size are learnt from
+    calls, calls_of_c = min(found)
+    assert calls <= 25, found
+    assert calls_of_c <= 25, found

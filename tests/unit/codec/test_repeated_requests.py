@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import struct
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -15,11 +18,13 @@ from escrowmq.codec.headers import HeaderError, read_header
 from escrowmq.codec.repeated_requests import (
     _KEPT_MAX,
     REPEATED,
+    Match,
     RepeatedRequests,
     command_of,
     whole,
 )
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.lane import native
 
 FRONT_SIZE = 8
 PULL = {
@@ -118,9 +123,18 @@ def encode_frame(header: bytes, kind: int, body: bytes = b"") -> bytes:
     return front + (kind << 24 | len(header)).to_bytes(4, "big") + header + body
 
 
+def find(requests: RepeatedRequests, data: bytes, at: int) -> Match | None:
+    """With the compiled lane and without it."""
+    found = requests.find(data, at)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(native, "find_repeated", None)
+        assert requests.find(data, at) == found
+    return found
+
+
 def _find(requests: RepeatedRequests, frame: bytes, told: Command) -> None:
     """What is found in a read is what its header alone is read as."""
-    match = requests.find(b"before" + frame + b"behind", 6)
+    match = find(requests, b"before" + frame + b"behind", 6)
     if type(told) is not Repeated:
         assert match is None or told.ext is not None  # it was learnt from just now
     else:
@@ -138,13 +152,61 @@ def test_what_is_not_whole_or_has_a_body_is_not_found() -> None:
     for _ in range(2):
         requests.decode(data, BINARY)
     frame = encode_frame(data, BINARY)
-    assert requests.find(frame, 0) is not None
-    assert all(requests.find(frame[:size], 0) is None for size in range(len(frame)))
-    assert requests.find(encode_frame(data, JSON), 0) is None
-    assert requests.find(encode_frame(data, 2), 0) is None
-    assert requests.find(encode_frame(data, BINARY, b"body") + bytes(9), 0) is None
+    assert find(requests, frame, 0) is not None
+    assert all(find(requests, frame[:size], 0) is None for size in range(len(frame)))
+    assert find(requests, encode_frame(data, JSON), 0) is None
+    assert find(requests, encode_frame(data, 2), 0) is None
+    assert find(requests, encode_frame(data, BINARY, b"body") + bytes(9), 0) is None
     for size in (0, 3, 4, len(frame) - 5, len(frame) - 3, 0x7FFFFFFF, 0xFFFFFFFF):
-        assert requests.find(size.to_bytes(4, "big") + frame[4:] + bytes(9), 0) is None
+        assert find(requests, size.to_bytes(4, "big") + frame[4:] + bytes(9), 0) is None
+
+
+@given(st.data())
+def test_frames_with_some_other_bytes_are_found_alike(data: st.DataObject) -> None:
+    requests = RepeatedRequests()
+    for fields in ({}, {"queueOffset": "7"}, {"topic": "Other"}, {"queueId": "0", "topic": "A"}):
+        requests.decode(header_of(fields), BINARY)
+    frame = bytearray(encode_frame(header_of(), BINARY))
+    places = st.one_of(st.integers(0, 30), st.integers(0, len(frame) - 1))
+    for at in data.draw(st.lists(places, max_size=3)):
+        frame[at] = data.draw(st.one_of(st.integers(0, 255), st.sampled_from(b"0129")))
+    behind = data.draw(st.binary(max_size=4))
+    read = bytes(frame) + behind
+    match = find(requests, read, data.draw(st.sampled_from([0, 0, 0, 1, len(read) + 5])))
+    if match is not None:
+        command = command_of(match, read, 0)
+        assert whole(command) == decode_header(read[8 : match[-1]], BINARY)
+        assert command.header == typed(whole(command))
+
+
+HEADER = bytes(range(60))
+
+
+@pytest.mark.skipif(native.find_repeated is None, reason="the lane is not built, or left aside")
+@pytest.mark.parametrize(
+    ("known", "error"),
+    [
+        ({60: [(HEADER, struct.pack("=ii", *place), None)]}, ValueError)
+        for place in ((8, 9), (9, 9), (20, 19), (59, 61), (-1, 10), (10, 29), (70, 80))
+    ]
+    + [
+        ({60: [(HEADER, struct.pack("=iiii", 20, 22, 21, 23), None)]}, ValueError),
+        ({60: [(HEADER, struct.pack("=ii", 20, 22) * 5, None)]}, ValueError),
+        ({60: [(HEADER, bytes(7), None)]}, ValueError),
+        ({60: [(HEADER, bytes(8))]}, TypeError),
+        ({60: [(HEADER, "text", None)]}, TypeError),
+        ({60: [None]}, TypeError),
+        ({60: None}, TypeError),
+        (None, TypeError),
+    ],
+)
+def test_lane_that_is_given_nonsense_says_so(known: Any, error: type[Exception]) -> None:
+    assert native.find_repeated is not None
+    frame = encode_frame(HEADER, BINARY)
+    with pytest.raises(error):
+        native.find_repeated(frame, 0, known)
+    assert native.find_repeated(frame, 0, {}) is None
+    assert native.find_repeated(frame, 0, {60: [(HEADER[:9], b"", None)]}) is None
 
 
 def test_a_number_that_is_there_twice_is_read_as_ever() -> None:
