@@ -21,10 +21,11 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.pull_judgements import PullFlag, PullJudge, Remembered
 from escrowmq.broker.request_times import Latency
 from escrowmq.codec.headers import PullHeader
-from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies
+from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies, pieces_of
 from escrowmq.codec.repeated_requests import Known, Match
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
+from escrowmq.lane.native import reply_with_runs
 from escrowmq.store.results import GotStatus
 from escrowmq.store.store import Store
 
@@ -34,12 +35,16 @@ _FOUND: Final = GotStatus.FOUND.name
 _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 
+_Found = tuple[tuple[bytes, ...], int, int, int]
+"""A frame in pieces, how many messages it has and their bytes, and where to go on."""
+
+
 class _Plan:
     """How pulls are served that are alike."""
 
     __slots__ = (
         "code", "codes", "commits", "count_max", "flags", "group", "header", "numbers_at",
-        "remembered", "size_max", "topic",
+        "pieces", "remembered", "size_max", "topic",
     )  # fmt: skip
 
     def __init__(self, known: Known, header: PullHeader, remembered: Remembered) -> None:
@@ -56,6 +61,7 @@ class _Plan:
         judged = remembered.judged
         self.codes = judged.selector.codes
         self.flags = judged.topic.topic_sys_flag, judged.group.group_sys_flag
+        self.pieces = pieces_of(Response.SUCCESS, _FOUND, self.flags)
 
 
 class ShortPulls:
@@ -79,6 +85,8 @@ class ShortPulls:
         self._replies = replies
         self._output = output
         self._latency = latency
+        self.is_compiled = reply_with_runs is not None
+        """Whether the lane writes the replies."""
         self.served_count = 0
         """Requests that were served here."""
 
@@ -91,9 +99,7 @@ class ShortPulls:
         queue_at, offset_at, commit_at = plan.numbers_at
         queue_id, group, topic = numbers[queue_at], plan.group, plan.topic
         try:
-            found = self._store.stretch(
-                topic, queue_id, numbers[offset_at], plan.count_max, plan.size_max, plan.codes
-            )
+            found = self._find(plan, queue_id, numbers[offset_at], opaque)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("a pull of %s goes the general way", peer.address)
             return False
@@ -102,20 +108,35 @@ class ShortPulls:
         if not self._judge.holds(plan.remembered, plan.header, queue_id):
             known.serve_by(None)  # what is found next is another judgement
             return False
-        chunks, count, size, following, low, high = found
-        if size > BODY_SIZE_MAX:
-            return False
-        front = self._replies.encode_binary(
-            opaque, Response.SUCCESS, _FOUND, following, low, high, plan.flags, size
-        )
+        chunks, count, size, following = found
         self._offsets.pulled(group, topic, queue_id, following)
         self._stats.get(group, topic, count, size)
         if plan.commits:
             self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
-        self._output.send(peer.id, front, *chunks)
+        self._output.send(peer.id, *chunks)
         self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1
         return True
+
+    def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
+        if self.is_compiled:
+            found = self._store.reply(
+                plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
+                plan.pieces, opaque,
+            )  # fmt: skip
+            return None if found is None else ((found[0],), *found[1:])
+        stretch = self._store.stretch(
+            plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes
+        )
+        if stretch is None:
+            return None
+        chunks, count, size, following, low, high = stretch
+        if size > BODY_SIZE_MAX:
+            return None
+        front = self._replies.encode_binary(
+            opaque, Response.SUCCESS, _FOUND, following, low, high, plan.flags, size
+        )
+        return (front, *chunks), count, size, following
 
     def _plan_of(self, known: Known) -> _Plan | None:
         """How requests like this one are served from now on, once one was judged."""

@@ -15,6 +15,7 @@ from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.codec.binary_header import encode_binary, encode_fields
 from escrowmq.codec.command import BINARY, encode_reply
 from escrowmq.codec.json_header import encode_json
+from escrowmq.lane.native import ReplyPieces
 
 _KEPT_MAX: Final = 256
 BODY_SIZE_MAX: Final = FRAME_SIZE_MAX // 2
@@ -26,6 +27,8 @@ _BINARY_FRONT: Final = struct.Struct(">II5si")
 
 _OPAQUE_AT: Final = 5
 _OPAQUE_END: Final = 9
+_SIZE_SIZE: Final = 4
+"""Of a field's value, and of all fields."""
 
 
 def pull_fields(next_offset: object, low: object, high: object) -> dict[str, str]:
@@ -125,6 +128,22 @@ class PulledReplies:
             self._binary.clear()
         found = self._binary[key] = header[:_OPAQUE_AT], text, len(header)
         return found
+
+
+def pieces_of(code: int, remark: str, flags: tuple[int, int]) -> ReplyPieces:
+    """What such replies in binary form have in common, as the compiled lane is told of it."""
+    ext = pull_fields("", "", "") | _flag_fields(flags)
+    header = encode_binary(_reply(code, remark, ext))
+    pieces, text = [], b""
+    for name, value in ext.items():
+        text += encode_fields({name: value})
+        if name.endswith("Offset"):
+            pieces.append(text[:-_SIZE_SIZE])
+            text = b""
+    fields_size = len(encode_fields(ext))
+    rest = header[_OPAQUE_END : -fields_size - _SIZE_SIZE]
+    following, low, high = pieces
+    return header[:_OPAQUE_AT], rest, following, low, high, text
 
 
 def _flag_fields(flags: tuple[int, int]) -> dict[str, str]:

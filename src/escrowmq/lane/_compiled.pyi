@@ -18,6 +18,7 @@ from escrowmq.lane.native import (
     LayOutEnds,
     LayOutSends,
     Lead,
+    ReplyWithRuns,
 )
 
 CONTRACT: int
@@ -33,6 +34,7 @@ alike_halves: AlikeHalves
 find_starts: FindStarts
 find_runs: FindRuns
 copy_runs: CopyRuns
+reply_with_runs: ReplyWithRuns
 are_whole: AreWhole
 find_repeated: FindRepeated
 find_records: FindRecords

@@ -179,6 +179,8 @@ PyObject *find_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char find_runs_doc[];
 PyObject *copy_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char copy_runs_doc[];
+PyObject *reply_with_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
+extern const char reply_with_runs_doc[];
 PyObject *are_whole(PyObject *module, PyObject *const *args, Py_ssize_t count);
 extern const char are_whole_doc[];
 PyObject *find_repeated(PyObject *module, PyObject *const *args, Py_ssize_t count);

@@ -4,7 +4,7 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 14
+#define CONTRACT 15
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
@@ -22,6 +22,8 @@ static PyMethodDef methods[] = {
     {"find_starts", (PyCFunction)(void (*)(void))find_starts, METH_FASTCALL, find_starts_doc},
     {"find_runs", (PyCFunction)(void (*)(void))find_runs, METH_FASTCALL, find_runs_doc},
     {"copy_runs", (PyCFunction)(void (*)(void))copy_runs, METH_FASTCALL, copy_runs_doc},
+    {"reply_with_runs", (PyCFunction)(void (*)(void))reply_with_runs, METH_FASTCALL,
+     reply_with_runs_doc},
     {"are_whole", (PyCFunction)(void (*)(void))are_whole, METH_FASTCALL, are_whole_doc},
     {"find_repeated", (PyCFunction)(void (*)(void))find_repeated, METH_FASTCALL,
      find_repeated_doc},

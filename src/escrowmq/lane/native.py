@@ -22,6 +22,8 @@ does.
 
 `find_runs` chooses the units of a queue that are read at once, as store/unit_runs does;
 `copy_runs` reads the records that these lead to, as base/runs.joined does;
+`reply_with_runs` does both, and writes the reply to a pull in front of the records, as
+codec/pulled_reply does;
 `are_whole` sees that they are what the units promise, as codec/log_stretches.is_whole does.
 
 `find_repeated` finds which request one repeats, and its numbers, as codec/repeated_requests does.
@@ -39,7 +41,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 14
+CONTRACT: Final = 15
 """One more with each change of what goes in or comes out, here and in module.c."""
 
 Buffer = Any
@@ -295,6 +297,33 @@ class CopyRuns(Protocol):
         wholly in it."""
 
 
+ReplyPieces = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
+"""Of the reply to a pull: what stands in front of its opaque, of its fields, of each of the three
+offsets, and behind the last one (codec/pulled_reply)."""
+
+
+class ReplyWithRuns(Protocol):
+    """See above."""
+
+    def __call__(  # noqa: PLR0913 - it asks nobody for more
+        self,
+        units: bytes,
+        first: int,
+        codes: bytes | None,
+        count_max: int,
+        size_max: int,
+        memory: Buffer,
+        base: int,
+        pieces: ReplyPieces,
+        opaque: int,
+        low: int,
+        high: int,
+        /,
+    ) -> tuple[bytes, int, int, int] | None:
+        """The frame, how many messages it has and the bytes of their records, and where to go on.
+        None when there are none, or not all of them in this memory."""
+
+
 class AreWhole(Protocol):
     """See above."""
 
@@ -393,6 +422,7 @@ alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_runs: FindRuns | None = getattr(_module, "find_runs", None)
 copy_runs: CopyRuns | None = getattr(_module, "copy_runs", None)
+reply_with_runs: ReplyWithRuns | None = getattr(_module, "reply_with_runs", None)
 are_whole: AreWhole | None = getattr(_module, "are_whole", None)
 find_repeated: FindRepeated | None = getattr(_module, "find_repeated", None)
 find_records: FindRecords | None = getattr(_module, "find_records", None)

@@ -11,14 +11,6 @@
 #define RECORDS_SIZE_MAX (128 * 1024 * 1024)
 #define LOG_OFFSET_MAX (INT64_C(1) << 62)
 
-typedef struct {
-    Pile runs;
-    PyObject *offsets; /* a list, once some units between others were left out */
-    int64_t first, at; /* queue offsets */
-    int64_t count, size;
-    int64_t run_start, run_end;
-} Chosen;
-
 static int is_wanted(PyObject *given, Span codes, const uint8_t *unit)
 {
     for (Py_ssize_t i = 0; i < codes.size; i += CODE_SIZE)
@@ -65,8 +57,6 @@ static int choose(Chosen *chosen, int64_t log_offset, int64_t size)
 
 static PyObject *chosen_of(Chosen *chosen)
 {
-    if (end_run(chosen) < 0)
-        return NULL;
     if (chosen->offsets == NULL)
         chosen->offsets = PyObject_CallFunction(
             (PyObject *)&PyRange_Type, "LL", (long long)chosen->first,
@@ -81,7 +71,6 @@ static PyObject *chosen_of(Chosen *chosen)
     return found;
 }
 
-/* 1 when the units are looked through; 0 when one of them can have been made by no writer. */
 static int look_through(Chosen *chosen, Span units, PyObject *given, Span codes,
                         int64_t count_max, int64_t size_max)
 {
@@ -106,41 +95,49 @@ static int look_through(Chosen *chosen, Span units, PyObject *given, Span codes,
     return 1;
 }
 
+int choose_units(PyObject *const *args, Chosen *chosen)
+{
+    Span units, codes = {NULL, 0};
+    *chosen = (Chosen){{NULL, 0, 0}, NULL, 0, 0, 0, 0, -1, -1};
+    if (span_of(args[0], &units) < 0 || (args[2] != Py_None && span_of(args[2], &codes) < 0))
+        return -1;
+    int64_t first = PyLong_AsLongLong(args[1]);
+    int64_t count_max = PyLong_AsLongLong(args[3]), size_max = PyLong_AsLongLong(args[4]);
+    if (PyErr_Occurred())
+        return -1;
+    if (first < 0 || first > INT64_MAX - units.size || codes.size % CODE_SIZE ||
+        size_max > RECORDS_SIZE_MAX) {
+        PyErr_SetString(PyExc_ValueError, "no place of a queue, no codes, or too many bytes");
+        return -1;
+    }
+    chosen->first = chosen->at = first;
+    int done = look_through(chosen, units, args[2], codes, count_max, size_max);
+    return done > 0 && end_run(chosen) < 0 ? -1 : done;
+}
+
+void forget_chosen(Chosen *chosen)
+{
+    PyMem_Free(chosen->runs.bytes);
+    Py_XDECREF(chosen->offsets);
+}
+
 const char find_runs_doc[] =
     "find_runs(units, first, codes, count_max, size_max)\n\nSee store/unit_runs.find_runs.";
 
 PyObject *find_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    Span units, codes = {NULL, 0};
     if (count != 5) {
         PyErr_SetString(PyExc_TypeError, "units, first, codes, count_max, size_max");
         return NULL;
     }
-    if (span_of(args[0], &units) < 0 || (args[2] != Py_None && span_of(args[2], &codes) < 0))
-        return NULL;
-    int64_t first = PyLong_AsLongLong(args[1]);
-    int64_t count_max = PyLong_AsLongLong(args[3]), size_max = PyLong_AsLongLong(args[4]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (first < 0 || first > INT64_MAX - units.size || codes.size % CODE_SIZE ||
-        size_max > RECORDS_SIZE_MAX) {
-        PyErr_SetString(PyExc_ValueError, "no place of a queue, no codes, or too many bytes");
-        return NULL;
-    }
-    Chosen chosen = {{NULL, 0, 0}, NULL, first, first, 0, 0, -1, -1};
-    PyObject *found = NULL;
-    int done = look_through(&chosen, units, args[2], codes, count_max, size_max);
-    if (done > 0)
-        found = chosen_of(&chosen);
-    else if (done == 0)
-        found = Py_NewRef(Py_None);
-    PyMem_Free(chosen.runs.bytes);
-    Py_XDECREF(chosen.offsets);
+    Chosen chosen;
+    int done = choose_units(args, &chosen);
+    PyObject *found = done > 0 ? chosen_of(&chosen) : done == 0 ? Py_NewRef(Py_None) : NULL;
+    forget_chosen(&chosen);
     return found;
 }
 
-/* The bytes of all runs together; -1 when one of them is not wholly in a memory of that size. */
-static Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size)
+Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size)
 {
     int64_t size = 0;
     for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
@@ -153,6 +150,14 @@ static Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size)
     return (Py_ssize_t)size;
 }
 
+void write_runs(uint8_t *at, const uint8_t *memory, int64_t base, Span runs)
+{
+    for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
+        Run run = run_at(runs, i);
+        at = write_span(at, (Span){memory + (run.place - base), (Py_ssize_t)run.size});
+    }
+}
+
 static PyObject *copied(const uint8_t *memory, Py_ssize_t memory_size, int64_t base, Span runs)
 {
     Py_ssize_t size = size_of_runs(runs, base, memory_size);
@@ -161,11 +166,7 @@ static PyObject *copied(const uint8_t *memory, Py_ssize_t memory_size, int64_t b
     PyObject *found = PyBytes_FromStringAndSize(NULL, size);
     if (found == NULL)
         return NULL;
-    uint8_t *at = (uint8_t *)PyBytes_AsString(found);
-    for (Py_ssize_t i = 0; i < runs.size; i += sizeof(Run)) {
-        Run run = run_at(runs, i);
-        at = write_span(at, (Span){memory + (run.place - base), (Py_ssize_t)run.size});
-    }
+    write_runs((uint8_t *)PyBytes_AsString(found), memory, base, runs);
     return found;
 }
 

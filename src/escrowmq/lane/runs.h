@@ -27,4 +27,24 @@ static inline int span_of_runs(PyObject *given, Span *found)
     return -1;
 }
 
+/* What was chosen of a queue's units. */
+typedef struct {
+    Pile runs;
+    PyObject *offsets; /* a list, once some units between others were left out */
+    int64_t first, at; /* queue offsets */
+    int64_t count, size;
+    int64_t run_start, run_end;
+} Chosen;
+
+/* As find_runs is asked for them by its five arguments: 1; 0 when one of them can have been made by
+   no writer, -1 with an exception. In all cases forget_chosen gives back what is held. */
+int choose_units(PyObject *const *args, Chosen *chosen);
+void forget_chosen(Chosen *chosen);
+
+/* The bytes of all runs together; -1 when one of them is not wholly in a memory of that size. */
+Py_ssize_t size_of_runs(Span runs, int64_t base, Py_ssize_t memory_size);
+
+/* These bytes, one behind the other. */
+void write_runs(uint8_t *at, const uint8_t *memory, int64_t base, Span runs);
+
 #endif

@@ -32,7 +32,7 @@ class CommitLog:
         """When the newest record was stored."""
         self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
         self.read = self.segments.read
-        self.read_runs = self.segments.read_runs
+        self.read_runs, self.memory_at = self.segments.read_runs, self.segments.memory_at
         self._ordinary_end = 0
         """What the reserve has said last; a copy, as each append compares with it."""
         self._file: File | None = None

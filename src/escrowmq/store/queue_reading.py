@@ -20,7 +20,7 @@ from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import unit_code
 from escrowmq.store.results import Got, GotStatus
-from escrowmq.store.unit_runs import RECORDS_SIZE_MAX, runs_of
+from escrowmq.store.unit_runs import CODES_MAX, RECORDS_SIZE_MAX, coded, runs_of
 
 _MEND_SIZE_MAX: Final = 4 * 1024 * 1024
 _DAMAGED_MAX: Final = 10_000
@@ -116,26 +116,68 @@ class QueueReader:
     ) -> Stretch | None:
         """What `get` finds where there is no more to it: some messages that are trusted and not
         old. Positional: it is called for every pull."""
+        found = self._trusted_units(topic, queue_id, queue_offset, count_max, codes)
+        if found is None:
+            return None
+        queue, units, count_max, _ = found
+        size_max = min(self._settings.read_size_max, size_max)
+        chosen = runs_of(units, queue_offset, codes, count_max, size_max)
+        if chosen is None or not chosen[0]:
+            return None
+        runs, offsets, following, size = chosen
+        return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
+
+    def reply(  # noqa: PLR0913 - the arguments of `stretch`, and what is to be written
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        size_max: int,
+        codes: frozenset[int] | None,
+        pieces: native.ReplyPieces,
+        opaque: int,
+    ) -> tuple[bytes, int, int, int] | None:
+        """The same by the compiled lane, as a frame of these pieces: that, how many messages it
+        has and their bytes, and where to go on. None, too, when they are of two files."""
+        found = self._trusted_units(topic, queue_id, queue_offset, count_max, codes)
+        if found is None or native.reply_with_runs is None or len(codes or ()) > CODES_MAX:
+            return None
+        queue, units, count_max, log_offset = found
+        memory = self._log.memory_at(log_offset)
+        if memory is None:
+            return None
+        size_max = min(self._settings.read_size_max, size_max)
+        return native.reply_with_runs(
+            units, queue_offset, coded(codes), count_max, size_max, *memory, pieces, opaque,
+            queue.min, queue.end,
+        )  # fmt: skip
+
+    def _trusted_units(
+        self,
+        topic: str,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        codes: frozenset[int] | None,
+    ) -> tuple[ConsumeQueue, bytes, int, int] | None:
+        """A queue and its units from an offset on, how many messages are read at most, and where in
+        the log the first one is."""
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min <= queue_offset < queue.end:
             return None
         settings = self._settings
         count_max = min(settings.read_count_max, count_max)
-        units = queue.units_of_file(
-            queue_offset,
-            count_max if codes is None else max(settings.filter_scan_size // ENTRY_SIZE, count_max),
-        )
+        units_max = count_max
+        if codes is not None:
+            units_max = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
+        units = queue.units_of_file(queue_offset, units_max)
         if len(units) < ENTRY_SIZE:
             return None
         (log_offset,) = _LOG_OFFSET.unpack_from(units)
         if log_offset < self.trusted_from or log_offset < self._log.end_offset - self._recent_size:
             return None
-        size_max = min(settings.read_size_max, size_max)
-        found = runs_of(units, queue_offset, codes, count_max, size_max)
-        if found is None or not found[0]:
-            return None
-        runs, offsets, following, size = found
-        return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
+        return queue, units, count_max, log_offset
 
     def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
         low, high = queue.min, queue.end

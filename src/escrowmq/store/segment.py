@@ -12,6 +12,7 @@ from escrowmq.base.ports import Disk, File, SparseFile
 from escrowmq.base.runs import RUN
 from escrowmq.codec.log_walker import next_data
 from escrowmq.errors import StorageError
+from escrowmq.lane.native import Buffer
 from escrowmq.store.trailing_zeros import without_zeros
 
 NAME_SIZE: Final = 20
@@ -136,6 +137,13 @@ class Segments:
         if data is not None:
             return [data]
         return [self.read(place, size) for place, size in RUN.iter_unpack(runs)]
+
+    def memory_at(self, position: int) -> tuple[Buffer, int] | None:
+        """What the file that holds a position has in memory, and the position where it begins; None
+        when it is not in memory."""
+        start = position - position % self.segment_size
+        memory = getattr(self._files.get(start) or self.file(start), "memory", None)
+        return None if memory is None else (memory(), start)
 
     def data_size(self, start: int) -> int:
         """Bytes of a file behind which there are zeros alone, as far as that is known without a

@@ -96,7 +96,8 @@ class Store:
         self.dispatcher = held.dispatcher
         self._standing = held.standing
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
-        self.get, self.stretch = self.reader.get, self.reader.stretch
+        self.get = self.reader.get
+        self.stretch, self.reply = self.reader.stretch, self.reader.reply
         self.flusher = Flusher(held)
         self.mending = Mending(
             held,

@@ -16,7 +16,7 @@ RECORDS_SIZE_MAX: Final = 128 * 1024 * 1024
 
 _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
-_CODES_MAX: Final = 16
+CODES_MAX: Final = 16
 """The compiled lane compares a unit with each of them; where there are more, a set is faster."""
 
 
@@ -31,14 +31,16 @@ def runs_of(
     """Of units, the first of which has that queue offset, those with one of these codes (any with
     None). None where there is one among them that no writer can have made."""
     find = native.find_runs
-    if find is None or len(codes or ()) > _CODES_MAX:
+    if find is None or len(codes or ()) > CODES_MAX:
         return find_runs(units, first, codes, count_max, size_max)
-    coded = None if codes is None else _coded(codes)
-    return find(units, first, coded, count_max, size_max)
+    return find(units, first, coded(codes), count_max, size_max)
 
 
-def _coded(codes: frozenset[int]) -> bytes:
-    return b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
+def coded(codes: frozenset[int] | None) -> bytes | None:
+    """Codes as the compiled lane is told of them."""
+    return (
+        None if codes is None else b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
+    )
 
 
 def find_runs(

@@ -81,6 +81,12 @@ class SimFile:
         """See File.read_runs."""
         return joined(runs, base, self.size, self.read)
 
+    def memory(self) -> bytearray:
+        """All of it, as the compiled lane reads mapped files."""
+        self._touch()
+        self._disk.reads_count += 1
+        return self.live
+
     def write_again(self, position: int, size: int) -> None:
         """See File.write_again."""
         self._touch()

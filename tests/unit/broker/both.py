@@ -85,6 +85,8 @@ class Side:
         if not self._is_short:
             self.core.remoting.shortcut = None
             self.core.remoting.pulls = None
+        elif self.core.remoting.pulls is not None and self._lay_out is None:
+            self.core.remoting.pulls.is_compiled = False
         self.core.open(self.now_ms)
         for peer in (1, 2):
             self.core.connected(peer, "10.0.0.9", 40_000 + peer, self.now_ms)

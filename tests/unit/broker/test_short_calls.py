@@ -150,4 +150,4 @@ def test_a_pull_alone_in_a_read_takes_no_more_calls_than_it_did() -> None:
     assert pulls.served_count >= READS - 4  # the first of each size are learnt from
     calls, calls_of_c = min(found)
     assert calls <= 25, found
-    assert calls_of_c <= 25, found
+    assert calls_of_c <= 20, found
