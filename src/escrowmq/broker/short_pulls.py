@@ -3,10 +3,10 @@ of the replies, without a value for each step in between.
 
 The general way (remoting, serving, on_pull) is what these requests mean. What is served here is
 what means the same there: the request is like one that was judged there, and nothing has changed
-that it was judged by (broker/pull_judgements); no group is to be told of a reset; there are
+that it was judged by (broker/pull_judgements); its group is to be told of no reset; there are
 messages, which are not old and which this process has written or checked (store/queue_reading,
-`stretch`). In any doubt a request goes the general way, and nothing
-has happened before. A test holds both ways to the same replies, files and figures, to the byte.
+`stretch`). In any doubt a request goes the general way, and nothing has happened before. A test
+holds both ways to the same replies, files and figures, to the byte.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class ShortPulls:
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("a pull of %s goes the general way", peer.address)
             return False
-        if found is None or self._offsets.has_resets:
+        if found is None or self._offsets.has_reset(group, topic, queue_id):
             return False
         if not self._judge.holds(plan.remembered, plan.header, queue_id):
             known.serve_by(None)  # what is found next is another judgement

@@ -121,11 +121,6 @@ class OffsetTable:
         # Resets are not saved: after a restart this offset alone stands for one still untold.
         self.commit(group, topic, queue_id, offset, now_ms)
 
-    @property
-    def has_resets(self) -> bool:
-        """Whether any group is to be told of one."""
-        return bool(self._resets)
-
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
         """Whether a reset waits to be told."""
         return bool(self._resets) and queue_id in self._resets.get(self._key(group, topic), ())

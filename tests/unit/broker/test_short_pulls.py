@@ -205,6 +205,18 @@ def test_change_of_what_pulls_are_judged_by_is_heeded_at_once(
     both.end()
 
 
+def test_reset_of_another_group_leaves_it_open() -> None:
+    both = filled()
+    both.feed((1, pull(0, group="others") + pull(0)))
+    both.feed(operator(Request.INVOKE_BROKER_TO_RESET_OFFSET, RESET | {"group": "others"}))
+    assert all(side.core.broker.offsets.has_reset("others", "Orders", 0) for side in both.sides)
+    both.feed((1, pull(0) + pull(1)))
+    assert served(both) == 2
+    (told,) = both.feed((1, pull(0, group="others")))
+    assert told.remark == "OFFSET_RESET"
+    both.end()
+
+
 def test_who_was_judged_anew_is_served_the_short_way_again() -> None:
     both = filled()
     for _ in range(2):
