@@ -84,22 +84,11 @@ class PullJudge:
 
     def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
         """Whether what was found to be right still is, for a pull of a queue."""
-        return (
-            known.versions == self._versions()
-            and 0 <= queue_id < known.judged.topic.read_queue_nums
-            and self._is_subscribed(known, header)
-        )
-
-    def _versions(self) -> tuple[int, ...]:
-        settings = self._settings
-        return (
-            self._topics.version.counter, self._groups.version.counter,
-            settings.permission, settings.allows_lite_pull, settings.has_property_filter,
-        )  # fmt: skip
-
-    def _is_subscribed(self, known: Remembered, header: PullHeader) -> bool:
-        """Whether the group is what it was, as far as the pull does not say itself what it
-        wants."""
+        if known.versions != self._versions():
+            return False
+        if not 0 <= queue_id < known.judged.topic.read_queue_nums:
+            return False
+        # Whether the group is what it was, as far as the pull does not say itself what it wants.
         if known.subscription is None:
             return not self._settings.rejects_unknown_pulls
         online = self._clients.consumers.get(header.consumer_group)
@@ -109,6 +98,13 @@ class PullJudge:
             and online.message_model == known.message_model
             and online.subscriptions.get(header.topic) is known.subscription
         )
+
+    def _versions(self) -> tuple[int, ...]:
+        settings = self._settings
+        return (
+            self._topics.version.counter, self._groups.version.counter,
+            settings.permission, settings.allows_lite_pull, settings.has_property_filter,
+        )  # fmt: skip
 
     def _remember(self, key: tuple[object, ...], judged: Judged, header: PullHeader) -> None:
         if len(self._remembered) >= _REMEMBERED_MAX:

@@ -53,7 +53,7 @@ class _Plan:
         """Of the first of them: all but its numbers counts."""
         self.group, self.topic = header.consumer_group, header.topic
         self.commits = bool(header.sys_flag & PullFlag.COMMIT_OFFSET)
-        self.count_max = max(min(header.max_msg_nums, PULL_MESSAGES_MAX), 1)
+        self.count_max = min(header.max_msg_nums, PULL_MESSAGES_MAX)
         self.size_max = min(header.max_msg_bytes or PULL_SIZE_MAX, PULL_SIZE_MAX)
         self.numbers_at = tuple(map(known.names.index, _VARYING))
         """Where in the numbers of a request these stand."""
@@ -119,15 +119,13 @@ class ShortPulls:
         return True
 
     def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
+        wish = (
+            plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
+        )  # fmt: skip
         if self.is_compiled:
-            found = self._store.reply(
-                plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
-                plan.pieces, opaque,
-            )  # fmt: skip
+            found = self._store.reply(wish, plan.pieces, opaque)
             return None if found is None else ((found[0],), *found[1:])
-        stretch = self._store.stretch(
-            plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes
-        )
+        stretch = self._store.stretch(wish)
         if stretch is None:
             return None
         chunks, count, size, following, low, high = stretch

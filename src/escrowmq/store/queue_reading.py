@@ -27,6 +27,12 @@ _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
 
+Wish = tuple[str, int, int, int, int, frozenset[int] | None]
+"""Topic, queue and offset; how many messages and bytes at most; tags codes, any when None."""
+
+_Choice = tuple[bytes, int, frozenset[int] | None, int, int]
+"""What `runs_of` is asked."""
+
 Stretch = tuple[list[bytes], int, int, int, int, int]
 """Records: their chunks, number and bytes, where to go on, and the bounds of the queue."""
 
@@ -105,79 +111,53 @@ class QueueReader:
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
-    def stretch(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        size_max: int,
-        codes: frozenset[int] | None,
-    ) -> Stretch | None:
+    def stretch(self, wish: Wish) -> Stretch | None:
         """What `get` finds where there is no more to it: some messages that are trusted and not
-        old. Positional: it is called for every pull."""
-        found = self._trusted_units(topic, queue_id, queue_offset, count_max, codes)
+        old."""
+        found = self._trusted_units(wish)
         if found is None:
             return None
-        queue, units, count_max, _ = found
-        size_max = min(self._settings.read_size_max, size_max)
-        chosen = runs_of(units, queue_offset, codes, count_max, size_max)
+        queue, _, choice = found
+        chosen = runs_of(*choice)
         if chosen is None or not chosen[0]:
             return None
         runs, offsets, following, size = chosen
         return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
 
-    def reply(  # noqa: PLR0913 - the arguments of `stretch`, and what is to be written
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        size_max: int,
-        codes: frozenset[int] | None,
-        pieces: native.ReplyPieces,
-        opaque: int,
+    def reply(
+        self, wish: Wish, pieces: native.ReplyPieces, opaque: int
     ) -> tuple[bytes, int, int, int] | None:
         """The same by the compiled lane, as a frame of these pieces: that, how many messages it
         has and their bytes, and where to go on. None, too, when they are of two files."""
-        found = self._trusted_units(topic, queue_id, queue_offset, count_max, codes)
-        if found is None or native.reply_with_runs is None or len(codes or ()) > CODES_MAX:
+        found = self._trusted_units(wish)
+        if found is None or native.reply_with_runs is None:
             return None
-        queue, units, count_max, log_offset = found
+        queue, log_offset, (units, queue_offset, codes, count_max, size_max) = found
         memory = self._log.memory_at(log_offset)
-        if memory is None:
+        if memory is None or (codes is not None and len(codes) > CODES_MAX):
             return None
-        size_max = min(self._settings.read_size_max, size_max)
         return native.reply_with_runs(
             units, queue_offset, coded(codes), count_max, size_max, *memory, pieces, opaque,
             queue.min, queue.end,
         )  # fmt: skip
 
-    def _trusted_units(
-        self,
-        topic: str,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        codes: frozenset[int] | None,
-    ) -> tuple[ConsumeQueue, bytes, int, int] | None:
-        """A queue and its units from an offset on, how many messages are read at most, and where in
-        the log the first one is."""
+    def _trusted_units(self, wish: Wish) -> tuple[ConsumeQueue, int, _Choice] | None:
+        """The queue, where in the log its first record is, and what is to be chosen from which of
+        its units."""
+        topic, queue_id, queue_offset, count_max, size_max, codes = wish
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min <= queue_offset < queue.end:
             return None
-        settings = self._settings
-        count_max = min(settings.read_count_max, count_max)
-        units_max = count_max
-        if codes is not None:
-            units_max = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
+        count_max, size_max, units_max = self._bounds(
+            count_max, size_max, is_filtered=codes is not None, is_behind=False
+        )
         units = queue.units_of_file(queue_offset, units_max)
         if len(units) < ENTRY_SIZE:
             return None
         (log_offset,) = _LOG_OFFSET.unpack_from(units)
         if log_offset < self.trusted_from or log_offset < self._log.end_offset - self._recent_size:
             return None
-        return queue, units, count_max, log_offset
+        return queue, log_offset, (units, queue_offset, codes, count_max, size_max)
 
     def _outside(self, queue: ConsumeQueue, queue_offset: int) -> Got:
         low, high = queue.min, queue.end
@@ -200,20 +180,26 @@ class QueueReader:
     ) -> tuple[int, int, int, bool]:
         """How many messages, bytes and units, and whether they are old. Positional: the arguments
         of `get`."""
-        settings = self._settings
-        units = max(settings.filter_scan_size // ENTRY_SIZE, count_max)
         is_behind = False
         if self._log.end_offset > self._recent_size:
             unit = queue.unit(queue_offset)
             is_behind = unit is not None and self._log.end_offset - unit[0] > self._recent_size
+        is_filtered = codes is not None or accept is not None
+        bounds = self._bounds(count_max, size_max, is_filtered=is_filtered, is_behind=is_behind)
+        return *bounds, is_behind
+
+    def _bounds(
+        self, count_max: int, size_max: int, *, is_filtered: bool, is_behind: bool
+    ) -> tuple[int, int, int]:
+        """How many messages, bytes and units are read where so many are asked for."""
+        settings = self._settings
         if is_behind:
             count, size = settings.read_old_count_max, settings.read_old_size_max
         else:
             count, size = settings.read_count_max, settings.read_size_max
         count = min(count, max(count_max, 1))
-        if codes is None and accept is None:
-            units = count
-        return count, min(size, size_max, RECORDS_SIZE_MAX), units, is_behind
+        units = max(settings.filter_scan_size // ENTRY_SIZE, count_max) if is_filtered else count
+        return count, min(size, size_max, RECORDS_SIZE_MAX), units
 
     def _are_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
         topic, has_crc = queue.topic.encode(), self._settings.appends_crc

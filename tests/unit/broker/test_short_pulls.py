@@ -205,6 +205,19 @@ def test_change_of_what_pulls_are_judged_by_is_heeded_at_once(
     both.end()
 
 
+def test_as_many_units_are_looked_through_as_were_asked_for() -> None:
+    both = filled()
+    for _ in range(2):
+        both.feed((1, pull(0, wanted="a", flags=PullFlag.SUBSCRIPTION | PullFlag.COMMIT_OFFSET)))
+    for side in both.sides:
+        side.core.broker.store.settings.filter_scan_size = 0
+        side.core.broker.store.settings.read_count_max = 3
+    (reply,) = both.feed((1, pull(0, wanted="a")))
+    assert bodies_count(reply) == 3
+    assert served(both) == 2
+    both.end()
+
+
 def test_reset_of_another_group_leaves_it_open() -> None:
     both = filled()
     both.feed((1, pull(0, group="others") + pull(0)))
