@@ -7,6 +7,7 @@ in JSON, where the general coder takes 3.8 and 1.8 us.
 from __future__ import annotations
 
 import struct
+from functools import lru_cache
 from typing import Final
 
 from escrowmq.base.codes import Flag, Version
@@ -27,7 +28,7 @@ _BINARY_FRONT: Final = struct.Struct(">II5si")
 
 _OPAQUE_AT: Final = 5
 _OPAQUE_END: Final = 9
-_SIZE_SIZE: Final = 4
+_SIZE: Final = struct.Struct(">I")
 """Of a field's value, and of all fields."""
 
 
@@ -116,32 +117,34 @@ class PulledReplies:
         flags: tuple[int, int],
         offsets: tuple[bytes, ...],
     ) -> tuple[bytes, bytes, int]:
-        ext = pull_fields(*[value.decode() for value in offsets]) | _flag_fields(flags)
-        header = encode_binary(_reply(code, remark, ext))
-        fields_size = len(encode_fields(ext))
-        text = _literal(header[_OPAQUE_END:-fields_size])
-        for name, value in ext.items():
-            field = encode_fields({name: value})
-            is_offset = name.endswith("Offset")
-            text += _literal(field[: -len(value)]) + b"%b" if is_offset else _literal(field)
+        front, rest, *fields, end = pieces_of(code, remark, flags)
+        text = b""
+        for field, value in zip(fields, offsets, strict=True):
+            text += _literal(field + _SIZE.pack(len(value))) + b"%b"
+        text += _literal(end)
+        fields_size = len(text % offsets)
+        text = _literal(rest + _SIZE.pack(fields_size)) + text
+        size = _OPAQUE_END + len(rest) + _SIZE.size + fields_size
         if len(self._binary) >= _KEPT_MAX:
             self._binary.clear()
-        found = self._binary[key] = header[:_OPAQUE_AT], text, len(header)
+        found = self._binary[key] = front, text, size
         return found
 
 
+@lru_cache(_KEPT_MAX)
 def pieces_of(code: int, remark: str, flags: tuple[int, int]) -> ReplyPieces:
-    """What such replies in binary form have in common, as the compiled lane is told of it."""
+    """What such replies in binary form have in common: what stands in front of the opaque, of the
+    size of all fields, of those of the three offsets, and behind the last one."""
     ext = pull_fields("", "", "") | _flag_fields(flags)
     header = encode_binary(_reply(code, remark, ext))
     pieces, text = [], b""
     for name, value in ext.items():
         text += encode_fields({name: value})
         if name.endswith("Offset"):
-            pieces.append(text[:-_SIZE_SIZE])
+            pieces.append(text[: -_SIZE.size])
             text = b""
     fields_size = len(encode_fields(ext))
-    rest = header[_OPAQUE_END : -fields_size - _SIZE_SIZE]
+    rest = header[_OPAQUE_END : -fields_size - _SIZE.size]
     following, low, high = pieces
     return header[:_OPAQUE_AT], rest, following, low, high, text
 

@@ -63,6 +63,20 @@ def ends(side: Side, first: int, count: int) -> bytes:
     return b"".join(end(one, flag=0) for one in begun)
 
 
+def calls_of(side: Side, data: bytes, *left_out: str) -> tuple[int, int]:
+    """Calls of Python's and of C's functions in a read, but those in some files."""
+    counts = {"call": 0, "c_call": 0}
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event in counts and frame.f_code.co_filename not in left_out:
+            counts[event] += 1
+
+    sys.setprofile(note)
+    side.core.receive(1, data, side.now_ms)
+    sys.setprofile(None)
+    return counts["call"], counts["c_call"]
+
+
 def calls_a_message(reads: Reads, *, is_compiled: bool, burst: int = BURST) -> tuple[float, float]:
     """The fewest of some reads: others begin a segment, or write what was collected."""
     lane = lay_out_sends if is_compiled else None
@@ -74,18 +88,10 @@ def calls_a_message(reads: Reads, *, is_compiled: bool, burst: int = BURST) -> t
     found = []
     for number in range(READS):
         data = reads(side, 1_000 + number * burst, burst)
-        counts = {"call": 0, "c_call": 0}
-
-        def note(frame: FrameType, event: str, _: object, counts: dict[str, int] = counts) -> None:
-            if event in counts and frame.f_code.co_filename != disk.__file__:
-                counts[event] += 1
-
         before = side.served_count
-        sys.setprofile(note)
-        side.core.receive(1, data, side.now_ms)
-        sys.setprofile(None)
+        calls, calls_of_c = calls_of(side, data, disk.__file__)
         if side.served_count - before == burst:
-            found.append((counts["call"] / burst, counts["c_call"] / burst))
+            found.append((calls / burst, calls_of_c / burst))
         side.perform()
     return min(found)
 
@@ -134,16 +140,7 @@ def test_a_pull_alone_in_a_read_takes_no_more_calls_than_it_did() -> None:
     found = []
     for number in range(READS):
         data = pull(number, opaque=number)
-        counts = {"call": 0, "c_call": 0}
-
-        def note(frame: FrameType, event: str, _: object, counts: dict[str, int] = counts) -> None:
-            if event in counts and frame.f_code.co_filename not in LEFT_OUT:
-                counts[event] += 1
-
-        sys.setprofile(note)
-        side.core.receive(1, data, side.now_ms)
-        sys.setprofile(None)
-        found.append((counts["call"], counts["c_call"]))
+        found.append(calls_of(side, data, *LEFT_OUT))
         side.perform()
     pulls = side.core.remoting.pulls
     assert pulls is not None
