@@ -6,6 +6,7 @@ import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
+_MS_NS: Final = 1_000_000
 _JUMP_MIN_NS: Final = 100_000_000
 """A clock that was set; what is less is the time between two looks at two clocks."""
 
@@ -15,13 +16,18 @@ class SystemClock:
 
     def __init__(self) -> None:
         self._ahead_ns = 0
+        self._now_ms = self._until_ns = 0
+        """The millisecond that was told last, and when on the steady clock it is over."""
         self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
         at its pace then, until that is set forward again: nothing that is due waits for it."""
-        wall_ns, steady_ns = time.time_ns(), time.monotonic_ns()
+        steady_ns = time.monotonic_ns()
+        if steady_ns < self._until_ns:
+            return self._now_ms
+        wall_ns = time.time_ns()
         passed_ns = steady_ns - self._last_steady_ns
         # Set right again, it makes good what it is behind: else this clock would be ahead for ever,
         # and what is to be delivered at a time would come too early.
@@ -34,11 +40,14 @@ class SystemClock:
             self._ahead_ns += behind_ns
             now_ns += behind_ns
         self._last_ns, self._last_wall_ns, self._last_steady_ns = now_ns, wall_ns, steady_ns
-        return now_ns // 1_000_000
+        self._now_ms, over_ns = divmod(now_ns, _MS_NS)
+        self._until_ns = steady_ns + _MS_NS - over_ns
+        return self._now_ms
 
     def go_on_from(self, time_ms: int) -> None:
         """Count on from a time, if it is later than now."""
-        self._ahead_ns += max(0, time_ms - self.now_ms()) * 1_000_000
+        self._ahead_ns += max(0, time_ms - self.now_ms()) * _MS_NS
+        self._until_ns = 0
 
 
 class LocalZone(tzinfo):

@@ -46,6 +46,17 @@ def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) ->
     assert clock.now_ms() == start_ms + 3_601_000
 
 
+def test_wall_clock_is_asked_once_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    machine.wall_ns += 999_000
+    start_ms = clock.now_ms()
+    machine.steady_ns += 999
+    machine.wall_ns += 3_600 * SECOND_NS
+    assert clock.now_ms() == start_ms
+    machine.steady_ns += 1
+    assert clock.now_ms() == start_ms + 3_600_000
+
+
 def test_clock_goes_on_from_a_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
     start_ms = clock.now_ms()
