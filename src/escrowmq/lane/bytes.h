@@ -91,6 +91,41 @@ static inline uint8_t *write_hex(uint8_t *at, int64_t number)
     return at;
 }
 
+#define NUMBER_SIZE_MAX 20
+
+/* A number as it is written, and how many bytes that are, of NUMBER_SIZE_MAX at most. The C library's way
+   takes a tenth of a pull's instructions in the lane, and more of the cache. */
+static inline Py_ssize_t write_digits(uint8_t *at, int64_t number)
+{
+    uint8_t turned[NUMBER_SIZE_MAX];
+    uint64_t left = number < 0 ? 0 - (uint64_t)number : (uint64_t)number;
+    Py_ssize_t count = 0, size = 0;
+    do
+        turned[count++] = (uint8_t)('0' + left % 10);
+    while ((left /= 10) != 0);
+    if (number < 0)
+        at[size++] = '-';
+    while (count > 0)
+        at[size++] = turned[--count];
+    return size;
+}
+
+/* A tuple of these, which are its own from now on. NULL, with an exception and none of them kept,
+   when one of them could not be made. */
+static inline PyObject *tuple_taking(PyObject *const *items, Py_ssize_t count)
+{
+    Py_ssize_t nth = 0;
+    while (nth < count && items[nth] != NULL)
+        nth++;
+    PyObject *found = nth == count ? PyTuple_New(count) : NULL;
+    for (nth = 0; nth < count; nth++)
+        if (found != NULL)
+            PyTuple_SetItem(found, nth, items[nth]);
+        else
+            Py_XDECREF(items[nth]);
+    return found;
+}
+
 /* Bytes that are written one behind the other. */
 typedef struct {
     uint8_t *bytes;

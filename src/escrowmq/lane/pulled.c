@@ -6,7 +6,6 @@
 #define FRONT_SIZE 8 /* sizes of frame and header */
 #define OPAQUE_SIZE 4
 #define NUMBER_SIZE 4 /* of the size that stands in front of a field's value */
-#define DIGITS_MAX 24
 #define HEADER_SIZE_MAX 65536
 #define BODY_SIZE_MAX (8 * 1024 * 1024) /* codec/pulled_reply.BODY_SIZE_MAX */
 
@@ -57,13 +56,12 @@ static PyObject *frame_of(const Reply *reply, int64_t following, Span runs, Py_s
 {
     const Span *piece = reply->piece;
     int64_t offsets[OFFSETS] = {following, reply->low, reply->high};
-    char digits[OFFSETS][DIGITS_MAX];
+    uint8_t digits[OFFSETS][NUMBER_SIZE_MAX];
     Span numbers[OFFSETS];
     Py_ssize_t fields_size = piece[END].size;
     for (int nth = 0; nth < OFFSETS; nth++) {
-        int size = PyOS_snprintf(digits[nth], DIGITS_MAX, "%lld", (long long)offsets[nth]);
-        numbers[nth] = (Span){(const uint8_t *)digits[nth], size};
-        fields_size += piece[NEXT + nth].size + NUMBER_SIZE + size;
+        numbers[nth] = (Span){digits[nth], write_digits(digits[nth], offsets[nth])};
+        fields_size += piece[NEXT + nth].size + NUMBER_SIZE + numbers[nth].size;
     }
     Py_ssize_t header_size =
         piece[FRONT].size + OPAQUE_SIZE + piece[REST].size + NUMBER_SIZE + fields_size;
@@ -93,8 +91,9 @@ static PyObject *pulled_of(const Reply *reply, const Chosen *chosen)
     PyObject *frame = frame_of(reply, chosen->at, runs, body_size);
     if (frame == NULL)
         return NULL;
-    return Py_BuildValue("(NLnL)", frame, (long long)chosen->count, body_size,
-                         (long long)chosen->at);
+    PyObject *found[] = {frame, PyLong_FromLongLong(chosen->count), PyLong_FromSsize_t(body_size),
+                         PyLong_FromLongLong(chosen->at)};
+    return tuple_taking(found, 4);
 }
 
 const char reply_with_runs_doc[] =

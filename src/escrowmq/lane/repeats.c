@@ -96,8 +96,10 @@ static PyObject *match_of(const Given *given, const uint8_t *header, Py_ssize_t 
     }
     if (numbers == NULL)
         return NULL;
-    return Py_BuildValue("(OlNn)", given->known, (long)(int32_t)read_32(header + OPAQUE_AT),
-                         numbers, end);
+    PyObject *found[] = {Py_NewRef(given->known),
+                         PyLong_FromLong((long)(int32_t)read_32(header + OPAQUE_AT)), numbers,
+                         PyLong_FromSsize_t(end)};
+    return tuple_taking(found, 4);
 }
 
 static PyObject *found_among(PyObject *all, const uint8_t *header, Py_ssize_t size, Py_ssize_t end)

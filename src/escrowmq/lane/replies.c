@@ -82,9 +82,8 @@ static uint8_t *write_json(Work *work, const Span *piece, const Sent *sent, Span
 
 int add_reply(Work *work, const Place *place, const Sent *sent)
 {
-    char digits[24];
-    Span number = {(const uint8_t *)digits, 0};
-    number.size = PyOS_snprintf(digits, sizeof digits, "%lld", (long long)sent->queue_offset);
+    uint8_t digits[NUMBER_SIZE_MAX];
+    Span number = {digits, write_digits(digits, sent->queue_offset)};
     uint8_t *at = (sent->is_json ? write_json : write_binary)(work, place->reply, sent, number);
     assert(at == NULL || at == work->replies.bytes + work->replies.size);
     return at == NULL ? -1 : 0;
