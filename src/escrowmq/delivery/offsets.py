@@ -20,7 +20,8 @@ class OffsetTable:
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
-        self._pulled: dict[str, dict[int, int]] = {}
+        self._pulled: dict[tuple[str, str], dict[int, int]] = {}
+        """By topic and group."""
         self._resets: dict[str, dict[int, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
@@ -70,7 +71,11 @@ class OffsetTable:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """A group has read up to, and not including, an offset."""
-        self._offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        key = f"{topic}@{group}"
+        queues = self._offsets.get(key)
+        if queues is None:
+            queues = self._offsets[key] = {}
+        queues[queue_id] = offset
         self.is_changed = True
         self._commits_count += 1
         if self._commits_count % _VERSION_STEP == 0:
@@ -109,11 +114,14 @@ class OffsetTable:
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember what was asked for last; statistics only."""
-        self._pulled.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        queues = self._pulled.get((topic, group))
+        if queues is None:
+            queues = self._pulled[topic, group] = {}
+        queues[queue_id] = offset
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """What was asked for last; -1 when nothing was."""
-        return self._pulled.get(self._key(group, topic), {}).get(queue_id, _NOT_STORED)
+        return self._pulled.get((topic, group), {}).get(queue_id, _NOT_STORED)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """Set an offset that the group's next pull is told."""
@@ -157,14 +165,16 @@ class OffsetTable:
 
     def forget_topic(self, topic: str) -> None:
         """A topic is gone."""
-        self._forget(lambda key: key.partition("@")[0] == topic)
+        self._forget(lambda of, _: of == topic)
 
     def forget_group(self, group: str) -> None:
         """A group is gone."""
-        self._forget(lambda key: key.partition("@")[2] == group)
+        self._forget(lambda _, of: of == group)
 
-    def _forget(self, is_gone: Any) -> None:  # noqa: ANN401
-        for table in (self._offsets, self._pulled, self._resets):
-            for key in [key for key in table if is_gone(key)]:
+    def _forget(self, is_gone: Callable[[str, str], bool]) -> None:
+        for table in (self._offsets, self._resets):
+            for key in [key for key in table if is_gone(*key.partition("@")[::2])]:
                 del table[key]
                 self.is_changed = True
+        for names in [names for names in self._pulled if is_gone(*names)]:
+            del self._pulled[names]

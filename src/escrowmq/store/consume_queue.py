@@ -188,7 +188,9 @@ class ConsumeQueue:
 
     def units_of_file(self, queue_offset: int, count: int) -> bytes:
         """Encoded units from an offset; fewer where a file or the queue ends."""
-        count = min(count, self.end - queue_offset)
+        left = self.end - queue_offset
+        if left < count:
+            count = left
         if count <= 0:
             return b""
         position = queue_offset * ENTRY_SIZE

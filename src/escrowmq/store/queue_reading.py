@@ -148,8 +148,9 @@ class QueueReader:
         queue = self._queues.get((topic, queue_id))
         if queue is None or not queue.min <= queue_offset < queue.end:
             return None
+        settings = self._settings
         count_max, size_max, units_max = self._bounds(
-            count_max, size_max, is_filtered=codes is not None, is_behind=False
+            settings.read_count_max, settings.read_size_max, count_max, size_max, codes
         )
         units = queue.units_of_file(queue_offset, units_max)
         if len(units) < ENTRY_SIZE:
@@ -184,22 +185,29 @@ class QueueReader:
         if self._log.end_offset > self._recent_size:
             unit = queue.unit(queue_offset)
             is_behind = unit is not None and self._log.end_offset - unit[0] > self._recent_size
-        is_filtered = codes is not None or accept is not None
-        bounds = self._bounds(count_max, size_max, is_filtered=is_filtered, is_behind=is_behind)
-        return *bounds, is_behind
-
-    def _bounds(
-        self, count_max: int, size_max: int, *, is_filtered: bool, is_behind: bool
-    ) -> tuple[int, int, int]:
-        """How many messages, bytes and units are read where so many are asked for."""
         settings = self._settings
         if is_behind:
             count, size = settings.read_old_count_max, settings.read_old_size_max
         else:
             count, size = settings.read_count_max, settings.read_size_max
-        count = min(count, max(count_max, 1))
-        units = max(settings.filter_scan_size // ENTRY_SIZE, count_max) if is_filtered else count
-        return count, min(size, size_max, RECORDS_SIZE_MAX), units
+        choice = accept if codes is None else codes
+        return *self._bounds(count, size, count_max, size_max, choice), is_behind
+
+    def _bounds(
+        self, count: int, size: int, count_max: int, size_max: int, choice: object
+    ) -> tuple[int, int, int]:
+        """How many messages, bytes and units are read where so many may be, and others are asked
+        for; of all units, when there is no choice among them. Compared, since `min` and `max` touch
+        more of a cold cache than all else here."""
+        if count_max < count:
+            count = max(count_max, 1)
+        if size_max < size:
+            size = size_max
+        if size > RECORDS_SIZE_MAX:
+            size = RECORDS_SIZE_MAX
+        if choice is None:
+            return count, size, count
+        return count, size, max(self._settings.filter_scan_size // ENTRY_SIZE, count_max)
 
     def _are_whole(self, got: Got, runs: bytes, queue: ConsumeQueue) -> bool:
         topic, has_crc = queue.topic.encode(), self._settings.appends_crc
