@@ -140,7 +140,11 @@ class RemotingDialogue:
         while True:
             count += 1
             match = None if repeated is None else repeated.find(data, at)
-            if match is not None and pulls is not None and pulls.serve(peer, match, now_ms):
+            if (
+                match is not None
+                and pulls is not None
+                and pulls.serve(peer, match, len(data) - match[-1] + at, now_ms)
+            ):
                 at, is_read = match[-1], True
                 self.reader.count += 1
             else:

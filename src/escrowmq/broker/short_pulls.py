@@ -35,7 +35,7 @@ _FOUND: Final = GotStatus.FOUND.name
 _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 
-_Found = tuple[tuple[bytes, ...], int, int, int]
+_Found = tuple[list[bytes], int, int, int]
 """A frame in pieces, how many messages it has and their bytes, and where to go on."""
 
 
@@ -90,8 +90,9 @@ class ShortPulls:
         self.served_count = 0
         """Requests that were served here."""
 
-    def serve(self, peer: Peer, match: Match, now_ms: int) -> bool:
-        """Answer a request, if it is one to be served here."""
+    def serve(self, peer: Peer, match: Match, others_size: int, now_ms: int) -> bool:
+        """Answer a request, if it is one to be served here; at once, when the input has no bytes of
+        others."""
         known, opaque, numbers, _ = match
         plan = known.plan or self._plan_of(known)
         if type(plan) is not _Plan:
@@ -113,9 +114,12 @@ class ShortPulls:
         self._stats.get(group, topic, count, size)
         if plan.commits:
             self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
-        self._output.send(peer.id, *chunks)
         self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1
+        if others_size:
+            self._output.send(peer.id, *chunks)
+        else:
+            self._output.say_at_once(peer.id, chunks)
         return True
 
     def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
@@ -124,7 +128,7 @@ class ShortPulls:
         )  # fmt: skip
         if self.is_compiled:
             found = self._store.reply(wish, plan.pieces, opaque)
-            return None if found is None else ((found[0],), *found[1:])
+            return None if found is None else ([found[0]], *found[1:])
         stretch = self._store.stretch(wish)
         if stretch is None:
             return None
@@ -134,7 +138,7 @@ class ShortPulls:
         front = self._replies.encode_binary(
             opaque, Response.SUCCESS, _FOUND, following, low, high, plan.flags, size
         )
-        return (front, *chunks), count, size, following
+        return [front, *chunks], count, size, following
 
     def _plan_of(self, known: Known) -> _Plan | None:
         """How requests like this one are served from now on, once one was judged."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -13,6 +14,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.broker.pull_judgements import PullFlag
+from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
 from tests.harness.examples import seeds
@@ -102,6 +104,30 @@ def test_pulls_of_one_read_and_other_requests_between_them_are_answered_in_order
     assert [r.opaque for r in replies if r.opaque >= 100] == list(range(101, 106))
     assert served(both) == 5
     both.end()
+
+
+def test_pull_that_comes_alone_is_answered_at_once_and_others_in_their_order() -> None:
+    both = filled()
+    both.feed((1, pull(0, count=2)))
+    for side in both.sides:
+        said: list[bytes] = []
+        side.core.leave_by(partial(_note, said))
+        side.core.receive(1, pull(1, count=2, opaque=101), side.now_ms)
+        assert opaques(b"".join(said)) == ([] if side is both.general else [101])
+        side.perform()
+        side.core.receive(1, pull(2, count=2, opaque=102) + pull(3, opaque=103), side.now_ms)
+        side.core.receive(1, pull(4, count=2, opaque=104), side.now_ms)
+        side.perform()
+        heard = b"".join([*said, *(data for _, data in side.heard)])
+        assert opaques(heard) == [101, 102, 103, 104]
+
+
+def _note(said: list[bytes], _: int, chunks: list[bytes]) -> None:
+    said.extend(chunks)
+
+
+def opaques(data: bytes) -> list[int]:
+    return [reply.opaque for reply in FrameReader().feed(data)]
 
 
 def test_read_of_many_pulls_is_cut_as_ever() -> None:
