@@ -135,10 +135,13 @@ static PyObject *answer(Work *work, Py_ssize_t at)
     if (work->batches == NULL)
         failed |= (work->batches = PyList_New(0)) == NULL;
     if (!failed && add_pair(tails, work->half_tail.tail, work->half_tail.units) == 0)
-        found = Py_BuildValue("(nNNOOOOOLL)", at, bytes_of_pile(&work->records),
-                              bytes_of_pile(&work->replies), tails, sent, work->keys,
-                              work->halves, work->batches, (long long)work->count,
-                              (long long)work->one_way_count);
+        found = tuple_taking(
+            (PyObject *[]){PyLong_FromSsize_t(at), bytes_of_pile(&work->records),
+                           bytes_of_pile(&work->replies), Py_NewRef(tails), Py_NewRef(sent),
+                           Py_NewRef(work->keys), Py_NewRef(work->halves),
+                           Py_NewRef(work->batches), PyLong_FromLongLong(work->count),
+                           PyLong_FromLongLong(work->one_way_count)},
+            10);
     Py_XDECREF(tails);
     Py_XDECREF(sent);
     return found;

@@ -26,7 +26,7 @@ PLACES = st.one_of(
     st.sampled_from([-1, 0, BASE - 1, BASE + len(MEMORY) - 1, (1 << 62) - 1, 1 << 62]),
 )
 SIZES = st.one_of(st.integers(1, 64), st.sampled_from([-1, 0, 2000, 0x7FFFFFFF]))
-OFFSETS = st.one_of(st.integers(0, 99), st.sampled_from([(1 << 63) - 1, 10**18]))
+OFFSETS = st.one_of(st.integers(0, 99), st.sampled_from([(1 << 63) - 1, 10**18, -1, -(1 << 63)]))
 FLAGS = st.tuples(st.integers(0, 12), st.sampled_from([0, 1, 1 << 30]))
 OPAQUE_MAX = (1 << 31) - 1
 
