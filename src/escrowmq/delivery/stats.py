@@ -148,8 +148,8 @@ class Stats:
         counts, totals, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         for size in sizes:
             bits[(size - 1).bit_length()] += 1
+            totals.total += size
         count = len(sizes)
-        totals.total += sum(sizes)
         for meter in (counts, broker):
             meter.total += count
         for meter in (counts, totals, broker):

@@ -94,7 +94,7 @@ class Link(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """Feed the core and perform what it decided."""
         reads = self._shell.reads
-        data = bytes(reads.room[:nbytes])
+        data = reads.room[:nbytes].tobytes()
         if nbytes < len(reads.room):
             if reads.behind:
                 reads.catch_up(self.peer)

@@ -62,7 +62,8 @@ class CommitLog:
 
     def stamp(self, stored_ms: int) -> None:
         """The newest record was stored at a time."""
-        self.stored_ms = max(stored_ms, self.stored_ms)
+        if stored_ms > self.stored_ms:
+            self.stored_ms = stored_ms
 
     def go_back(self, now_ms: int) -> None:
         """Stamp records with this time from now on, although there are some of a later one."""
@@ -78,7 +79,10 @@ class CommitLog:
         """Up to here ordinary records can be appended without a new segment, and without asking
         the disk for room."""
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
-        return min(self._ordinary_end, segment_end - FILLER_SIZE)
+        end = segment_end - FILLER_SIZE
+        if end > self._ordinary_end:
+            end = self._ordinary_end
+        return end
 
     def append(self, record: bytes, stored_ms: int, *, is_settling: bool = False) -> None:
         """Write a record (or several) of a time at the end; DiskFull, with nothing written, without
@@ -95,7 +99,8 @@ class CommitLog:
         assert position + len(record) + FILLER_SIZE <= self.segment_size, "roll the segment first"
         file.write(position, record)
         self.end_offset = end
-        self.stored_ms = max(stored_ms, self.stored_ms)
+        if stored_ms > self.stored_ms:
+            self.stored_ms = stored_ms
 
     def make_room(self, size: int) -> bool:
         """Try to have room for several settling records of a total size; whether there is."""

@@ -84,7 +84,9 @@ class ConsumeQueue:
         they have no room: they are to be written later then."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
-        self.next_offset = max(self.next_offset, self.end + count)
+        end = self.end + count
+        if end > self.next_offset:
+            self.next_offset = end
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
             self._switch(position, ENTRY.unpack_from(units)[0])

@@ -125,7 +125,9 @@ class Run:
             self._tails.clear()
         self.end = log.end_offset
         self.room_end = log.room_end
-        self.stored_ms = max(now_ms, log.stored_ms)
+        self.stored_ms = now_ms
+        if log.stored_ms > now_ms:
+            self.stored_ms = log.stored_ms
         return True
 
     def fits(self, tail: Tail, count: int, size: int) -> bool:
