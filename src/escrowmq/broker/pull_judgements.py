@@ -86,7 +86,7 @@ class PullJudge:
         """Whether what was found to be right still is, for a pull of a queue."""
         settings = self._settings
         topics, groups, permission, allows_lite_pull, has_property_filter = known.versions
-        # Each by itself, which takes half of what two tuples do.
+        # Each by itself, so that no tuple has to be made to compare with.
         if (
             topics != self._topics.version.counter
             or groups != self._groups.version.counter

@@ -93,8 +93,8 @@ static inline uint8_t *write_hex(uint8_t *at, int64_t number)
 
 #define NUMBER_SIZE_MAX 20
 
-/* A number as it is written, and how many bytes that are, of NUMBER_SIZE_MAX at most. The C library's way
-   takes a tenth of a pull's instructions in the lane, and more of the cache. */
+/* A number as it is written, and how many bytes that are, of NUMBER_SIZE_MAX at most. The C
+   library's way took 2 of 100 instructions of a pull's core. */
 static inline Py_ssize_t write_digits(uint8_t *at, int64_t number)
 {
     uint8_t turned[NUMBER_SIZE_MAX];

@@ -198,7 +198,7 @@ class QueueReader:
     ) -> tuple[int, int, int]:
         """How many messages, bytes and units are read where so many may be, and others are asked
         for; of all units, when there is no choice among them. Compared, since `min` and `max` touch
-        more of a cold cache than all else here."""
+        thirty lines of a cache that may be cold."""
         if count_max < count:
             count = max(count_max, 1)
         if size_max < size:
