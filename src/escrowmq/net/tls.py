@@ -143,7 +143,7 @@ class TlsLink(Link):
         """Decrypt, feed the core, and perform what it decided."""
         reads = self._shell.reads
         is_all = nbytes < len(reads.room)
-        data = self._decrypt(bytes(reads.room[:nbytes]))
+        data = self._decrypt(reads.room[:nbytes].tobytes())
         if data and is_all:
             reads.catch_up(self.peer)
             self._shell.receive(self, data)
