@@ -4,6 +4,7 @@ one behind the other there are read as one."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final
 
 from escrowmq.base.runs import RUN
@@ -16,6 +17,7 @@ RECORDS_SIZE_MAX: Final = 128 * 1024 * 1024
 
 _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
+_KEPT_MAX: Final = 1024
 CODES_MAX: Final = 16
 """The compiled lane compares a unit with each of them; where there are more, a set is faster."""
 
@@ -36,6 +38,7 @@ def runs_of(
     return find(units, first, coded(codes), count_max, size_max)
 
 
+@lru_cache(_KEPT_MAX)
 def coded(codes: frozenset[int] | None) -> bytes | None:
     """Codes as the compiled lane is told of them."""
     return (
