@@ -84,22 +84,13 @@ class PullJudge:
 
     def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
         """Whether what was found to be right still is, for a pull of a queue."""
-        settings = self._settings
-        topics, groups, permission, allows_lite_pull, has_property_filter = known.versions
-        # Each by itself, so that no tuple has to be made to compare with.
-        if (
-            topics != self._topics.version.counter
-            or groups != self._groups.version.counter
-            or permission != settings.permission
-            or allows_lite_pull is not settings.allows_lite_pull
-            or has_property_filter is not settings.has_property_filter
-        ):
+        if known.versions != self._versions():
             return False
         if not 0 <= queue_id < known.judged.topic.read_queue_nums:
             return False
         # Whether the group is what it was, as far as the pull does not say itself what it wants.
         if known.subscription is None:
-            return not settings.rejects_unknown_pulls
+            return not self._settings.rejects_unknown_pulls
         online = self._clients.consumers.get(header.consumer_group)
         return (
             online is not None

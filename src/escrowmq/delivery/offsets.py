@@ -71,11 +71,7 @@ class OffsetTable:
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """A group has read up to, and not including, an offset."""
-        key = f"{topic}@{group}"
-        queues = self._offsets.get(key)
-        if queues is None:
-            queues = self._offsets[key] = {}
-        queues[queue_id] = offset
+        self._offsets.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.is_changed = True
         self._commits_count += 1
         if self._commits_count % _VERSION_STEP == 0:
@@ -114,10 +110,7 @@ class OffsetTable:
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Remember what was asked for last; statistics only."""
-        queues = self._pulled.get((topic, group))
-        if queues is None:
-            queues = self._pulled[topic, group] = {}
-        queues[queue_id] = offset
+        self._pulled.setdefault((topic, group), {})[queue_id] = offset
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
         """What was asked for last; -1 when nothing was."""

@@ -62,8 +62,7 @@ class CommitLog:
 
     def stamp(self, stored_ms: int) -> None:
         """The newest record was stored at a time."""
-        if stored_ms > self.stored_ms:
-            self.stored_ms = stored_ms
+        self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
         """Stamp records with this time from now on, although there are some of a later one."""
