@@ -28,7 +28,9 @@ class Authority:
     def __init__(self, folder: Path, name: str = "root") -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._folder = folder
-        self.root = self._make(name, "-x509", "-subj", f"/CN={name}").certificate
+        # Python 3.13 and newer take no root that does not say what its key is for.
+        uses = ("-addext", "keyUsage=critical,keyCertSign,cRLSign")
+        self.root = self._make(name, "-x509", "-subj", f"/CN={name}", *uses).certificate
 
     def sign(self, name: str, *, password: str = "") -> Pair:
         """A certificate of this authority; the key is encrypted when there is a password."""

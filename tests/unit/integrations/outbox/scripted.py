@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import weakref
 
 from escrowmq.integrations.outbox import schema, tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
@@ -14,11 +15,12 @@ LITE = SqlFamily.SQLITE
 class Base:
     """SQLite in memory. `failing` are steps that fail, by the beginning of their text."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, has_tables: bool = True) -> None:
         self.connection = sqlite3.connect(":memory:")
+        weakref.finalize(self, self.connection.close)  # which Python asks for from 3.13 on
         self.failing: list[str] = []
         self.steps: list[str] = []
-        for statement in schema.statements(LITE):
+        for statement in schema.statements(LITE) if has_tables else ():
             self.connection.execute(statement.text)
 
     def execute(self, step: SqlStep) -> Rows:

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import sqlite3
-
 from escrowmq.integrations.outbox import schema, tables
 from escrowmq.integrations.outbox.steps import run
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -10,8 +8,7 @@ from .scripted import LITE, Base
 
 
 def test_tables_are_made_once_and_the_name_stays() -> None:
-    base = Base()
-    base.connection = sqlite3.connect(":memory:")
+    base = Base(has_tables=False)
     assert run(schema.create(LITE, new_name="first"), base.execute) == "first"
     assert run(schema.create(LITE, new_name="second"), base.execute) == "first"
     assert base.all() == {tables.NAME_ID: "first"}
