@@ -15,6 +15,7 @@ import inspect
 import re
 import sys
 import textwrap
+import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -370,7 +371,11 @@ def _parameter(parameter: inspect.Parameter) -> str:
 
 
 def _annotation(found: object) -> str:
-    return found if isinstance(found, str) else getattr(found, "__name__", str(found))
+    if isinstance(found, str):
+        return found
+    if isinstance(found, types.UnionType):  # which has a name from Python 3.14 on: Union
+        return str(found)
+    return getattr(found, "__name__", str(found))
 
 
 def _text(thing: object) -> str:

@@ -67,8 +67,9 @@ def test_failure_to_read_is_an_error_of_that_request_alone() -> None:
     async def main() -> str:
         exporter = Exporter(read, labels=LABELS, host="127.0.0.1", port=0)
         try:
-            with pytest.raises((urllib.error.HTTPError, OSError)):
+            with pytest.raises(urllib.error.HTTPError) as refused:
                 await asyncio.to_thread(fetch, exporter.port)
+            refused.value.close()
             return await asyncio.to_thread(fetch, exporter.port)
         finally:
             await exporter.close()
@@ -101,7 +102,8 @@ def test_health_is_a_page_of_its_own() -> None:
             with pytest.raises(urllib.error.HTTPError) as refused:
                 await asyncio.to_thread(fetch, exporter.port, "/health")
             assert refused.value.code == 503
-            return ready, refused.value.read().decode()
+            with refused.value as answer:
+                return ready, answer.read().decode()
         finally:
             await exporter.close()
 
