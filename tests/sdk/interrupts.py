@@ -21,7 +21,9 @@ _OURS: Final = str(Path(escrowmq.__file__).parent)
 
 
 _LOOKING: Final = frozenset(
-    dis.opmap[name] for name in ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
+    dis.opmap[name]
+    for name in ("RESUME", "CALL", "CALL_KW", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
+    if name in dis.opmap
 )
 """Behind these CPython looks for signals, and behind no others: a `with` on a lock, for example,
 cannot be interrupted between its body and its end."""
@@ -96,6 +98,8 @@ def interrupted_at(work: Callable[[], object], method: Callable[..., object]) ->
 def interrupted_everywhere(work: Callable[[], object], name: str) -> int:
     """Interrupt it at every bytecode in turn; how many there were."""
     tally = TALLY.setdefault(f"{name}, interrupted", Counter())
+    # From Python 3.12 on bytecodes are told only of code that was asked for them before it ran.
+    interrupt(work, 0)
     for number in range(1, POINTS_MAX):
         outcome = interrupt(work, number)
         if not outcome:

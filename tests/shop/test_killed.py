@@ -138,6 +138,9 @@ def test_no_step_of_the_java_service_loses_an_order_or_packs_it_twice(
 def test_one_command_runs_the_shop_and_ends_it(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "examples.shop", "--port", "0", "--folder", str(tmp_path)]
     shop = Process(command, folder=tmp_path, name="shop", environment=PATH)
+    missing = packing.missing()
+    if missing:
+        shop.wait_line(f"no packer, which is in Java; not on this machine: {missing}", within_s=60)
     url = shop.wait_line("orders ready", within_s=60).split()[-1]
     assert httpx.post(f"{url}/orders", json={"id": "o-1", "amount": 1}).status_code == 201
 
@@ -146,9 +149,7 @@ def test_one_command_runs_the_shop_and_ends_it(tmp_path: Path) -> None:
             return connection.execute("select order_id from mails").fetchall()
 
     until("the mail", lambda: mails() == [("o-1",)])
-    if missing := packing.missing():
-        shop.wait_line(f"no packer, which is in Java; not on this machine: {missing}", within_s=1)
-    else:
+    if not missing:
         parcels = tmp_path / "parcels"
         until("the parcel", lambda: parcels.exists() and parcels.read_text() == "o-1\n")
     assert shop.stop() == 0
