@@ -12,7 +12,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
@@ -62,6 +62,9 @@ pipeline: $(SPARK) ## every test of the data pipeline, with those that take minu
 
 foreign: $(READY) ## others' clients and brokers, fetched and built before the tests want them
 	$(BIN)/python -m tests.foreign
+
+pythons:          ## the tests that need nothing foreign, on Python 3.13 and 3.14; as root; ten minutes
+	tools/pythons.sh $(ARGS)
 
 ready: $(READY)   ## the environment that all else here runs in
 
