@@ -2,17 +2,18 @@
 that lie ready, so many of them in flight on each connection.
 
     python benchmarks/whole.py [--cells send,rich,batch,half,drain,...] [--windows 1,16,64]
-                               [--rounds 5] [--connections 1] [--java] [--spin 200] [--echo]
+                               [--rounds 5] [--connections 1] [--java] [--spin 200] [--nothing]
                                [--against ../before/src]
 
 CPU of the broker's process a message, least of the rounds, with the compiled lane and without it
 (ESCROWMQ_PURE=1); both brokers live through the whole run and take turns. `a second` is what one
 core could do at that cost. `--java` adds Apache RocketMQ's broker, `--spin` one of ours that looks
-so many microseconds for the next request before it sleeps, `--echo` a server that does nothing but
-say each request again, `--against` the broker of another tree. A transaction is a half, and once
-that is answered an END that wants no answer; the next half follows at once. A drain is pulls of 32
-messages, counted as messages. `trip` is the median from a part that is sent to its last answer, of
-each in turn.
+so many microseconds for the next request before it sleeps, `--against` the broker of another tree.
+`--nothing` adds two servers that do nothing but take requests in and answer as many bytes as the
+broker does, one on its event loop and one in C (which needs `cc`): no broker can take less. A
+transaction is a half, and once that is answered an END that wants no answer; the next half follows
+at once. A drain is pulls of 32 messages, counted as messages. `trip` is the median from a part that
+is sent to its last answer, of each in turn.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from peers import Java, Ours, Peer, Usage, wait_until
 
 from escrowmq.codec.frame import FrameReader
 
+_HERE = Path(__file__).parent
 _WAIT_S = 60
 _READ_SIZE = 1 << 20
 
@@ -63,21 +65,39 @@ class Before(Ours):
         return super()._spawn(command, **environment, PYTHONPATH=self.source)
 
 
-class Echo(Peer):
-    """No broker at all."""
+class Nothing(Peer):
+    """No broker at all, on its event loop."""
 
-    name = "echo"
+    name = "nothing"
 
     def start(self) -> None:
         """Start, and wait until it lets somebody in."""
-        served = Path(__file__).with_name("echo.py")
-        self.usage = Usage(self._spawn([sys.executable, str(served), self.broker]).pid)
-        wait_until("the echo server", self._accepts)
+        self.usage = Usage(self._spawn(self._command()).pid)
+        wait_until("the server that does nothing", self._accepts)
+
+    def _command(self) -> list[str]:
+        return [sys.executable, str(_HERE / "nothing.py"), self.broker]
 
     def _accepts(self) -> bool:
         host, _, port = self.broker.rpartition(":")
         with socket.create_connection((host, int(port))):
             return True
+
+
+class NothingInC(Nothing):
+    """No broker at all, and no Python."""
+
+    name = "nothing-c"
+
+    def _command(self) -> list[str]:
+        made = self.folder / "nothing"
+        subprocess.run(["cc", "-O2", "-o", str(made), str(_HERE / "nothing.c")], check=True)
+        return [str(made), self.broker.rpartition(":")[2]]
+
+
+def asking_for(size: int, frame: bytes) -> bytes:
+    """What `Nothing` is to get for a frame: as long, and answered by so many bytes."""
+    return frame[:4] + size.to_bytes(4, "big") + frame[8:]
 
 
 class Line:
@@ -93,6 +113,7 @@ class Line:
         self._sent_at = 0.0
         self.took_s: list[float] = []
         """From each part to its last answer."""
+        self.heard_size = 0
 
     def send(self) -> bool:
         """Send the next part; False when there is none."""
@@ -107,13 +128,18 @@ class Line:
 
     def hear(self) -> bool:
         """Take in what came; whether the part is answered."""
-        data = self._heard + self.socket.recv(_READ_SIZE)
+        data = self._heard + self._receive()
         at, count = self.answers(data)
         self._heard = data[at:]
         self._left -= count
         if not self._left:
             self.took_s.append(time.perf_counter() - self._sent_at)
         return not self._left
+
+    def _receive(self) -> bytes:
+        data = self.socket.recv(_READ_SIZE)
+        self.heard_size += len(data)
+        return data
 
     def answers(self, data: bytes) -> tuple[int, int]:
         """Where the last whole answer ends, and how many there are."""
@@ -136,7 +162,7 @@ class Transactions(Line):
 
     def hear(self) -> bool:
         """Take in what came, and end what is there."""
-        replies = self._reader.feed(self.socket.recv(_READ_SIZE))
+        replies = self._reader.feed(self._receive())
         self._left -= len(replies)
         if not self._left:
             self.took_s.append(time.perf_counter() - self._sent_at)
@@ -170,20 +196,25 @@ def measure(
     messages = len(frames) * count * given.repeats
     if cell == "drain":
         for peer in peers:
-            drive([Line(peer.broker, list(backlog()), 64)])
+            if not isinstance(peer, Nothing):
+                drive([Line(peer.broker, list(backlog()), 64)])
     least = [float("inf")] * len(peers)
     trips: list[list[float]] = [[] for _ in peers]
+    size = 0
+    """Of an answer of ours, the peer that comes first."""
     for nth_round in range(given.rounds + 1):
         for nth, peer in enumerate(peers):
             before = peer.usage.cpu_s()
-            is_ended = cell == "transaction" and not isinstance(peer, Echo)
-            kind = Transactions if is_ended else Line
+            does_nothing = isinstance(peer, Nothing)
+            kind = Transactions if cell == "transaction" and not does_nothing else Line
+            asked = [asking_for(size, frame) for frame in frames] if does_nothing else frames
             for _ in range(given.repeats):
                 ways = [
-                    kind(peer.broker, frames[nth :: given.connections], window)
-                    for nth in range(given.connections)
+                    kind(peer.broker, asked[at :: given.connections], window)
+                    for at in range(given.connections)
                 ]
                 drive(ways)
+                size = size or sum(line.heard_size for line in ways) // len(frames)
                 trips[nth] += [each * 1e6 for line in ways for each in line.took_s]
             if nth_round:  # the first one makes the topic, and warms up
                 took = (peer.usage.cpu_s() - before) / messages * 1e6
@@ -201,12 +232,15 @@ def main() -> None:
     parser.add_argument("--connections", type=int, default=1)
     parser.add_argument("--java", action="store_true")
     parser.add_argument("--spin", type=int, default=0)
-    parser.add_argument("--echo", action="store_true")
+    parser.add_argument("--nothing", action="store_true")
     parser.add_argument("--against", default="", help="the source folder of another tree")
     given = parser.parse_args()
     Before.source = given.against
     kinds: list[type[Peer]] = [Ours, Pure, *([Java] if given.java else [])]
-    kinds += [*([Before] if given.against else []), *([Echo] if given.echo else [])]
+    kinds += [
+        *([Before] if given.against else []),
+        *([Nothing, NothingInC] if given.nothing else []),
+    ]
     settings: dict[str, Any] = {"autoCreateTopicEnable": "true"}
     peers = [kind(**settings) for kind in kinds]
     if given.spin:
