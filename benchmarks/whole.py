@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 from core import READY, backlog, end_of
-from peers import Java, Ours, Peer, Usage, wait_until
+from peers import Java, Ours, Peer, Usage, is_open, wait_until
 
 from escrowmq.codec.frame import FrameReader
 
@@ -73,15 +73,10 @@ class Nothing(Peer):
     def start(self) -> None:
         """Start, and wait until it lets somebody in."""
         self.usage = Usage(self._spawn(self._command()).pid)
-        wait_until("the server that does nothing", self._accepts)
+        wait_until("the server that does nothing", lambda: is_open(self.broker))
 
     def _command(self) -> list[str]:
         return [sys.executable, str(_HERE / "nothing.py"), self.broker]
-
-    def _accepts(self) -> bool:
-        host, _, port = self.broker.rpartition(":")
-        with socket.create_connection((host, int(port))):
-            return True
 
 
 class NothingInC(Nothing):
@@ -200,8 +195,7 @@ def measure(
                 drive([Line(peer.broker, list(backlog()), 64)])
     least = [float("inf")] * len(peers)
     trips: list[list[float]] = [[] for _ in peers]
-    size = 0
-    """Of an answer of ours, the peer that comes first."""
+    size = 0  # of an answer of ours, the peer that comes first
     for nth_round in range(given.rounds + 1):
         for nth, peer in enumerate(peers):
             before = peer.usage.cpu_s()
