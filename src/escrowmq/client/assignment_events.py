@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.handler_runs import is_coroutine
 from escrowmq.client.instance import Instance
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, UsageError

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import collections
-import functools
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,6 +16,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.base.own_properties import CHECKER, MARKER
 from escrowmq.client.connection import Connection
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.end_request import check_answer_fields, judge_end
 from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
@@ -112,7 +112,7 @@ class Checks:
 
     async def run(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
         """What a user's function returns: a coroutine function runs here, another on a thread."""
-        if inspect.iscoroutinefunction(work):
+        if is_coroutine(work):
             return await work(*given)
         return await _awaited(await self._listeners.run(work, *given))
 
@@ -225,7 +225,7 @@ class Checks:
         limit = asyncio.timeout(timeout_s)
         try:
             async with limit:
-                if _is_coroutine_function(check):
+                if is_coroutine(check):
                     with self._watch.around_check(message):
                         found = await _awaited(check(message))
                 else:
@@ -272,13 +272,6 @@ class Checks:
         if error is None and watch.tracer is not None:
             ends = [(message, message.message_id)]
             watch.tracer.ended(ends, outcome, address=connection.address, is_from_check=True)
-
-
-def _is_coroutine_function(function: Callable[..., Any]) -> bool:
-    while isinstance(function, functools.partial):
-        function = function.func
-    call = getattr(function, "__call__", function)  # noqa: B004 - an object with __call__
-    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 async def _awaited(found: Any) -> Any:  # noqa: ANN401

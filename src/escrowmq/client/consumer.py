@@ -20,6 +20,7 @@ from escrowmq.client.consumer_settings import (
     split_consumer_settings,
 )
 from escrowmq.client.consumption import KeptOffsets, Reading
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import (
@@ -30,7 +31,7 @@ from escrowmq.client.core.subscription import (
 )
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, HeldMessage
-from escrowmq.client.handler_runs import Handling, is_coroutine
+from escrowmq.client.handler_runs import Handling
 from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Hands, Iteration, Slot

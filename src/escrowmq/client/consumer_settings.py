@@ -12,6 +12,7 @@ import msgspec
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.allocation import STRATEGIES
+from escrowmq.client.core.callables import has_yield
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT, BROKER_DECIDES, delay_level
 from escrowmq.client.core.routes import MessageQueue
@@ -213,6 +214,11 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     def _check_combinations(self) -> None:
         if self.handler is not None and not callable(self.handler):
             raise UsageError(f"handler={self.handler!r} cannot be called; give a function")
+        if has_yield(self.handler):
+            raise UsageError(
+                f"handler={self.handler!r} has a yield, so calling it runs nothing of it; give a "
+                "function that handles the message when it is called"
+            )
         if self.handler is not None and not _takes_one(self.handler):
             raise UsageError(
                 f"handler={self.handler!r} cannot be called with one argument, the message (a list "

@@ -31,7 +31,10 @@ class Desk(Protocol):
 class Ticket:
     """Where a delivery came from, and whether it is done with."""
 
-    __slots__ = ("desk", "end", "generation", "is_settled", "level", "receipt", "source", "taken")
+    __slots__ = (
+        "asked_level", "desk", "end", "generation", "has_ack_waiting", "is_settled", "keeps_acks",
+        "level", "receipt", "source", "taken",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -49,6 +52,13 @@ class Ticket:
         self.is_settled = False
         self.level: int | None = None
         """What was decided, once it is settled: None for done with, else a delay level."""
+        self.asked_level: int | None = None
+        """The delay level that the user's own call of `retry` or `reject` asked for. A consumer
+        that gives up on a slow handler sets `level` alone."""
+        self.keeps_acks = False
+        """Whether an acknowledgement waits for an open transaction (`consume_once`)."""
+        self.has_ack_waiting = False
+        """Whether one waits."""
         self.end = ConsumeEnd.FAILED
         """Why it comes again, if it does."""
         self.taken: tuple[str, int] | None = None
@@ -58,7 +68,9 @@ class Ticket:
 class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
     """What deliveries of both faces have."""
 
-    _INTERNAL: ClassVar = frozenset({"deciding_desk", "desk", "portal", "system", "ticket"})
+    _INTERNAL: ClassVar = frozenset(
+        {"deciding_desk", "desk", "keep_ack", "portal", "system", "ticket"}
+    )
 
     ticket: Ticket | None = None
     """For this library alone."""
@@ -92,12 +104,23 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
         that is under way, or done."""
         desk, ticket = self.desk(), self.ticket
         assert ticket is not None
-        if ticket.is_settled and ticket.source is not None and _kind(ticket.level) != _kind(level):
+        is_settled = ticket.is_settled and ticket.source is not None
+        if (is_settled or ticket.has_ack_waiting) and _kind(ticket.level) != _kind(level):
             raise UsageError(
                 f"message {self.message_id} was {_kind(ticket.level)} before, so it cannot be "
                 f"{_kind(level)}; decide once"
             )
+        ticket.asked_level = level
         return desk
+
+    def keep_ack(self) -> bool:
+        """Whether an acknowledgement waits until the transaction that handles the message has
+        committed: earlier, a crash would leave the message neither handled nor redelivered."""
+        ticket = self.ticket
+        if ticket is None or not ticket.keeps_acks:
+            return False
+        ticket.has_ack_waiting = True
+        return True
 
 
 def _kind(level: int | None) -> str:
@@ -112,7 +135,9 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
 
     async def ack(self) -> None:
         """It is consumed: no member of the group gets it again."""
-        await self.deciding_desk(None).settle(self, None)
+        desk = self.deciding_desk(None)
+        if not self.keep_ack():
+            await desk.settle(self, None)
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
         """It is to come again: after the broker's own back-off, or after a time (a timedelta, or

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.instance import Instance
@@ -164,9 +165,3 @@ class Handling:
             await batch[0].desk().settle_batch(batch, level)
         except EscrowMQError as error:
             _log.warning("%s is not settled: %s", batch[0].message_id, error)
-
-
-def is_coroutine(handler: object) -> bool:
-    """Whether a handler runs on the event loop, and not on a thread."""
-    call = getattr(handler, "__call__", None)  # noqa: B004 - an object with such a method
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)

@@ -280,6 +280,16 @@ def test_a_handler_that_takes_nothing_is_refused_before_it_is_called() -> None:
             Consumer("localhost:1", group="g", topic="T", handler=handler)
 
 
+def test_a_handler_with_a_yield_is_refused_as_calling_it_does_nothing() -> None:
+    """Every message would be acknowledged, and none handled."""
+
+    def handler(message: Any) -> Any:
+        yield message
+
+    with pytest.raises(UsageError, match="has a yield"):
+        Consumer("localhost:1", group="g", topic="T", handler=handler)
+
+
 # -- what the log says ---------------------------------------------------------------------------
 
 

@@ -17,9 +17,9 @@ from escrowmq.client.blocking.face import Served
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.handler_runs import is_coroutine
 from escrowmq.client.help_and_completion import Settings
 from escrowmq.client.iteration import Slot, check_batches
 from escrowmq.client.portal import Caller, Portal, release

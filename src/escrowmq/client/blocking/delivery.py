@@ -42,4 +42,5 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
         desk = self.deciding_desk(level)
         if self.portal is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
-        self.portal.call(desk.settle(self, level))
+        if level is not None or not self.keep_ack():
+            self.portal.call(desk.settle(self, level))

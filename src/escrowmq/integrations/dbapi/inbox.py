@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.async_outbox import work_on
@@ -34,20 +34,27 @@ def consume_once(
     """
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
-        if inspect.iscoroutinefunction(work):
+        handled_once.check_work(work)
+        if is_coroutine(work):
 
             async def handle_awaited(given: Any) -> None:  # noqa: ANN401
-                connection = await connect()
-                try:
-                    await _work_awaited(connection, given, work, key=key, group=group)
-                finally:
-                    await connection.close()
+                with handled_once.AcksAfterCommit(given) as acks:
+                    connection = await connect()
+                    try:
+                        await _work_awaited(connection, given, work, key=key, group=group)
+                    finally:
+                        await connection.close()
+                await acks.acknowledge_awaited()
 
             return handled_once.named_like(handle_awaited, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
-            with contextlib.closing(connect()) as connection:
+            with (
+                handled_once.AcksAfterCommit(given) as acks,
+                contextlib.closing(connect()) as connection,
+            ):
                 _work(connection, given, work, key=key, group=group)
+            acks.acknowledge()
 
         return handled_once.named_like(handle, work)
 
@@ -93,7 +100,8 @@ def _work(
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
     if fresh:
-        work(fresh if isinstance(given, list) else fresh[0], connection)
+        result = work(fresh if isinstance(given, list) else fresh[0], connection)
+        handled_once.check_result(work, result)
     for statement in handled_once.given_back(fresh, key=key, group=group):
         drivers.execute_on(connection, driver, statement)
     connection.commit()

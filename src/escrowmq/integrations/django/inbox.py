@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
 
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.outbox import execute_on
@@ -34,22 +34,25 @@ def consume_once(
     """
 
     def decorate(work: Callable[[Any], Any]) -> Handler:
-        if inspect.iscoroutinefunction(work):
+        handled_once.check_work(work)
+        if is_coroutine(work):
             raise UsageError(
-                f"{work.__name__} is a coroutine function, and Django's transactions are not "
+                f"{work!r} is a coroutine function, and Django's transactions are not "
                 "awaited; make it a plain function, for an escrowmq.Consumer"
             )
 
         def handle(given: Any) -> None:  # noqa: ANN401
             close_old_connections()
             try:
-                with transaction.atomic(using=using):
+                with handled_once.AcksAfterCommit(given) as acks, transaction.atomic(using=using):
                     messages = given if isinstance(given, list) else [given]
                     fresh = [each for each in messages if _is_new(each, using, key, group)]
                     if fresh:
-                        work(fresh if isinstance(given, list) else fresh[0])
+                        result = work(fresh if isinstance(given, list) else fresh[0])
+                        handled_once.check_result(work, result)
                     for statement in handled_once.given_back(fresh, key=key, group=group):
                         execute_on(connections[using], statement)
+                acks.acknowledge()
             finally:
                 close_old_connections()
 

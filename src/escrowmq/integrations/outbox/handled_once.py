@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from escrowmq.client.core.redelivery import NEVER
+from escrowmq.client.core.callables import has_yield
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.tables import (
@@ -17,6 +18,9 @@ from escrowmq.integrations.outbox.tables import (
     handle,
     unhandle,
 )
+
+if TYPE_CHECKING:
+    from types import TracebackType
 
 Key = Callable[[HeldMessage], str]
 F = TypeVar("F", bound=Callable[..., Any])
@@ -41,16 +45,81 @@ def note(family: SqlFamily, message: HeldMessage, *, key: Key, group: str) -> St
 
 
 def given_back(messages: Iterable[HeldMessage], *, key: Key, group: str) -> list[Statement]:
-    """Take the notes back of those that the work itself has let come again: the next delivery
-    would not reach it."""
+    """Take back the notes of messages that the work itself retried or rejected: neither the next
+    delivery nor a dead letter that is sent again would reach it. A message that the consumer gave
+    up on, because its handler took too long, keeps its note: the work is done all the same."""
     return [
-        unhandle(*_place(each, key=key, group=group)) for each in messages if _comes_again(each)
+        unhandle(*_place(each, key=key, group=group)) for each in messages if _is_given_back(each)
     ]
 
 
-def _comes_again(message: HeldMessage) -> bool:
-    ticket = message.ticket
-    return ticket is not None and ticket.is_settled and ticket.level not in (None, NEVER)
+def _is_given_back(message: HeldMessage) -> bool:
+    return message.ticket is not None and message.ticket.asked_level is not None
+
+
+class AcksAfterCommit:
+    """A block around the transaction in which messages are handled. An acknowledgement inside it
+    waits; `acknowledge` carries it out after the commit."""
+
+    def __init__(self, given: Any) -> None:  # noqa: ANN401 - a message, or a list of them
+        self._messages: list[Any] = given if isinstance(given, list) else [given]
+        self._tickets = [each.ticket for each in self._messages if each.ticket is not None]
+
+    def __enter__(self) -> Self:
+        for ticket in self._tickets:
+            ticket.keeps_acks = True
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for ticket in self._tickets:
+            ticket.keeps_acks = False
+            if error is not None:  # rolled back, so that the message has to be redelivered
+                ticket.has_ack_waiting = False
+
+    def acknowledge(self) -> None:
+        """Carry out what waits."""
+        for message in self._waiting():
+            message.ack()
+
+    async def acknowledge_awaited(self) -> None:
+        """The same, awaited."""
+        for message in self._waiting():
+            await message.ack()
+
+    def _waiting(self) -> list[Any]:
+        return [each for each in self._messages if each.ticket and each.ticket.has_ack_waiting]
+
+
+def check_work(work: Callable[..., object]) -> None:
+    """UsageError for a function that does nothing when it is called."""
+    if has_yield(work):
+        raise UsageError(
+            f"{_name(work)} has a yield, so calling it runs nothing of it; give consume_once a "
+            "function that does its work when it is called"
+        )
+
+
+def check_result(work: Callable[..., object], result: object) -> None:
+    """UsageError when a plain function returned work that is still to be done: nobody would await
+    it, and the message would be noted as handled."""
+    if inspect.iscoroutine(result):
+        result.close()  # it has not begun, and must not warn that nobody awaited it
+    elif not inspect.isawaitable(result) and not inspect.isgenerator(result):
+        return
+    raise UsageError(
+        f"{_name(work)} returned {type(result).__name__}, which nothing awaits, so its message is "
+        "not handled. If a decorator hides a coroutine function, put consume_once below it, "
+        "directly on the coroutine function"
+    )
+
+
+def _name(work: Callable[..., object]) -> str:
+    return getattr(work, "__qualname__", "") or repr(work)
 
 
 def _place(message: HeldMessage, *, key: Key, group: str) -> tuple[str, str]:

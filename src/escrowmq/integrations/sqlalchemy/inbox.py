@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 from sqlalchemy.orm import Session
 
+from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import handled_once, tables
@@ -34,23 +34,28 @@ def consume_once(
     """
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
-        if inspect.iscoroutinefunction(work):
+        handled_once.check_work(work)
+        if is_coroutine(work):
 
             async def handle_awaited(given: Any) -> None:  # noqa: ANN401
-                async with sessions() as session, session.begin():
-                    fresh = await session.run_sync(_fresh, given, key, group)
-                    if fresh:
-                        await work(fresh, session)
-                        await session.run_sync(_take_back, fresh, key, group)
+                with handled_once.AcksAfterCommit(given) as acks:
+                    async with sessions() as session, session.begin():
+                        fresh = await session.run_sync(_fresh, given, key, group)
+                        if fresh:
+                            await work(fresh, session)
+                            await session.run_sync(_take_back, fresh, key, group)
+                await acks.acknowledge_awaited()
 
             return handled_once.named_like(handle_awaited, work)
 
         def handle(given: Any) -> None:  # noqa: ANN401
-            with sessions() as session, session.begin():
+            acks = handled_once.AcksAfterCommit(given)
+            with acks, sessions() as session, session.begin():
                 fresh = _fresh(session, given, key, group)
                 if fresh:
-                    work(fresh, session)
+                    handled_once.check_result(work, work(fresh, session))
                     _take_back(session, fresh, key, group)
+            acks.acknowledge()
 
         return handled_once.named_like(handle, work)
 
@@ -71,7 +76,7 @@ def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: 
 
 
 def _take_back(session: Session, fresh: Any, key: Key, group: str) -> None:  # noqa: ANN401
-    """Of those that the work has let come again, nothing is noted."""
+    """Messages that the work retried or rejected are not noted."""
     messages = fresh if isinstance(fresh, list) else [fresh]
     for statement in handled_once.given_back(messages, key=key, group=group):
         connection = session.connection()

@@ -6,12 +6,13 @@ import asyncio
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from escrowmq.client.core.redelivery import NEVER
+from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
+from escrowmq.client.delivery import Delivery, HeldMessage, Ticket
+from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.inbox import consume_once
 from escrowmq.integrations.outbox import schema
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -31,17 +32,36 @@ def connect(tmp_path: Path) -> Connect:
     return connect
 
 
-def delivered(message_id: str) -> Any:
-    ticket = SimpleNamespace(is_settled=False, level=None)
-    return SimpleNamespace(message_id=message_id, topic="T", group="g", ticket=ticket)
+class Desk:
+    """Notes what is decided, and what stands in the database by then."""
+
+    user_group = "g"
+    is_broadcasting = False
+
+    def __init__(self) -> None:
+        self.decided: list[tuple[str, int | None]] = []
+
+    async def settle(self, message: HeldMessage, level: int | None) -> None:
+        assert message.ticket is not None
+        message.ticket.is_settled, message.ticket.level = True, level
+        self.decided.append((message.message_id, level))
+
+    async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
+        raise NotImplementedError
 
 
-def give_back(message: Any, level: int | None) -> None:
-    message.ticket.is_settled, message.ticket.level = True, level
+class Portal:
+    def call(self, work: Any) -> Any:
+        return asyncio.run(work)
 
 
-def test_a_message_that_its_handler_lets_come_again_reaches_it_again(connect: Connect) -> None:
-    """It was noted as handled when the handler returned, and what came again was passed over."""
+def delivered(message_id: str, desk: Desk | None = None) -> PlainDelivery:
+    ticket = Ticket(desk or Desk(), "a queue")
+    return PlainDelivery("T", b"", message_id=message_id, ticket=ticket, portal=Portal())  # type: ignore[arg-type]
+
+
+def test_a_message_that_its_handler_gives_back_reaches_it_again(connect: Connect) -> None:
+    """A note would make the next delivery, or a dead letter sent again, pass it over."""
     seen: list[str] = []
 
     @consume_once(connect)
@@ -49,13 +69,13 @@ def test_a_message_that_its_handler_lets_come_again_reaches_it_again(connect: Co
         for message in messages:
             seen.append(message.message_id)
             if message.message_id == "later" and seen.count("later") == 1:
-                give_back(message, 3)
-            if message.message_id == "dead":
-                give_back(message, NEVER)
+                message.retry(after=5)
+            if message.message_id == "dead" and seen.count("dead") == 1:
+                message.reject()
 
     for _ in range(3):
         handle([delivered(name) for name in ("one", "later", "dead")])
-    assert seen == ["one", "later", "dead", "later"]
+    assert seen == ["one", "later", "dead", "later", "dead"]
 
 
 def test_nor_is_it_noted_where_connections_are_awaited(connect: Connect, tmp_path: Path) -> None:
@@ -66,11 +86,92 @@ def test_nor_is_it_noted_where_connections_are_awaited(connect: Connect, tmp_pat
     async def handle(message: Any, connection: Any) -> None:
         seen.append(message.message_id)
         if len(seen) == 1:
-            give_back(message, 0)
+            await message.retry()
 
     async def go() -> None:
         for _ in range(3):
-            await handle(delivered("m"))
+            await handle(Delivery("T", b"", message_id="m", ticket=Ticket(Desk(), "a queue")))
 
     asyncio.run(go())
     assert seen == ["m", "m"]
+
+
+def test_a_message_whose_handler_was_given_up_stays_noted(connect: Connect) -> None:
+    """The handler runs on, and its work commits; the redelivery must not do it again."""
+    seen: list[str] = []
+
+    @consume_once(connect)
+    def handle(message: PlainDelivery, connection: sqlite3.Connection) -> None:
+        seen.append(message.message_id)
+        assert message.ticket is not None
+        message.ticket.is_settled, message.ticket.level = True, 3  # by the consumer
+
+    handle(delivered("slow"))
+    handle(delivered("slow"))
+    assert seen == ["slow"]
+
+
+def test_an_acknowledgement_waits_for_the_commit(connect: Connect) -> None:
+    desk = Desk()
+    fails = True
+
+    @consume_once(connect)
+    def handle(message: PlainDelivery, connection: sqlite3.Connection) -> None:
+        message.ack()
+        assert desk.decided == []
+        with pytest.raises(UsageError, match="acknowledged before, so it cannot be rejected"):
+            message.reject()
+        if fails:
+            raise KeyError
+
+    message = delivered("m", desk)
+    with pytest.raises(KeyError):
+        handle(message)
+    assert desk.decided == []
+    message.retry()  # the acknowledgement went with the transaction
+    assert desk.decided == [("m", 0)]
+
+    fails = False
+    desk.decided.clear()
+    handle(delivered("m", desk))
+    assert desk.decided == [("m", None)]
+    delivered("m", desk).ack()  # outside of a transaction nothing waits
+    assert desk.decided == [("m", None)] * 2
+
+
+def test_work_that_nobody_would_do_is_refused_and_not_noted(connect: Connect) -> None:
+    seen: list[str] = []
+
+    async def work(message: Any, connection: Any) -> None:
+        seen.append(message.message_id)
+
+    def hidden(message: Any, connection: Any) -> Any:
+        return work(message, connection)
+
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"hidden returned coroutine, .* not handled"):
+            consume_once(connect)(hidden)(delivered("m"))
+    with pytest.raises(UsageError, match=r"lambda.* returned generator"):
+        consume_once(connect)(lambda message, connection: (n for n in "x"))(delivered("m"))
+
+    def unfinished(message: Any, connection: Any) -> Any:
+        yield seen.append(message.message_id)
+
+    with pytest.raises(UsageError, match="unfinished has a yield"):
+        consume_once(connect)(unfinished)
+    assert seen == []
+
+
+def test_an_object_that_is_called_as_a_coroutine_is_awaited(
+    connect: Connect, tmp_path: Path
+) -> None:
+    aiosqlite = pytest.importorskip("aiosqlite")
+    seen: list[str] = []
+
+    class Work:
+        async def __call__(self, message: Any, connection: Any) -> None:
+            seen.append(message.message_id)
+
+    handle = consume_once(lambda: aiosqlite.connect(tmp_path / "shop.db"))(Work())
+    asyncio.run(handle(delivered("m")))
+    assert seen == ["m"]

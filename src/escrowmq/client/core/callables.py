@@ -1,0 +1,27 @@
+"""What calling a user's function does: its work, or only the making of something to be run."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+
+def is_coroutine(function: object) -> bool:
+    """Whether a call returns a coroutine, which runs on the event loop."""
+    return any(inspect.iscoroutinefunction(each) for each in _forms(function))
+
+
+def has_yield(function: object) -> bool:
+    """Whether a call returns a generator, so that nothing of the function runs."""
+    return any(
+        inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
+        for each in _forms(function)
+    )
+
+
+def _forms(function: object) -> tuple[Any, Any]:
+    """The function below any `partial`, and the method of an object that can be called."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    return function, getattr(function, "__call__", None)  # noqa: B004
