@@ -12,7 +12,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -133,7 +133,8 @@ def _hook(faults: _Faults) -> None:
     given_back = handled_once.given_back
     exit_block = handled_once.AcksAfterCommit.__exit__
 
-    def returned(messages: list[Any], **how: Any) -> Any:
+    def returned(messages: Iterable[Any], **how: Any) -> Any:
+        messages = list(messages)
         for message in messages:
             faults.at("returned", message)
         return given_back(messages, **how)

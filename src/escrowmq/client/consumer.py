@@ -115,8 +115,7 @@ class Consumer(Tidy):
             kind=self._kind(),
         )
         self._bounds = QueueBounds(self.instance)
-        handler = self.options.handler
-        watch = self._reading.watch
+        handler, watch = self.options.handler, self._reading.watch
         self._handling = (
             Handling(handler, self.options, take=self._reading.take, watch=watch)
             if handler is not None

@@ -64,6 +64,15 @@ class Ticket:
         self.taken: tuple[str, int] | None = None
         """For the trace: by which hand-over it was taken, and when."""
 
+    def begin_handling(self) -> None:
+        """A transaction is open in which the message is handled."""
+        self.keeps_acks = True
+
+    def end_handling(self, *, is_committed: bool) -> None:
+        """It has ended. After a rollback nothing of it waits: the message is to be redelivered."""
+        self.keeps_acks = False
+        self.has_ack_waiting = self.has_ack_waiting and is_committed
+
 
 class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
     """What deliveries of both faces have."""

@@ -67,7 +67,7 @@ class AcksAfterCommit:
 
     def __enter__(self) -> Self:
         for ticket in self._tickets:
-            ticket.keeps_acks = True
+            ticket.begin_handling()
         return self
 
     def __exit__(
@@ -77,9 +77,7 @@ class AcksAfterCommit:
         trace: TracebackType | None,
     ) -> None:
         for ticket in self._tickets:
-            ticket.keeps_acks = False
-            if error is not None:  # rolled back, so that the message has to be redelivered
-                ticket.has_ack_waiting = False
+            ticket.end_handling(is_committed=error is None)
 
     def acknowledge(self) -> None:
         """Carry out what waits."""

@@ -57,7 +57,7 @@ class Portal:
 
 def delivered(message_id: str, desk: Desk | None = None) -> PlainDelivery:
     ticket = Ticket(desk or Desk(), "a queue")
-    return PlainDelivery("T", b"", message_id=message_id, ticket=ticket, portal=Portal())  # type: ignore[arg-type]
+    return PlainDelivery("T", b"", message_id=message_id, ticket=ticket, portal=Portal())
 
 
 def test_a_message_that_its_handler_gives_back_reaches_it_again(connect: Connect) -> None:
@@ -155,7 +155,8 @@ def test_work_that_nobody_would_do_is_refused_and_not_noted(connect: Connect) ->
         consume_once(connect)(lambda message, connection: (n for n in "x"))(delivered("m"))
 
     def unfinished(message: Any, connection: Any) -> Any:
-        yield seen.append(message.message_id)
+        seen.append(message.message_id)
+        yield
 
     with pytest.raises(UsageError, match="unfinished has a yield"):
         consume_once(connect)(unfinished)
