@@ -121,7 +121,7 @@ def _take_order(shop: Shop, step: str, number: int) -> None:
 
 def _die_at(step: str) -> None:
     """Let this process die behind a step."""
-    known: dict[str, Any] = {"send": Marked.send, "leave": Marked.leave, "commit": Marked.commit}
+    known: dict[str, Any] = {"send": Marked.send, "leave": Marked.leave}
 
     def dying(name: str, *, before: str, after: str) -> Any:
         def call(self: Marked, *given: Any) -> None:
@@ -143,7 +143,16 @@ def _die_at(step: str) -> None:
     engine.Marked._store = stored  # type: ignore[method-assign]
     Marked.send = dying("send", before="marker", after="halves")  # type: ignore[method-assign]
     Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
-    Marked.commit = dying("commit", before="commit", after="end")  # type: ignore[method-assign]
+    heard = engine.Marked._heard
+
+    def told(self: engine.Marked, *given: Any) -> None:
+        heard(self, *given)
+        if step == "end":
+            _die()
+
+    engine.Marked._heard = told  # type: ignore[method-assign, assignment]
+    if step == "commit":
+        Marked.committed = lambda self: _die()  # type: ignore[method-assign]
 
 
 def _die() -> None:

@@ -32,13 +32,13 @@ def die() -> None:
 def arm(step: str) -> None:
     """Let this process die behind a step."""
     _before(Marked, "send", step == "marker")
-    _before(Marked, "commit", step == "commit")
+    _before(Marked, "committed", step == "commit")
     _before(tables.Mail, "__init__", step == "taken")
     _before(Handling, "_settle", step == "mailed")
     _behind(Marked, "__init__", step == "begun")
     _behind(Marked, "leave", step == "left")
     _behind_awaited(Marked, "send", step == "halves")
-    _behind_awaited(Marked, "commit", step == "end")
+    _behind(Marked, "_heard", step == "end")
 
 
 def _before(kind: type, name: str, is_so: bool) -> None:

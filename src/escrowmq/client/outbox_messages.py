@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
@@ -15,9 +15,17 @@ from escrowmq.client.closing import unless_closed
 from escrowmq.client.core.end_request import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import Outcome, delay_properties, half_properties, is_safe
+from escrowmq.client.core.send_attempts import SendAnswer
+from escrowmq.client.core.sending import (
+    Outcome,
+    SendResult,
+    delay_properties,
+    half_properties,
+    is_safe,
+)
 from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.interceptors import Ends
+from escrowmq.client.portal import Finish, GoOn, finished
 from escrowmq.errors import ClientClosed, EscrowMQError, OutcomeContradicted, UsageError
 
 if TYPE_CHECKING:
@@ -36,16 +44,30 @@ class _Parcel:
 
     def __init__(self, *, is_bundle: bool) -> None:
         self._is_bundle = is_bundle
-        self.halves: list[Half] = []
-        self.ends: list[tuple[Message, str]] = []
+        self._halves: list[Half] = []
+        self._ends: list[tuple[Message, str]] = []
 
-    def all_ends(self) -> list[tuple[Half, int, Ends]]:
-        """What is to be told: a half, how many end with it, and whose end that is."""
-        first = self.halves[0]
+    def add(self, half: Half, message: Message, message_id: str) -> None:
+        """One more was stored."""
+        self._halves.append(half)
+        self._ends.append((message, message_id))
+
+    def all_ends(self) -> list[_End]:
+        """What the broker is to be told."""
+        first = self._halves[0]
         if self._is_bundle and first.signed_id:
-            return [(first, len(self.halves), self.ends)]
-        pairs = zip(self.halves, self.ends, strict=True)
-        return [(half, 0, [end]) for half, end in pairs]
+            return [_End(first, len(self._halves), self._ends)]
+        pairs = zip(self._halves, self._ends, strict=True)
+        return [_End(half, 0, [end]) for half, end in pairs]
+
+
+class _End(NamedTuple):
+    """The end of a half, and of those that end with it."""
+
+    half: Half
+    together: int
+    """How many end with it; 0 says nothing about it."""
+    ends: Ends
 
 
 class Marked:
@@ -55,7 +77,8 @@ class Marked:
     2. `send`: the messages are stored, invisible. When this raises, nothing may be committed.
     3. `leave`: from here on only the marker speaks.
     4. The database commits.
-    5. `commit`: the brokers are told. When that fails they ask, and the marker answers.
+    5. `committed`: the brokers are told, in the background. When that fails they ask, and the
+       marker answers. `commit` waits for their answers.
 
     `abandon` takes the place of the last three when the database is not going to commit.
 
@@ -74,8 +97,9 @@ class Marked:
         """As far as all brokers have confirmed it; UNKNOWN when the marker is to tell."""
         self.error: EscrowMQError | None = None
         """Why they have not."""
+        self._is_bundle = False
         self._parcels: dict[str, _Parcel] = {}
-        self._work: asyncio.Task[None] | None = None
+        self._told: asyncio.Future[None] | None = None
 
     async def send(self, messages: Sequence[Message]) -> None:
         """Store all of them, invisible. When one cannot be stored, all are rolled back."""
@@ -88,31 +112,73 @@ class Marked:
                 "allowed; put more into each, or use several transactions"
             )
         producer.verdicts.open(self.key, self)
+        self._is_bundle = len(messages) > 1
         try:
             await self._store_all(messages)
         except BaseException:
             self.abandon()
             raise
 
+    def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
+        """For the plain face: what `send` does with one message, without a coroutine as long as
+        the broker's answer is all that has to be waited for. False leaves all of it to `send`."""
+        if len(messages) != 1 or delay_properties(messages[0]):
+            return False
+        producer, message = self._producer, messages[0]
+        producer.check_open()
+
+        def stored(
+            result: tuple[SendAnswer, SendResult] | None,
+            error: BaseException | None = None,
+            go_on: GoOn[tuple[SendAnswer, SendResult]] | None = None,
+        ) -> None:
+            if result is None or not is_safe(result[1]) or self.verdict is Outcome.ROLLBACK:
+                finish(None, None, lambda: self._stored(message, finished(result, error, go_on)))
+                return
+            self._took(message, result)
+            finish(None)
+
+        properties = self._properties(message, is_alone=True)
+        is_begun = producer.dispatch.begin_half(message, properties, finish=stored) != ""
+        if is_begun:
+            producer.verdicts.open(self.key, self)
+        return is_begun
+
+    async def _stored(
+        self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
+    ) -> None:
+        """What was sent quickly takes longer, or went wrong."""
+        try:
+            self._took(message, await work)
+        except BaseException:
+            self.abandon()
+            raise
+        if self.verdict is Outcome.ROLLBACK:  # an interrupt came before the answer
+            self.abandon()
+
     def abandon(self) -> None:
         """The database is not going to commit: roll back what was stored, without waiting."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
-        self._begin(Outcome.ROLLBACK)
+        self._tell(Outcome.ROLLBACK)
 
     def leave(self) -> None:
         """The database is about to commit: whatever happens now, the marker tells."""
         self.verdict = None
         self.outcome = Outcome.UNKNOWN
 
-    async def commit(self) -> None:
-        """The database has committed: tell the brokers. Raises nothing of theirs, as the database
-        stands; a cancellation leaves it to go on by itself."""
+    def committed(self) -> None:
+        """The database has committed: tell the brokers, in the background. What they say is not
+        raised, as the database stands."""
         self.verdict = Outcome.COMMIT
-        self._begin(Outcome.COMMIT)
-        if self._work is not None:
+        self._tell(Outcome.COMMIT)
+
+    async def commit(self) -> None:
+        """The same, and wait for what the brokers say. A cancellation leaves it to go on."""
+        self.committed()
+        if self._told is not None:
             try:
-                await unless_closed(self._work)
+                await unless_closed(self._told)
             except ClientClosed as error:
                 self._not_confirmed(Outcome.COMMIT, error, _WILL_ASK)
 
@@ -161,49 +227,101 @@ class Marked:
         if delay_properties(message):
             queue = queue or await dispatch.choose_queue(message)
             await require_ours(producer.instance, queue)
-        properties = half_properties(message, group=producer.wire_group)
-        properties[MARKER] = self._marker
-        properties[Property.UNIQ_KEY if is_alone else TRANSACTION] = self.key
-        out = dispatch.prepare(message, properties)
+        out = dispatch.prepare(message, self._properties(message, is_alone=is_alone))
         out.wants_id = True
-        sent, result = await dispatch.deliver(message, out, queue=queue, may_repeat=is_alone)
-        broker_name = sent.queue.broker_name
+        self._took(message, await dispatch.deliver(message, out, queue=queue, may_repeat=is_alone))
+
+    def _properties(self, message: Message, *, is_alone: bool) -> dict[str, str]:
+        found = half_properties(message, group=self._producer.wire_group)
+        found[MARKER] = self._marker
+        found[Property.UNIQ_KEY if is_alone else TRANSACTION] = self.key
+        return found
+
+    def _took(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
+        """A broker has stored one."""
+        sent, result = told
         half = half_of(
             sent.reply,
-            broker_name=broker_name,
-            topic=out.topic,
-            group=producer.wire_group,
-            unique_key=out.unique_key,
+            broker_name=sent.queue.broker_name,
+            topic=sent.queue.topic,
+            group=self._producer.wire_group,
+            unique_key=result.message_id,
         )
-        parcel = self._parcels.setdefault(broker_name, _Parcel(is_bundle=not is_alone))
-        parcel.halves.append(half)
-        parcel.ends.append((message, result.message_id))
-        if not is_safe(result) and not producer.options.accepts_unsafe_halves:
+        self._parcels.setdefault(half.broker_name, _Parcel(is_bundle=self._is_bundle)).add(
+            half, message, result.message_id
+        )
+        if not is_safe(result) and not self._producer.options.accepts_unsafe_halves:
             raise not_safe(result)
 
-    def _begin(self, outcome: Outcome) -> None:
+    def _tell(self, outcome: Outcome) -> None:
         """Tell the brokers, in the background: who waits for it may be cancelled."""
-        work = self._tell_all(outcome)
+        ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
+        if not ends:
+            self.outcome = outcome
+            return
+        told = asyncio.get_running_loop().create_future()
+        if len(ends) == 1 and self._tell_quickly(outcome, ends[0], told):
+            self._told = self._producer.keep_end(told)
+            return
+        work = self._tell_all(outcome, ends)
         try:
-            self._work = self._producer.instance.spawn(work)
+            self._told = self._producer.keep_end(self._producer.instance.spawn(work))
         except EscrowMQError as error:  # the producer is closed
             self._not_confirmed(outcome, error, _WILL_ASK)
 
-    async def _tell_all(self, outcome: Outcome) -> None:
-        ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
-        told = await asyncio.gather(
-            *(self._tell(outcome, *end) for end in ends), return_exceptions=True
+    def _tell_quickly(self, outcome: Outcome, end: _End, told: asyncio.Future[None]) -> bool:
+        """Without a task, as long as the broker's answer is all that has to be waited for."""
+
+        def done(
+            result: None,  # noqa: ARG001 - there is none
+            error: BaseException | None = None,
+            go_on: GoOn[None] | None = None,
+        ) -> None:
+            if told.done():
+                return  # the client was closed meanwhile
+            if go_on is not None:
+                try:
+                    self._producer.instance.spawn(self._go_on_telling(outcome, go_on(), told))
+                except EscrowMQError as closed:
+                    error = closed
+                else:
+                    return
+            self._heard(outcome, error)
+            told.set_result(None)
+
+        return self._producer.settler.begin(end.half, outcome, count=end.together, finish=done)
+
+    async def _go_on_telling(
+        self, outcome: Outcome, work: Awaitable[None], told: asyncio.Future[None]
+    ) -> None:
+        try:
+            await work
+        except EscrowMQError as error:
+            self._heard(outcome, error)
+        else:
+            self._heard(outcome, None)
+        finally:
+            if not told.done():
+                told.set_result(None)
+
+    async def _tell_all(self, outcome: Outcome, ends: list[_End]) -> None:
+        settle = self._producer.settler.settle
+        errors = await asyncio.gather(
+            *(settle(end.half, outcome, count=end.together, ends=end.ends) for end in ends),
+            return_exceptions=True,
         )
-        errors = [error for error in told if error is not None]
-        if not errors:
+        for error in errors:
+            if error is not None and not isinstance(error, EscrowMQError):
+                raise error
+        self._heard(outcome, *errors)
+
+    def _heard(self, outcome: Outcome, *errors: BaseException | None) -> None:
+        """What came of telling the brokers."""
+        if not any(errors):
             self.outcome = outcome
         for error in errors:
-            if not isinstance(error, EscrowMQError):
-                raise error
-            self._not_confirmed(outcome, error)
-
-    async def _tell(self, outcome: Outcome, half: Half, count: int, ends: Ends) -> None:
-        await self._producer.settler.settle(half, outcome, count=count, ends=ends)
+            if isinstance(error, EscrowMQError):
+                self._not_confirmed(outcome, error)
 
     def _not_confirmed(self, outcome: Outcome, error: EscrowMQError, told: str = "%s") -> None:
         self.outcome = Outcome.UNKNOWN

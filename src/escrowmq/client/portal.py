@@ -52,6 +52,9 @@ class Finish(Protocol[T_contra]):
         """Call it once, on the loop's thread."""
 
 
+GoOn = Callable[[], Coroutine[Any, Any, T]]
+"""Makes the coroutine that goes on with what was begun."""
+
 Begin = Callable[[Finish[T]], bool]
 """Begins work without waiting for anything; False when it would have to."""
 
@@ -142,6 +145,25 @@ class _Call(Generic[T]):
             self.done.release()
 
 
+class _Errand:
+    """Work in the line of calls that nobody waits for."""
+
+    __slots__ = ("_work",)
+
+    def __init__(self, work: Callable[[], object]) -> None:
+        self._work = work
+
+    def begin(self, _portal: Portal) -> None:
+        """Do it."""
+        try:
+            self._work()
+        except Exception:  # noqa: BLE001 - it must not end the loop
+            _log.exception("work in the client's thread failed")
+
+    def fail(self) -> None:
+        """It is not done."""
+
+
 class _QuickCall(_Call[T]):
     """One that usually needs no task: most work only asks a broker and waits for the answer."""
 
@@ -188,6 +210,13 @@ class _QuickCall(_Call[T]):
             self.done.release()
 
 
+async def finished(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
+    """What came of work that was begun, as `Finish` was told of it."""
+    if error is not None:
+        raise error
+    return await go_on() if go_on is not None else cast("T", result)
+
+
 def _closed_meanwhile() -> ClientClosed:
     return ClientClosed("the client was closed while the call was under way; make a new one")
 
@@ -198,7 +227,7 @@ class Portal:
     def __init__(self) -> None:
         self._process = os.getpid()
         self._forks_count = Forks.count
-        self._calls: collections.deque[_Call[Any]] = collections.deque()
+        self._calls: collections.deque[_Call[Any] | _Errand] = collections.deque()
         self._is_woken = False
         self._is_closed = False
         self.running: set[_Call[Any]] = set()
@@ -226,16 +255,11 @@ class Portal:
 
     def _wait_for(self, call: _Call[T]) -> T:
         try:
-            self._calls.append(call)
-            if not self._is_woken:
-                self._is_woken = True
-                self._wake()
+            self._enter(call)
             call.done.acquire()
             if call.error is None:
                 return cast("T", call.result)
         except BaseException:
-            # It may have come between the flag and the wake-up, for which everybody would wait.
-            self.post(self._take)
             self._drop(call)
             raise
         try:
@@ -243,10 +267,28 @@ class Portal:
         finally:
             del call  # no cycle of frame and exception
 
+    def _enter(self, entry: _Call[Any] | _Errand) -> None:
+        """Put it into the line, and wake the loop."""
+        try:
+            self._calls.append(entry)
+            if not self._is_woken:
+                self._is_woken = True
+                self._wake()
+        except BaseException:
+            # It may have come between the flag and the wake-up, for which everybody would wait.
+            self.post(self._take)
+            raise
+
     def post(self, work: Callable[[], object]) -> None:
         """Let the loop's thread run a function soon; nobody waits for it."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work)
+
+    def begin_soon(self, work: Callable[[], object]) -> None:
+        """The same, in the order of the calls of this thread: what it calls from here on finds the
+        function done. Raises what it is that keeps the client from being used now."""
+        self._check()
+        self._enter(_Errand(work))
 
     def close(self) -> None:
         """End the thread; calls under way fail with ClientClosed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import datetime as dt
 import logging
@@ -71,8 +72,8 @@ class Producer(Tidy):
 
     __signature__ = Settings(ProducerOptions, ClientOptions)
     _INTERNAL = frozenset({
-        "begin_send", "check_open", "dispatch", "instance", "lingering", "listener", "options",
-        "settler", "verdicts", "wire_group",
+        "begin_send", "check_open", "dispatch", "instance", "keep_end", "lingering", "listener",
+        "options", "settler", "verdicts", "wire_group",
     })  # fmt: skip
 
     unconfirmed_count = 0
@@ -108,6 +109,7 @@ class Producer(Tidy):
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
         self.lingering = self._lingering()
+        self._ends: set[asyncio.Future[None]] = set()
         self._ending = Closing(self._close)
         self._has_checks = self.options.has_checks
         self._has_warned = False
@@ -159,6 +161,7 @@ class Producer(Tidy):
     async def _close(self) -> None:
         if self.lingering is not None and self._is_open:
             await self.lingering.flush()
+        await self._all_told()
         self._checks.close()
         self._replies.close()
         try:
@@ -225,10 +228,12 @@ class Producer(Tidy):
 
     async def flush(self) -> None:
         """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
-        were told why not."""
+        were told why not, and when brokers have confirmed the commits of outboxes so far, or are
+        known not to."""
         self.check_open()
         if self.lingering is not None:
             await self.lingering.flush()
+        await self._all_told()
 
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
@@ -389,10 +394,23 @@ class Producer(Tidy):
             self._make_known(self.wire_group)
             self.instance.spawn(self._announce())
 
-    async def marked(self, database: str) -> Marked:
-        """Messages whose outcome a row of a database tells."""
-        self.check_open()
+    def marked(self, database: str) -> Marked:
+        """Messages whose outcome a row of a database tells. Any thread may make them."""
+        if self._is_closed:
+            raise ClientClosed("the producer is closed; make a new one")
         return Marked(self, database=database, key=self.dispatch.new_id())
+
+    def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+        """Brokers are being told how a transaction of an outbox ended: `flush` and the producer's
+        end wait for that. Returns what it was given."""
+        self._ends.add(told)
+        told.add_done_callback(self._ends.discard)
+        return told
+
+    async def _all_told(self) -> None:
+        """Wait until brokers were told of the ends so far. Each gives up by itself in its time."""
+        if self._ends:
+            await asyncio.wait(list(self._ends))
 
     async def unsettled_keys(self) -> set[str]:
         """Keys of transactions of this group that a broker may ask about, now or when it is told to

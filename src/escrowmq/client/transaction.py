@@ -5,8 +5,8 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack, cast
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
@@ -25,6 +25,7 @@ from escrowmq.client.core.sending import Outcome, SendResult, half_properties, i
 from escrowmq.client.core.verdicts import Course
 from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.help_and_completion import Tidy
+from escrowmq.client.portal import Finish, GoOn, finished
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import (
     ClientClosed,
@@ -38,13 +39,9 @@ from escrowmq.errors import (
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from escrowmq.client.portal import Finish
     from escrowmq.client.transaction_owner import TransactionOwner
 
 _log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-GoOn = Callable[[], Coroutine[Any, Any, T]]
 
 
 class Transaction(Tidy):
@@ -173,7 +170,7 @@ class Transaction(Tidy):
             go_on: GoOn[tuple[SendAnswer, SendResult]] | None = None,
         ) -> None:
             if result is None or not is_safe(result[1]) or self._course.is_abandoned:
-                finish(None, None, lambda: self._begin_on(first, _came(result, error, go_on)))
+                finish(None, None, lambda: self._begin_on(first, finished(result, error, go_on)))
                 return
             self._took(first, result)
             finish(self)
@@ -235,7 +232,7 @@ class Transaction(Tidy):
             go_on: GoOn[None] | None = None,
         ) -> None:
             if error is not None or go_on is not None:
-                finish(None, None, lambda: self._hear(outcome, _came(result, error, go_on)))
+                finish(None, None, lambda: self._hear(outcome, finished(result, error, go_on)))
                 return
             self._outcome = outcome
             finish(None)
@@ -489,10 +486,3 @@ class Transaction(Tidy):
             return
         await self._roll_back_quietly()
         raise not_safe(result)
-
-
-async def _came(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
-    """What came of work that was begun quickly."""
-    if error is not None:
-        raise error
-    return await go_on() if go_on is not None else cast("T", result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Protocol
 
 from escrowmq.client.core.verdicts import Verdicts
@@ -25,4 +26,9 @@ class TransactionOwner(Protocol):
 
     def check_open(self) -> None:
         """Raises what it is that keeps it from being used now."""
+        ...
+
+    def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+        """Brokers are being told how a transaction ended: `flush` and the producer's end wait for
+        that. Returns what it was given."""
         ...

@@ -45,7 +45,7 @@ def test_a_thousand_messages_of_a_database_go_out_in_one_bundle() -> None:
         with Broker() as broker:
             broker.create_topic("paid")
             async with escrowmq.aio.Producer(broker.nameserver, group="orders") as producer:
-                marked = await producer.marked("a database")
+                marked = producer.marked("a database")
                 await marked.send([escrowmq.Message("paid", body) for body in BODIES])
                 assert len(broker.pending("paid")) == len(BODIES)
                 marked.leave()

@@ -34,7 +34,16 @@ class Marked(Face[engine.Marked]):
 
     def send(self, messages: Sequence[Message]) -> None:
         """Store all of them, invisible. When one cannot be stored, all are rolled back."""
-        self.portal.call(self.inner.send(messages))
+        inner = self.inner
+        try:
+            self.portal.call_quickly(
+                lambda finish: inner.send_quickly(messages, finish), lambda: inner.send(messages)
+            )
+        except Exception:
+            raise
+        except BaseException:  # an interrupt: perhaps they are stored, and no commit follows
+            self.abandon()
+            raise
 
     def abandon(self) -> None:
         """The database is not going to commit: roll back what was stored, without waiting."""
@@ -44,10 +53,10 @@ class Marked(Face[engine.Marked]):
         """The database is about to commit: whatever happens now, the marker tells."""
         self.inner.leave()
 
-    def commit(self) -> None:
-        """The database has committed: tell the brokers. Raises nothing of theirs, nor that the
-        producer was closed meanwhile: the marker answers for it."""
+    def committed(self) -> None:
+        """The database has committed: tell the brokers, in the background. Nothing that goes wrong
+        is raised: the marker answers for it."""
         try:
-            self.portal.call(self.inner.commit())
+            self.portal.begin_soon(self.inner.committed)
         except EscrowMQError as error:
             _log.warning("the brokers are not told of a commit, and will ask: %s", error)

@@ -106,7 +106,8 @@ class Producer(Served[engine.Producer]):
 
     def flush(self) -> None:
         """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
-        were told why not.
+        were told why not, and when brokers have confirmed the commits of outboxes so far, or are
+        known not to.
 
         >>> with escrowmq.Producer(nameserver, group="orders", linger_ms=20) as lingering:
         ...     lingering.flush()
@@ -229,7 +230,7 @@ class Producer(Served[engine.Producer]):
 
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells."""
-        return Marked(self._portal, self._portal.call(self._inner.marked(database)))
+        return Marked(self._portal, self._inner.marked(database))
 
     def unsettled_keys(self) -> set[str]:
         """Keys of transactions of this group that a broker may ask about."""

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import ipaddress
-from typing import Final
+import itertools
+from typing import Final, NamedTuple
 
 _COUNTER_MASK: Final = 0xFFFF
 _PROCESS_MASK: Final = 0xFFFF
@@ -18,6 +19,14 @@ _MARKS_APART: Final = 0x9E37_79B1
 """Odd, so that no two months within four thousand million have one mark."""
 
 
+class _Month(NamedTuple):
+    """A month of local time, and what ids made in it begin with."""
+
+    start_ms: int
+    end_ms: int
+    front: str
+
+
 class UniqueIds:
     """Makes ids; two makers differ in address, process or mark."""
 
@@ -25,25 +34,26 @@ class UniqueIds:
         address = ipaddress.ip_address(host).packed[-4:]
         self._maker = f"{address.hex()}{process & _PROCESS_MASK:04x}".upper()
         self._mark = mark
-        self._front = ""
-        self._counter = 0
-        self._month_start_ms = 0
-        self._month_end_ms = 0
+        self._counts = itertools.count(1)
+        self._month = _Month(start_ms=0, end_ms=0, front="")
 
     def make(self, now_ms: int) -> str:
-        """An id that this maker gives once."""
-        if not self._month_start_ms <= now_ms < self._month_end_ms:
-            self._turn_month(now_ms)
-        self._counter = counter = (self._counter + 1) & _COUNTER_MASK
-        return f"{self._front}{now_ms - self._month_start_ms:08X}{counter:04X}"
+        """An id that this maker gives once, to any thread."""
+        month = self._month
+        if not month.start_ms <= now_ms < month.end_ms:
+            month = self._month = self._month_of(now_ms)
+        counter = next(self._counts) & _COUNTER_MASK
+        return f"{month.front}{now_ms - month.start_ms:08X}{counter:04X}"
 
-    def _turn_month(self, now_ms: int) -> None:
+    def _month_of(self, now_ms: int) -> _Month:
         # Months of local time, as RocketMQ reckons: tools read the sending time out of an id.
         now = dt.datetime.fromtimestamp(now_ms / 1000).astimezone()
         start = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
         # Times and counts begin anew with each month; another mark keeps the ids from doing so too.
         mark = (self._mark + (start.year * _MONTHS + start.month) * _MARKS_APART) & _MARK_MASK
-        self._front = f"{self._maker}{mark:08X}"
         year, month = start.year + start.month // _MONTHS, start.month % _MONTHS + 1
-        self._month_start_ms = int(start.timestamp() * 1000)
-        self._month_end_ms = int(start.replace(year=year, month=month).timestamp() * 1000)
+        return _Month(
+            start_ms=int(start.timestamp() * 1000),
+            end_ms=int(start.replace(year=year, month=month).timestamp() * 1000),
+            front=f"{self._maker}{mark:08X}",
+        )

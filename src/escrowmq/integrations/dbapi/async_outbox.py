@@ -252,7 +252,7 @@ class AsyncOutbox(AsyncKeeper):
             tx.end()
             self._in_blocks.discard(id(connection))
         if marked is not None:
-            await marked.commit()
+            marked.committed()
 
     async def _hand_over(
         self, work: Work, family: SqlFamily, messages: list[Message]
@@ -260,7 +260,7 @@ class AsyncOutbox(AsyncKeeper):
         if not messages:
             return None
         try:
-            marked = await self._producer.marked(await self._base.known_name(work, family))
+            marked = self._producer.marked(await self._base.known_name(work, family))
             await work.execute(tables.mark(family, marked.key, verdict.COMMIT))
         except Exception as error:
             raise not_written(error) from error

@@ -153,7 +153,7 @@ class Outbox(Keeper):
             tx.end()
             self._in_blocks.discard(id(connection))
         if marked is not None:
-            marked.commit()
+            marked.committed()
 
     def _hand_over(
         self, connection: object, driver: Driver, messages: list[Message]

@@ -85,7 +85,7 @@ class _Waiting:
                 "committed. In tests, use TransactionTestCase", self.message.topic,
             )  # fmt: skip
         elif self.is_first:
-            self.marked.commit()
+            self.marked.committed()
 
 
 class Outbox(Keeper):

@@ -28,7 +28,7 @@ class OnTheirWay(Protocol):
     def leave(self) -> None:
         """The database is about to commit."""
 
-    def commit(self) -> None:
+    def committed(self) -> None:
         """The database has committed."""
 
 

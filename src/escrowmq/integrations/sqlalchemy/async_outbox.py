@@ -35,12 +35,10 @@ class _Awaited:
         self._inner = inner
         self.key = inner.key
         self.leave = inner.leave
+        self.committed = inner.committed
 
     def send(self, messages: Sequence[Message]) -> None:
         await_only(self._inner.send(messages))
-
-    def commit(self) -> None:
-        await_only(self._inner.commit())
 
 
 class _AwaitedDatabase:
@@ -140,7 +138,7 @@ class AsyncOutbox(AsyncKeeper):
         await _found(work).run_sync(self._add, message)
 
     def _begin(self, database: str) -> _Awaited:
-        return _Awaited(await_only(self._producer.marked(database)))
+        return _Awaited(self._producer.marked(database))
 
     def _add(self, work: Session | Connection, message: Message) -> None:
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work

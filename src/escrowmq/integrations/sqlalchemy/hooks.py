@@ -78,7 +78,7 @@ class Hooks:
         """If the connection has committed messages, tell the brokers."""
         sent = self._left.pop(connection, None)
         if sent is not None:
-            sent.commit()
+            sent.committed()
 
     def _check_connection(self, connection: Connection) -> None:
         if connection.engine.pool is not self.engine.pool:

@@ -5,13 +5,16 @@ import contextlib
 import logging
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
 import escrowmq
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.client.core.sending import Outcome
+from escrowmq.errors import InvalidMessage, PermissionDenied
 from tests.unit.client.peer import Peer, a_place, ends
 
 
@@ -43,7 +46,8 @@ def test_messages_are_stored_and_then_committed_or_abandoned() -> None:
         marked.send([escrowmq.Message("T", b"x")])
         marked.leave()
         assert marked.outcome is Outcome.UNKNOWN
-        marked.commit()
+        marked.committed()
+        producer.flush()
         assert (marked.outcome, marked.error) == (Outcome.COMMIT, None)
         assert len(marked.key) >= 32
         gone = producer.marked("db")
@@ -68,5 +72,60 @@ def test_a_producer_that_is_closed_meanwhile_raises_nothing_behind_the_commit(
             marked.send([escrowmq.Message("T", b"x")])
             marked.leave()
         with caplog.at_level(logging.WARNING):
-            marked.commit()
+            marked.committed()
     assert "will ask" in caplog.text
+
+
+def test_a_flush_waits_for_the_commits_of_its_thread() -> None:
+    with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
+        for number in range(1, 20):
+            marked = producer.marked("db")
+            marked.send([escrowmq.Message("T", b"x")])
+            marked.leave()
+            marked.committed()
+            producer.flush()
+            assert marked.outcome is Outcome.COMMIT
+            assert len(ends(broker)) == number
+
+
+def test_one_message_is_stored_in_one_request_and_needs_no_task() -> None:
+    with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
+        producer.send("T", b"so that the broker is connected")
+        tasks = threading.Event()
+        inner = producer._inner
+        spawn = inner.instance.spawn
+
+        def spawned(work: Any) -> Any:
+            tasks.set()
+            return spawn(work)
+
+        inner.instance.spawn = spawned  # type: ignore[method-assign]
+        marked = producer.marked("db")
+        marked.send([escrowmq.Message("T", b"x")])
+        marked.leave()
+        marked.committed()
+        producer.flush()
+        assert not tasks.is_set()
+        assert len(ends(broker)) == 1
+
+
+def test_a_refused_message_is_raised_and_nothing_is_left_open() -> None:
+    with place() as (address, broker), escrowmq.Producer(address, group="PG") as producer:
+        producer.send("T", b"so that the broker is connected")
+        broker.answers[Request.SEND_MESSAGE_V2] = lambda link, command: link.reply(
+            command, Response.NO_PERMISSION, remark="planted"
+        )
+        marked = producer.marked("db")
+        with pytest.raises(PermissionDenied, match="planted"):
+            marked.send([escrowmq.Message("T", b"x")])
+        assert marked.outcome is Outcome.ROLLBACK
+        del broker.answers[Request.SEND_MESSAGE_V2]
+        with pytest.raises(InvalidMessage):
+            producer.marked("db").send([escrowmq.Message("T", b"x" * 5_000_000)])
+
+
+def test_ids_of_many_threads_differ() -> None:
+    with place() as (address, _), escrowmq.Producer(address, group="PG") as producer:
+        with ThreadPoolExecutor(8) as pool:
+            keys = list(pool.map(lambda _: producer.marked("db").key, range(4_000)))
+        assert len(set(keys)) == len(keys)

@@ -36,7 +36,7 @@ class Sent:
     def leave(self) -> None:
         self.told.append("leave")
 
-    def commit(self) -> None:
+    def committed(self) -> None:
         self.told.append("commit")
 
 
