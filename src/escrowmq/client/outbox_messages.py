@@ -73,11 +73,13 @@ class _End(NamedTuple):
 class Marked:
     """For integrations. A database transaction's messages, in this order:
 
-    1. The marker is inserted, and not committed: a check that looks from here on finds it locked.
-    2. `send`: the messages are stored, invisible. When this raises, nothing may be committed.
-    3. `leave`: from here on only the marker speaks.
-    4. The database commits.
-    5. `committed`: the brokers are told, in the background. When that fails they ask, and the
+    1. `begin`: the messages are on their way to be stored, invisible.
+    2. The marker is inserted, and not committed: a check that looks from here on finds it locked.
+       One that looked earlier has put a row in its place, and the insert fails.
+    3. `stored`: all of them are. When this raises, nothing may be committed.
+    4. `leave`: from here on only the marker speaks.
+    5. The database commits.
+    6. `committed`: the brokers are told, in the background. When that fails they ask, and the
        marker answers. `commit` waits for their answers.
 
     `abandon` takes the place of the last three when the database is not going to commit.
@@ -98,6 +100,8 @@ class Marked:
         self.error: EscrowMQError | None = None
         """Why they have not."""
         self._is_bundle = False
+        self._is_sending = False
+        self._sending: asyncio.Future[None] | None = None
         self._parcels: dict[str, _Parcel] = {}
         self._told: asyncio.Future[None] | None = None
 
@@ -113,11 +117,26 @@ class Marked:
             )
         producer.verdicts.open(self.key, self)
         self._is_bundle = len(messages) > 1
+        self._is_sending = True
         try:
             await self._store_all(messages)
         except BaseException:
+            self._is_sending = False
             self.abandon()
             raise
+        self._is_sending = False
+        if self.verdict is Outcome.ROLLBACK:  # which came meanwhile
+            self._tell(Outcome.ROLLBACK)
+
+    def begin(self, messages: Sequence[Message]) -> None:
+        """Begin to store them; `stored` waits for it."""
+        self._sending = asyncio.ensure_future(self.send(messages))
+        self._sending.add_done_callback(_seen)  # where the marker fails, nobody waits for it
+
+    async def stored(self) -> None:
+        """Wait until all of them are stored. When one cannot be, all are rolled back."""
+        assert self._sending is not None
+        await self._sending
 
     def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
         """For the plain face: what `send` does with one message, without a coroutine as long as
@@ -135,6 +154,7 @@ class Marked:
             if result is None or not is_safe(result[1]) or self.verdict is Outcome.ROLLBACK:
                 finish(None, None, lambda: self._stored(message, finished(result, error, go_on)))
                 return
+            self._is_sending = False
             self._took(message, result)
             finish(None)
 
@@ -142,6 +162,7 @@ class Marked:
         is_begun = producer.dispatch.begin_half(message, properties, finish=stored) != ""
         if is_begun:
             producer.verdicts.open(self.key, self)
+            self._is_sending = True
         return is_begun
 
     async def _stored(
@@ -151,16 +172,19 @@ class Marked:
         try:
             self._took(message, await work)
         except BaseException:
+            self._is_sending = False
             self.abandon()
             raise
-        if self.verdict is Outcome.ROLLBACK:  # an interrupt came before the answer
-            self.abandon()
+        self._is_sending = False
+        if self.verdict is Outcome.ROLLBACK:  # which came meanwhile
+            self._tell(Outcome.ROLLBACK)
 
     def abandon(self) -> None:
         """The database is not going to commit: roll back what was stored, without waiting."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
-        self._tell(Outcome.ROLLBACK)
+        if not self._is_sending:  # else its end tells of all that it has stored
+            self._tell(Outcome.ROLLBACK)
 
     def leave(self) -> None:
         """The database is about to commit: whatever happens now, the marker tells."""
@@ -330,3 +354,9 @@ class Marked:
             self._producer.verdicts.remember(self.key, outcome)
         self._producer.unconfirmed_count += 1
         _log.warning(told, error)
+
+
+def _seen(work: asyncio.Future[None]) -> None:
+    """Its failure is no news."""
+    if not work.cancelled():
+        work.exception()

@@ -217,6 +217,20 @@ async def finished(result: T | None, error: BaseException | None, go_on: GoOn[T]
     return await go_on() if go_on is not None else cast("T", result)
 
 
+class Awaiting(Generic[T]):
+    """A call under way, whose result is wanted later, once."""
+
+    __slots__ = ("_call", "_portal")
+
+    def __init__(self, portal: Portal, call: _Call[T]) -> None:
+        self._portal = portal
+        self._call = call
+
+    def result(self) -> T:
+        """Wait for it: what it returns or raises. An interrupt cancels the call."""
+        return self._portal.result_of(self._call)
+
+
 def _closed_meanwhile() -> ClientClosed:
     return ClientClosed("the client was closed while the call was under way; make a new one")
 
@@ -245,17 +259,31 @@ class Portal:
         except BaseException:
             coroutine.close()
             raise
-        return self._wait_for(_Call(coroutine))
+        return self._enter(_Call(coroutine)).result()
 
     def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """The same for work that can usually begin at once, on the loop's thread and without a
         task; `wait` makes the coroutine for when it cannot."""
-        self._check()
-        return self._wait_for(_QuickCall(begin, wait))
+        return self.begin_quickly(begin, wait).result()
 
-    def _wait_for(self, call: _Call[T]) -> T:
+    def begin_quickly(
+        self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]
+    ) -> Awaiting[T]:
+        """The same, and the caller waits later."""
+        self._check()
+        return self._enter(_QuickCall(begin, wait))
+
+    def _enter(self, call: _Call[T]) -> Awaiting[T]:
         try:
-            self._enter(call)
+            self._line_up(call)
+        except BaseException:
+            self._drop(call)
+            raise
+        return Awaiting(self, call)
+
+    def result_of(self, call: _Call[T]) -> T:
+        """Wait for a call; for this module."""
+        try:
             call.done.acquire()
             if call.error is None:
                 return cast("T", call.result)
@@ -267,7 +295,7 @@ class Portal:
         finally:
             del call  # no cycle of frame and exception
 
-    def _enter(self, entry: _Call[Any] | _Errand) -> None:
+    def _line_up(self, entry: _Call[Any] | _Errand) -> None:
         """Put it into the line, and wake the loop."""
         try:
             self._calls.append(entry)
@@ -288,7 +316,7 @@ class Portal:
         """The same, in the order of the calls of this thread: what it calls from here on finds the
         function done. Raises what it is that keeps the client from being used now."""
         self._check()
-        self._enter(_Errand(work))
+        self._line_up(_Errand(work))
 
     def close(self) -> None:
         """End the thread; calls under way fail with ClientClosed."""

@@ -261,3 +261,34 @@ def test_a_close_waits_until_the_broker_has_answered_or_its_time_is_over() -> No
             assert isinstance(marked.error, OutcomeUnknown)
 
     run(go)
+
+
+def test_messages_that_are_abandoned_on_their_way_are_rolled_back_once_all_are_stored() -> None:
+    """The marker could not be inserted: what is on its way must not wait for a check."""
+
+    async def go() -> None:
+        async with (
+            a_place("T", signed_id="id-1") as (names, broker),
+            Producer(names.address, group="PG") as producer,
+        ):
+            held: list[tuple[Any, Any]] = []
+            broker.answers[SEND] = lambda link, command: held.append((link, command))
+            for count in (1, 3):
+                marked = producer.marked("db")
+                marked.begin([Message("T", b"x")] * count)
+                await broker.until(lambda: held)
+                marked.abandon()
+                assert marked.verdict is Outcome.ROLLBACK
+                before = len(ends(broker))
+                broker.answers[SEND] = lambda link, command: stored(link, command, signed_id="id-1")
+                for link, command in held:
+                    stored(link, command, signed_id="id-1")
+                await marked.stored()
+                await broker.until(lambda before=before: len(ends(broker)) > before)
+                assert ends(broker)[-1]["commitOrRollback"] == "12"
+                assert ends(broker)[-1]["msgId"] == halves(broker)[-count]["UNIQ_KEY"]
+                held.clear()
+                broker.answers[SEND] = lambda link, command: held.append((link, command))
+            assert len(ends(broker)) == 2
+
+    run(go)

@@ -149,7 +149,7 @@ def test_a_call_behind_one_that_finds_the_loop_closed_is_answered_with_it() -> N
         assert isinstance(call.error, ClientClosed)
     late = portals._Call(_answer(3))
     with pytest.raises(ClientClosed):
-        portal._wait_for(late)
+        portal._enter(late).result()
 
 
 def test_the_process_shares_one_thread_until_its_last_user_is_gone() -> None:

@@ -9,6 +9,7 @@ from escrowmq.client import outbox_messages as engine
 from escrowmq.client.blocking.face import Face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.portal import Awaiting, Portal
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -16,6 +17,10 @@ _log = logging.getLogger(__name__)
 
 class Marked(Face[engine.Marked]):
     """For integrations: what `escrowmq.client.outbox_messages.Marked` is, from any thread."""
+
+    def __init__(self, portal: Portal, inner: engine.Marked) -> None:
+        super().__init__(portal, inner)
+        self._sending: Awaiting[None] | None = None
 
     @property
     def key(self) -> str:
@@ -34,11 +39,21 @@ class Marked(Face[engine.Marked]):
 
     def send(self, messages: Sequence[Message]) -> None:
         """Store all of them, invisible. When one cannot be stored, all are rolled back."""
+        self.begin(messages)
+        self.stored()
+
+    def begin(self, messages: Sequence[Message]) -> None:
+        """Begin to store them; `stored` waits for it."""
         inner = self.inner
+        self._sending = self.portal.begin_quickly(
+            lambda finish: inner.send_quickly(messages, finish), lambda: inner.send(messages)
+        )
+
+    def stored(self) -> None:
+        """Wait until all of them are stored. When one cannot be, all are rolled back."""
+        assert self._sending is not None
         try:
-            self.portal.call_quickly(
-                lambda finish: inner.send_quickly(messages, finish), lambda: inner.send(messages)
-            )
+            self._sending.result()
         except Exception:
             raise
         except BaseException:  # an interrupt: perhaps they are stored, and no commit follows
