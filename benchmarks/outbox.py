@@ -4,7 +4,8 @@ thirty lines, and faststream-outbox, side by side on one PostgreSQL and one brok
     python benchmarks/outbox.py [--transactions 1000] [--seconds 5] [--threads 8]
 
 Needs PostgreSQL. Added latency is a commit's, from its call to its return, of one thread; delivered
-counts from the same call to the handler of a consumer. Statements are those of the service and of
+counts from the same call to the handler of a consumer. Of the transactions a second of several
+threads, those count as delivered whose message the consumer had at the end of that time. Statements are those of the service and of
 the relay together, and so is the WAL. The relay looks every 50 ms and sends 100 messages at a time;
 that it looks is all that it does while idle. faststream-outbox is as it comes, woken by NOTIFY,
 with eight workers, and relays to FastStream's broker of ours. It is asyncio alone, so that there
@@ -341,7 +342,7 @@ def measure(each: Contender, mailer: Mailer | None, given: argparse.Namespace) -
         before = counted.count
         time.sleep(IDLE_S)
         idle = (counted.count - before) / IDLE_S
-        rate = throughput(each, given)
+        rate, delivered = throughput(each, mailer, given)
     watch.dispose()
     commits = [(end - began) * 1000 for began, end in times.values()]
     found = {
@@ -353,14 +354,18 @@ def measure(each: Contender, mailer: Mailer | None, given: argparse.Namespace) -
         "tx/s": rate,
     }
     if mailer is not None:
+        found["delivered/s"] = delivered
         ways = [(mailer.came[key] - began) * 1000 for key, (began, _) in times.items()]
         found |= {"delivered ms p50": percentile(ways, 50), "d p99": percentile(ways, 99)}
     return found
 
 
-def throughput(each: Contender, given: argparse.Namespace) -> float:
-    """Transactions a second, of several threads."""
+def throughput(
+    each: Contender, mailer: Mailer | None, given: argparse.Namespace
+) -> tuple[float, float]:
+    """Transactions a second of several threads, and how many messages were delivered meanwhile."""
     end = 0.0
+    came = mailer.came if mailer is not None else {}
 
     def work(_: int) -> int:
         count = 0
@@ -371,9 +376,13 @@ def throughput(each: Contender, given: argparse.Namespace) -> float:
 
     with ThreadPoolExecutor(given.threads) as pool:
         # Connections are opened first.
-        list(pool.map(lambda _: each.order(uuid.uuid4().hex), range(4 * given.threads)))
-        end = time.monotonic() + given.seconds
-        return sum(pool.map(work, range(given.threads))) / float(given.seconds)
+        warm = [uuid.uuid4().hex for _ in range(4 * given.threads)]
+        list(pool.map(each.order, warm))
+        if mailer is not None:
+            mailer.wait(set(warm))
+        before, end = len(came), time.monotonic() + given.seconds
+        placed = sum(pool.map(work, range(given.threads)))
+        return placed / given.seconds, (len(came) - before) / given.seconds
 
 
 def percentile(values: list[float], share: int) -> float:
@@ -385,7 +394,7 @@ KINDS = (Nothing, Polling, Ours, NothingAwaited, FastStreamOutbox, OursAwaited)
 
 COLUMNS = (
     "commit ms p50", "p99", "statements", "WAL bytes", "idle q/s", "delivered ms p50", "d p99",
-    "tx/s",
+    "tx/s", "delivered/s",
 )  # fmt: skip
 
 

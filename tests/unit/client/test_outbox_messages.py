@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 from typing import Any
 
 import pytest
@@ -25,6 +26,10 @@ END = Request.END_TRANSACTION
 
 def run(test: Any) -> None:
     asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def has_ends(broker: Peer, count: int) -> bool:
+    return len(ends(broker)) == count
 
 
 def halves(broker: Peer) -> list[dict[str, str]]:
@@ -279,12 +284,12 @@ def test_messages_that_are_abandoned_on_their_way_are_rolled_back_once_all_are_s
                 await broker.until(lambda: held)
                 marked.abandon()
                 assert marked.verdict is Outcome.ROLLBACK
-                before = len(ends(broker))
+                expected = len(ends(broker)) + 1
                 broker.answers[SEND] = lambda link, command: stored(link, command, signed_id="id-1")
                 for link, command in held:
                     stored(link, command, signed_id="id-1")
                 await marked.stored()
-                await broker.until(lambda before=before: len(ends(broker)) > before)
+                await broker.until(functools.partial(has_ends, broker, expected))
                 assert ends(broker)[-1]["commitOrRollback"] == "12"
                 assert ends(broker)[-1]["msgId"] == halves(broker)[-count]["UNIQ_KEY"]
                 held.clear()
