@@ -5,11 +5,12 @@ thirty lines, and faststream-outbox, side by side on one PostgreSQL and one brok
 
 Needs PostgreSQL. Added latency is a commit's, from its call to its return, of one thread; delivered
 counts from the same call to the handler of a consumer. Of the transactions a second of several
-threads, those count as delivered whose message the consumer had at the end of that time. Statements are those of the service and of
-the relay together, and so is the WAL. The relay looks every 50 ms and sends 100 messages at a time;
-that it looks is all that it does while idle. faststream-outbox is as it comes, woken by NOTIFY,
-with eight workers, and relays to FastStream's broker of ours. It is asyncio alone, so that there
-are nothing and our outbox on asyncpg as well, each on a loop of its own.
+threads, those count as delivered whose message the consumer had at the end of that time. Statements
+are those of the service and of the relay together, and so is the WAL. The relay looks every 50 ms
+and sends 100 messages at a time; that it looks is all that it does while idle. faststream-outbox is
+as it comes, woken by NOTIFY, with eight workers, and relays to FastStream's broker of ours. It is
+asyncio alone, so that there are nothing and our outbox on asyncpg as well, each on a loop of its
+own.
 """
 
 from __future__ import annotations
