@@ -1,22 +1,36 @@
-"""Makes the two tables (tables.py says what stands in them): for those who have no migrations, and
+"""Makes the tables (tables.py says what stands in them): for those who have no migrations, and
 for Django's. Alembic's are made of `sqlalchemy/schema`."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from escrowmq.integrations.outbox import verdict
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
 from escrowmq.integrations.outbox.tables import (
     HANDLED,
     ID_SIZE_MAX,
+    KEPT,
     MARKERS,
     TEXT_SIZE_MAX,
     SqlFamily,
     Statement,
 )
 
+_KEPT: Final = {
+    SqlFamily.POSTGRESQL: ("bigint generated always as identity primary key", "bytea", ""),
+    SqlFamily.MYSQL: (
+        "bigint not null auto_increment primary key",
+        "longblob",
+        " engine=InnoDB character set utf8mb4",
+    ),
+    # AUTOINCREMENT: a position is not given again when the last rows are gone.
+    SqlFamily.SQLITE: ("integer primary key autoincrement", "blob", ""),
+}
+
 
 def statements(family: SqlFamily) -> list[Statement]:
-    """Make both tables, where they are not there yet."""
+    """Make the tables, where they are not there yet."""
     # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
     end = (
         " engine=InnoDB character set ascii collate ascii_bin" if family is SqlFamily.MYSQL else ""
@@ -31,11 +45,21 @@ def statements(family: SqlFamily) -> list[Statement]:
             f"null, message_id varchar({TEXT_SIZE_MAX}) not null, made_ms bigint not null, "
             f"primary key (consumer_group, message_id)){end}"
         ),
+        _kept(family),
     ]
 
 
+def _kept(family: SqlFamily) -> Statement:
+    number, blob, end = _KEPT[family]
+    return Statement(
+        f"create table if not exists {KEPT} (position {number}, bundle varchar({ID_SIZE_MAX}) not "
+        f"null, together int not null, made_ms bigint not null, topic varchar({TEXT_SIZE_MAX}) not "
+        f"null, body {blob} not null, fields text not null){end}"
+    )
+
+
 def create(family: SqlFamily, *, new_name: str) -> Steps[str]:
-    """Make both tables, where they are not there yet, and give the database a name; its name."""
+    """Make the tables, where they are not there yet, and give the database a name; its name."""
     for statement in statements(family):
         yield SqlStep(statement)
     return (yield from verdict.name(family, new_name=new_name))

@@ -24,6 +24,7 @@ from escrowmq.errors import UsageError
 
 MARKERS: Final = "escrowmq_markers"
 HANDLED: Final = "escrowmq_handled"
+KEPT: Final = "escrowmq_kept"
 NAME_ID: Final = "database"
 
 ID_SIZE_MAX: Final = 64
@@ -55,7 +56,7 @@ class Statement(NamedTuple):
     """SQL, and the values for its question marks."""
 
     text: str
-    values: tuple[str | int, ...] = ()
+    values: tuple[str | int | bytes, ...] = ()
 
     def in_style(self, style: str) -> str:
         """The text with the marks of a driver's `paramstyle` (PEP 249; `numeric_dollar` is
@@ -79,6 +80,11 @@ _NOW_MS: Final = {
     SqlFamily.MYSQL: "cast(unix_timestamp(now(3)) * 1000 as unsigned)",
     SqlFamily.SQLITE: "cast((julianday('now') - 2440587.5) * 86400000 as integer)",
 }
+
+
+def now_ms(family: SqlFamily) -> str:
+    """The database's clock as an expression, in milliseconds since 1970."""
+    return _NOW_MS[family]
 
 
 def family_of(name: str) -> SqlFamily:

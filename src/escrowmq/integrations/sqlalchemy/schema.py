@@ -4,20 +4,56 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import BigInteger, Column, MetaData, String, Table
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Identity,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+)
+from sqlalchemy.dialects import mysql
 
 from escrowmq.integrations.outbox import tables
 
 
 def add_tables(metadata: MetaData) -> tuple[Table, Table]:
-    """Both tables as part of your own schema, so that Alembic sees them and `create_all` makes
-    them: markers, and the messages that consumers have handled."""
+    """The tables as part of your own schema, so that Alembic sees them and `create_all` makes them.
+    Returned are those of markers and of the messages that consumers have handled; the third has the
+    messages that wait for a broker (`when_away="keep"`)."""
     options: dict[str, Any] = {}
     for dialect in ("mysql", "mariadb"):
         options[f"{dialect}_engine"] = "InnoDB"
         options[f"{dialect}_charset"] = "ascii"
         options[f"{dialect}_collate"] = "ascii_bin"
     size, text_size = tables.ID_SIZE_MAX, tables.TEXT_SIZE_MAX
+    Table(
+        tables.KEPT,
+        metadata,
+        # SQLite counts rows by itself where the key is an INTEGER, and by no other name.
+        Column(
+            "position",
+            BigInteger().with_variant(Integer, "sqlite"),
+            Identity(always=True),
+            primary_key=True,
+        ),
+        Column("bundle", String(size), nullable=False),
+        Column("together", Integer, nullable=False),
+        Column("made_ms", BigInteger, nullable=False),
+        Column("topic", String(text_size), nullable=False),
+        Column(
+            "body", LargeBinary().with_variant(mysql.LONGBLOB(), "mysql", "mariadb"), nullable=False
+        ),
+        Column("fields", Text, nullable=False),
+        sqlite_autoincrement=True,
+        mysql_engine="InnoDB",
+        mysql_charset="utf8mb4",
+        mariadb_engine="InnoDB",
+        mariadb_charset="utf8mb4",
+    )
     return (
         Table(
             tables.MARKERS,

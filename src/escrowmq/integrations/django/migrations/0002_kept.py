@@ -1,0 +1,28 @@
+"""Makes the table of messages that wait for a broker."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from django.db import migrations
+
+from escrowmq.integrations.outbox import schema, tables
+
+
+def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+    """Make it."""
+    for statement in schema.statements(tables.family_of(editor.connection.vendor))[2:]:
+        editor.execute(statement.text)
+
+
+def drop(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
+    """Drop it."""
+    editor.execute(f"drop table {tables.KEPT}")
+
+
+class Migration(migrations.Migration):
+    """The second."""
+
+    atomic = False  # MariaDB and MySQL commit before they make a table
+    dependencies: ClassVar[list[tuple[str, str]]] = [("escrowmq", "0001_tables")]
+    operations: ClassVar[list[object]] = [migrations.RunPython(make, drop)]

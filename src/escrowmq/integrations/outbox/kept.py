@@ -1,0 +1,216 @@
+"""Messages that no broker could take when their transaction committed: rows of `escrowmq_kept`,
+written in that transaction, and every statement about them.
+
+| column | |
+|---|---|
+| `position` | given by the database; messages are handed over in its order |
+| `bundle` | the transaction that it was sent in, all of whose messages are handed over together |
+| `together` | how many these are |
+| `made_ms` | by the database's clock, milliseconds since 1970 |
+| `topic`, `body` | of the message |
+| `fields` | what else the message has, as JSON |
+
+Whoever hands them over deletes the rows in a transaction that sends their messages like any other:
+its marker says whether both happened or neither.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from escrowmq.client.core.message import Message
+from escrowmq.integrations.outbox import tables
+from escrowmq.integrations.outbox.steps import Rows
+from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
+
+ROWS_A_STATEMENT: Final = 100
+"""Four values a row: databases take some thousands in one statement."""
+
+PAGE_COUNT: Final = 200
+"""Rows that are read at a time."""
+
+RELAYED_SIZE_MAX: Final = 4_194_304
+"""Bytes of bodies that are handed over at a time, except for a bundle that has more."""
+
+
+class KeptMessage(NamedTuple):
+    """A row."""
+
+    position: int
+    bundle: str
+    together: int
+    message: Message
+
+
+class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
+    """What waits in a database for a broker."""
+
+    count: int
+    """Messages."""
+    size: int
+    """Bytes of their bodies."""
+    oldest_ms: int
+    """How long the oldest one has waited; 0 without one."""
+
+
+class _Fields(msgspec.Struct, omit_defaults=True):
+    tag: str = ""
+    keys: list[str] | str = []
+    properties: dict[str, str] = {}
+    order_key: str = ""
+    delay_level: int = 0
+    deliver_at: float | None = None
+    flag: int = 0
+
+
+_ENCODER: Final = msgspec.json.Encoder()
+_DECODER: Final = msgspec.json.Decoder(_Fields)
+
+
+def keep(
+    family: SqlFamily, messages: Sequence[Message], *, bundle: str, now_ms: int
+) -> list[Statement]:
+    """Write rows, in the messages' order. `now_ms` turns a delay into a time: it begins now, and
+    not when the message is handed over."""
+    values = [(bundle, len(messages), *_values(message, now_ms=now_ms)) for message in messages]
+    row = f"(?, ?, {tables.now_ms(family)}, ?, ?, ?)"
+    return [
+        Statement(
+            f"insert into {KEPT} (bundle, together, made_ms, topic, body, fields) "
+            f"values {', '.join([row] * len(some))}",
+            tuple(value for each in some for value in each),
+        )
+        for some in (
+            values[at : at + ROWS_A_STATEMENT] for at in range(0, len(values), ROWS_A_STATEMENT)
+        )
+    ]
+
+
+def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
+    deliver_at = message.deliver_at
+    if isinstance(deliver_at, dt.datetime):
+        deliver_at = deliver_at.timestamp()
+    if message.delay is not None:
+        delay = message.delay
+        seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+        deliver_at = now_ms / 1000 + seconds
+    fields = _Fields(
+        tag=message.tag,
+        keys=message.keys,
+        properties=message.properties,
+        order_key=message.order_key,
+        delay_level=message.delay_level,
+        deliver_at=deliver_at,
+        flag=message.flag,
+    )
+    return message.topic, bytes(message.body), _ENCODER.encode(fields).decode()
+
+
+# -- handing over ----------------------------------------------------------------------------
+
+
+def page(
+    family: SqlFamily, *, after: int, without: Collection[str] = (), bundle: str = ""
+) -> Statement:
+    """Rows behind a position that no other process hands over at the same time: without some
+    topics, or of one bundle and then all of them."""
+    text = "select position, bundle, together, topic, body, fields "
+    text += f"from {KEPT} where position > ?"
+    values: list[str | int | bytes] = [after]
+    if without:
+        text += f" and topic not in ({', '.join('?' * len(without))})"
+        values += sorted(without)
+    if bundle:
+        text += " and bundle = ?"
+        values.append(bundle)
+    text += " order by position"
+    if not bundle:
+        text += f" limit {PAGE_COUNT}"
+    if family is not SqlFamily.SQLITE:  # which has one lock, taken when a transaction begins
+        text += " for update"
+    return Statement(text, tuple(values))
+
+
+def kept_messages(rows: Rows) -> list[KeptMessage]:
+    """What rows say."""
+    return [_kept(*row) for row in rows]
+
+
+def _kept(
+    position: object, bundle: object, together: object, topic: object, body: object, fields: object
+) -> KeptMessage:
+    assert isinstance(body, bytes | bytearray | memoryview)
+    found = _DECODER.decode(str(fields))
+    return KeptMessage(
+        int(str(position)),
+        str(bundle),
+        int(str(together)),
+        Message(
+            str(topic),
+            bytes(body),
+            tag=found.tag,
+            keys=found.keys,
+            properties=found.properties,
+            order_key=found.order_key,
+            delay_level=found.delay_level,
+            deliver_at=found.deliver_at,
+            flag=found.flag,
+        ),
+    )
+
+
+def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
+    """Rows by bundle, in the order of their first rows; bundles that are not here whole are left
+    out."""
+    found: dict[str, list[KeptMessage]] = {}
+    for row in rows:
+        found.setdefault(row.bundle, []).append(row)
+    return [bundle for bundle in found.values() if len(bundle) == bundle[0].together]
+
+
+def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:
+    """The first of them, as many as one transaction may hand over; one at the least."""
+    count, size = 0, 0
+    for bundle in bundles:
+        size += sum(len(row.message.body) for row in bundle)
+        if count and size > RELAYED_SIZE_MAX:
+            break
+        count += 1
+    return list(bundles[:count])
+
+
+def delete(positions: Sequence[int]) -> list[Statement]:
+    """They are handed over."""
+    return [
+        Statement(f"delete from {KEPT} where position in ({', '.join('?' * len(some))})", some)
+        for some in (
+            tuple(positions[at : at + ROWS_A_STATEMENT])
+            for at in range(0, len(positions), ROWS_A_STATEMENT)
+        )
+    ]
+
+
+# -- figures ---------------------------------------------------------------------------------
+
+
+def status(family: SqlFamily) -> Statement:
+    """How many there are, their bytes, and how old the first one is."""
+    return Statement(
+        f"select count(*), coalesce(sum(length(body)), 0), "
+        f"coalesce({tables.now_ms(family)} - min(made_ms), 0) from {KEPT}"
+    )
+
+
+def status_of(rows: Rows) -> KeptStatus:
+    """What it says."""
+    count, size, oldest_ms = (int(str(value)) for value in rows[0])
+    return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
+
+
+def first() -> Statement:
+    """A row, if there is any."""
+    return Statement(f"select position from {KEPT} order by position limit 1")

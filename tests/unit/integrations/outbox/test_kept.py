@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+import datetime as dt
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from escrowmq.client.core.message import Message
+from escrowmq.integrations.outbox import kept, schema
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+
+LITE = SqlFamily.SQLITE
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    connection = sqlite3.connect(tmp_path / "shop.db")
+    for statement in schema.statements(LITE):
+        connection.execute(statement.text)
+    yield connection
+    connection.close()
+
+
+def rows(database: sqlite3.Connection, statement: Statement) -> list[tuple[object, ...]]:
+    return [tuple(row) for row in database.execute(statement.text, statement.values)]
+
+
+def keep(database: sqlite3.Connection, bundle: str, *messages: Message) -> None:
+    for statement in kept.keep(LITE, messages, bundle=bundle, now_ms=5_000):
+        database.execute(statement.text, statement.values)
+
+
+def page(database: sqlite3.Connection, after: int = 0, **more: object) -> list[kept.KeptMessage]:
+    return kept.kept_messages(rows(database, kept.page(LITE, after=after, **more)))  # type: ignore[arg-type]
+
+
+def test_a_message_comes_back_as_it_was_kept(database: sqlite3.Connection) -> None:
+    message = Message(
+        "paid",
+        b"\x00\xff",
+        tag="card",
+        keys=["o-1", "o-2"],
+        properties={"shop": "3", "é": "ü"},
+        order_key="customer 7",
+        delay_level=3,
+        flag=5,
+    )
+    keep(database, "B1", message, Message("stock", b""))
+    found = page(database)
+    assert [row.message for row in found] == [message, Message("stock", b"")]
+    assert [(row.position, row.bundle, row.together) for row in found] == [
+        (1, "B1", 2),
+        (2, "B1", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("message", "deliver_at"),
+    [
+        (Message("T", b"", delay=2.5), 7.5),
+        (Message("T", b"", delay=dt.timedelta(minutes=1)), 65.0),
+        (Message("T", b"", deliver_at=99.0), 99.0),
+        (Message("T", b"", deliver_at=dt.datetime(1970, 1, 1, 0, 2, tzinfo=dt.UTC)), 120.0),
+    ],
+)
+def test_a_delay_begins_when_the_message_is_kept(
+    database: sqlite3.Connection, message: Message, deliver_at: float
+) -> None:
+    keep(database, "B", message)
+    (row,) = page(database)
+    assert (row.message.deliver_at, row.message.delay) == (deliver_at, None)
+
+
+def test_large_bundles_are_written_and_deleted_in_several_statements(
+    database: sqlite3.Connection,
+) -> None:
+    many = [Message("T", str(number).encode()) for number in range(1_000)]
+    assert len(kept.keep(LITE, many, bundle="B", now_ms=0)) == 10
+    keep(database, "B", *many)
+    assert len(page(database)) == kept.PAGE_COUNT
+    assert kept.bundles_of(page(database)) == []
+    whole = page(database, bundle="B")
+    assert [row.message for row in whole] == many
+    assert kept.bundles_of(whole) == [whole]
+    for statement in kept.delete([row.position for row in whole[1:]]):
+        database.execute(statement.text, statement.values)
+    assert page(database) == whole[:1]
+
+
+def test_a_page_begins_behind_a_position_and_leaves_topics_out(
+    database: sqlite3.Connection,
+) -> None:
+    keep(database, "A", Message("T", b"1"))
+    keep(database, "B", Message("U", b"2"), Message("T", b"3"))
+    keep(database, "C", Message("V", b"4"))
+    assert [row.message.body for row in page(database, 1)] == [b"2", b"3", b"4"]
+    found = page(database, without={"T"})
+    assert [row.message.body for row in found] == [b"2", b"4"]
+    # The bundle of which one topic is left out is not whole.
+    assert [bundle[0].bundle for bundle in kept.bundles_of(found)] == ["C"]
+
+
+def test_as_many_bundles_go_together_as_fit_and_one_at_the_least(
+    database: sqlite3.Connection,
+) -> None:
+    third = kept.RELAYED_SIZE_MAX // 3
+    keep(database, "A", Message("T", bytes(third)), Message("T", bytes(third)))
+    keep(database, "B", Message("T", bytes(third)))
+    keep(database, "C", Message("T", bytes(kept.RELAYED_SIZE_MAX + 1)))
+    bundles = kept.bundles_of(page(database))
+    assert [bundle[0].bundle for bundle in kept.first_fit(bundles)] == ["A", "B"]
+    assert kept.first_fit(bundles[2:]) == bundles[2:]
+    assert kept.first_fit([]) == []
+
+
+def test_the_status_counts_messages_and_bytes(database: sqlite3.Connection) -> None:
+    nothing = kept.status_of(rows(database, kept.status(LITE)))
+    assert (nothing.count, nothing.size, nothing.oldest_ms) == (0, 0, 0)
+    assert rows(database, kept.first()) == []
+    keep(database, "A", Message("T", b"123"), Message("T", b"4567"))
+    database.execute("update escrowmq_kept set made_ms = made_ms - 60000")
+    found = kept.status_of(rows(database, kept.status(LITE)))
+    assert (found.count, found.size) == (2, 7)
+    assert 60_000 <= found.oldest_ms < 90_000
+    assert rows(database, kept.first()) == [(1,)]
