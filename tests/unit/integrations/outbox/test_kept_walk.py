@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from escrowmq.client.core.message import Message
+from escrowmq.errors import ConnectFailed, NoNameServer, PermissionDenied
+from escrowmq.integrations.outbox import kept, schema
+from escrowmq.integrations.outbox.kept_walk import FAILING_MAX_S, KeptWalk
+from escrowmq.integrations.outbox.steps import StepFailed
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+
+LITE = SqlFamily.SQLITE
+
+
+class Shop:
+    """A database, and brokers that refuse some topics."""
+
+    def __init__(self, file: Path) -> None:
+        self.connection = sqlite3.connect(file)
+        for statement in schema.statements(LITE):
+            self.connection.execute(statement.text)
+        self.refused: dict[str, Exception] = {}
+        self.tries: list[str] = []
+        """Bodies of each transaction, in its order."""
+        self.delivered: list[str] = []
+
+    def keep(self, bundle: str, *bodies: str) -> None:
+        """Messages whose topic is the first letter of the body."""
+        messages = [Message(body[0], body.encode()) for body in bodies]
+        for statement in kept.keep(LITE, messages, bundle=bundle, now_ms=0):
+            self.execute(statement)
+
+    def execute(self, statement: Statement) -> list[tuple[object, ...]]:
+        return [tuple(row) for row in self.connection.execute(statement.text, statement.values)]
+
+    def go(self, *, took_s: float = 0.0) -> KeptWalk:
+        """One pass."""
+        walk = KeptWalk(LITE)
+        for _ in range(1_000):
+            if walk.is_over:
+                return walk
+            chosen = walk.choose(kept.kept_messages(self.execute(walk.query())))
+            if chosen:
+                self._hand_over(walk, chosen, took_s)
+        raise AssertionError("the pass does not end")
+
+    def _hand_over(self, walk: KeptWalk, chosen: list[kept.KeptMessage], took_s: float) -> None:
+        bodies = [row.message.body.decode() for row in chosen]
+        self.tries.append(" ".join(bodies))
+        for row in chosen:
+            if error := self.refused.get(row.message.topic):
+                walk.failed(chosen, error, took_s=took_s)
+                return
+        for statement in kept.delete([row.position for row in chosen]):
+            self.execute(statement)
+        self.delivered += bodies
+        walk.handed_over(chosen)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    found = Shop(tmp_path / "shop.db")
+    yield found
+    found.connection.close()
+
+
+def test_everything_goes_in_order_and_in_few_transactions(shop: Shop) -> None:
+    shop.keep("A", "T1", "U2")
+    shop.keep("B", "T3")
+    walk = shop.go()
+    assert shop.tries == ["T1 U2 T3"]
+    assert (walk.count, walk.error) == (3, None)
+    assert shop.go().count == 0
+
+
+def test_a_topic_that_fails_holds_up_itself_alone(shop: Shop) -> None:
+    for bundle, bodies in {"A": "T1", "B": "U2", "C": "T3", "D": "V4"}.items():
+        shop.keep(bundle, bodies)
+    shop.refused["T"] = ConnectFailed("planted")
+    walk = shop.go()
+    assert shop.delivered == ["U2", "V4"]
+    assert shop.tries[:2] == ["T1 U2 T3 V4", "T1"]
+    assert (walk.count, walk.error) == (2, shop.refused["T"])
+    del shop.refused["T"]
+    shop.go()
+    assert shop.delivered == ["U2", "V4", "T1", "T3"]
+
+
+def test_a_bundle_with_a_topic_that_fails_waits_whole(shop: Shop) -> None:
+    shop.keep("A", "T1")
+    shop.keep("B", "U2", "T3")
+    shop.keep("C", "U4")
+    shop.refused["T"] = PermissionDenied("planted")
+    shop.go()
+    assert shop.delivered == ["U4"]
+    del shop.refused["T"]
+    shop.go()
+    assert shop.delivered == ["U4", "T1", "U2", "T3"]
+
+
+def test_a_bundle_larger_than_a_page_goes_whole(shop: Shop) -> None:
+    many = [f"T{number}" for number in range(3 * kept.PAGE_COUNT)]
+    shop.keep("A", *many)
+    shop.keep("B", "U")
+    walk = shop.go()
+    assert shop.delivered == [*many, "U"]
+    assert shop.tries[0] == " ".join(many)
+    assert walk.count == len(many) + 1
+
+
+def test_one_that_fails_lets_those_behind_it_go(shop: Shop) -> None:
+    shop.keep("A", *(f"T{number}" for number in range(kept.PAGE_COUNT + 1)))
+    shop.keep("B", "U")
+    shop.refused["T"] = ConnectFailed("planted")
+    shop.go()
+    assert shop.delivered == ["U"]
+
+
+def test_bundles_whose_rows_alternate_are_both_handed_over(shop: Shop) -> None:
+    for number in range(kept.PAGE_COUNT):
+        for bundle in "AB":
+            statement = kept.keep(
+                LITE, [Message("T", f"T{bundle}{number}".encode())], bundle=bundle, now_ms=0
+            )[0]
+            shop.execute(statement)
+    shop.execute(Statement(f"update escrowmq_kept set together = {kept.PAGE_COUNT}"))
+    assert shop.go().count == 2 * kept.PAGE_COUNT
+    assert len(shop.delivered) == 2 * kept.PAGE_COUNT
+
+
+@pytest.mark.parametrize("error", [NoNameServer("planted"), StepFailed("planted")])
+def test_where_nothing_can_be_reached_one_try_is_enough(shop: Shop, error: Exception) -> None:
+    for bundle in "ABC":
+        shop.keep(bundle, bundle)
+        shop.refused[bundle] = error
+    assert shop.go().error is error
+    assert len(shop.tries) == 1
+
+
+def test_a_pass_does_not_wait_for_ever(shop: Shop) -> None:
+    for bundle in "ABCDEFGHIJ":
+        shop.keep(bundle, bundle)
+        shop.refused[bundle] = ConnectFailed("planted")
+    shop.go(took_s=FAILING_MAX_S / 2.5)
+    assert len(shop.tries) == 3
+    failing: Callable[[], KeptWalk] = shop.go
+    failing()
+    assert len(shop.tries) == 3 + 11  # all together, then each
