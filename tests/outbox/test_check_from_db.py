@@ -21,7 +21,7 @@ from tests.sdk.reading import bodies, wait_bodies
 from .conftest import Place
 
 DIES = """
-import os, signal, sys
+import contextlib, os, signal, sys
 import escrowmq
 from escrowmq.integrations.dbapi import Outbox
 from escrowmq.integrations.dbapi.addresses import connector
@@ -34,6 +34,12 @@ class Dies:
     def commit(self):
         if where == "before": os.kill(os.getpid(), signal.SIGKILL)
         self.inner.commit()
+        os.kill(os.getpid(), signal.SIGKILL)
+    @contextlib.contextmanager
+    def transaction(self, *given):  # psycopg's, whose end commits
+        with self.inner.transaction(*given) as inner:
+            yield inner
+            if where == "before": os.kill(os.getpid(), signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 Dies.__module__ = type(connect()).__module__
 with Outbox(producer, connect).transaction(Dies(connect())) as tx:

@@ -26,7 +26,7 @@ from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.addresses import connector
 from escrowmq.integrations.outbox import schema, tables, verdict
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from tests.compensation.services import PostgresServer
 from tests.interop.process import until
@@ -58,6 +58,7 @@ def connect(place: Place) -> Callable[[], Any]:
     connection = made()
     for statement in schema.statements(family(connection)):
         connection.cursor().execute(statement.text)
+    name(connection)
     connection.commit()
     connection.close()
     return made
@@ -65,6 +66,14 @@ def connect(place: Place) -> Callable[[], Any]:
 
 def family(connection: object) -> tables.SqlFamily:
     return drivers.driver_of(connection, drivers.PLAIN)[1].family
+
+
+def verdict_here(family: tables.SqlFamily) -> Steps[Outcome]:
+    """Of the table that is found."""
+    proof = (yield SqlStep(tables.place(family), is_read=True))[0][1]
+    outcome = yield from verdict.verdict(family, KEY, proof=str(proof))
+    assert outcome is not None
+    return outcome
 
 
 def judged(connect: Callable[[], Any]) -> Outcome:
@@ -76,7 +85,7 @@ def judged(connect: Callable[[], Any]) -> Outcome:
         return drivers.execute_step(connection, driver, step)
 
     try:
-        return run(verdict.verdict(driver.family, KEY), execute)
+        return run(verdict_here(driver.family), execute)
     finally:
         connection.close()
 
@@ -84,6 +93,13 @@ def judged(connect: Callable[[], Any]) -> Outcome:
 def mark(connection: Any) -> None:
     driver = drivers.driver_of(connection, drivers.PLAIN)[1]
     drivers.execute_on(connection, driver, tables.mark(driver.family, KEY, verdict.COMMIT))
+
+
+def name(connection: Any) -> None:
+    """The database gets one."""
+    driver = drivers.driver_of(connection, drivers.PLAIN)[1]
+    named = tables.mark(driver.family, tables.NAME_ID, "shop")
+    drivers.execute_on(connection, driver, named)
 
 
 def test_a_marker_that_is_locked_is_no_answer_until_its_transaction_ends(
@@ -120,6 +136,7 @@ def test_a_replica_knows_what_was_committed_and_never_guesses_what_was_not(
     connection = psycopg.connect(address, autocommit=True)
     for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
         connection.execute(statement.text.encode())
+    name(connection)
 
     def as_replica() -> Any:
         made = connect()
@@ -140,9 +157,10 @@ def test_a_check_leaves_its_connection_as_it_was(new_place: Callable[[str], Plac
     cursor = connection.cursor()
     for statement in schema.statements(family(connection)):
         cursor.execute(statement.text)
+    name(connection)
     cursor.execute("set innodb_lock_wait_timeout = 17")
     driver = drivers.driver_of(connection, drivers.PLAIN)[1]
-    steps = verdict.verdict(driver.family, KEY)
+    steps = verdict_here(driver.family)
     assert run(steps, lambda step: drivers.execute_step(connection, driver, step)) is (
         Outcome.ROLLBACK
     )
@@ -313,6 +331,7 @@ def test_a_prepared_transaction_is_not_known_until_it_is_decided(
     writer = psycopg.connect(place.address)
     for statement in schema.statements(tables.SqlFamily.POSTGRESQL):
         writer.execute(statement.text)
+    name(writer)
     writer.commit()
     mark(writer)
     writer.execute("prepare transaction 'order'")

@@ -91,8 +91,8 @@ class Checks:
         self._group = group
         self._watch = watch
         self._verdicts = verdicts
-        self.databases: list[DatabaseCheck] = []
-        """Who answers about messages that have a marker."""
+        self.databases: dict[DatabaseCheck, Callable[[], object] | None] = {}
+        """Who answers about messages that have a marker; what to call when nobody does any more."""
         self._is_closed = False
         self._line = _Line(running_max=options.checks_running_max, name="escrowmq-check")
         self._database_line = _Line(running_max=DATABASE_CHECKS_MAX, name="escrowmq-marker")
@@ -109,6 +109,10 @@ class Checks:
         self._line.close()
         self._database_line.close()
         self._listeners.close()
+        databases, self.databases = self.databases, {}
+        for on_close in databases.values():
+            if on_close is not None:
+                on_close()
 
     async def run(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
         """What a user's function returns: a coroutine function runs here, another on a thread."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Collection, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
@@ -190,6 +190,11 @@ class Marked:
         """The database is about to commit: whatever happens now, the marker tells."""
         self.verdict = None
         self.outcome = Outcome.UNKNOWN
+
+    @property
+    def brokers(self) -> Collection[str]:
+        """The names of those that have stored something."""
+        return self._parcels.keys()
 
     def committed(self) -> None:
         """The database has committed: tell the brokers, in the background. What they say is not

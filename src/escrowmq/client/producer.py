@@ -6,8 +6,8 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, Self, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple, Self, Unpack
 
 import msgspec
 
@@ -53,6 +53,14 @@ _log = logging.getLogger(__name__)
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """The group under which RocketMQ's clients make themselves known, whatever they do; a broker
 finds a client by it to which it is to push a reply."""
+
+
+class Unsettled(NamedTuple):
+    """What brokers may ask a group about."""
+
+    keys: set[str]
+    brokers: set[str]
+    """The names of those that were asked."""
 
 
 class Producer(Tidy):
@@ -384,15 +392,28 @@ class Producer(Tidy):
 
     # -- for integrations --------------------------------------------------------------------
 
-    def answer_from(self, check: DatabaseCheck) -> None:
+    @property
+    def account(self) -> str:
+        """Whose messages these are, for brokers with access control; empty without credentials."""
+        found = self.instance.options.credentials
+        return found.access_key if found is not None else ""
+
+    def answer_from(
+        self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
+    ) -> None:
         """Let a database answer the checks of messages that have a marker. `check` is given the
-        message and tells the outcome, or None when the marker is of another database."""
-        self._checks.databases.append(check)
+        message and tells the outcome, or None when the marker is of another database. `on_close` is
+        called when the producer is closed."""
+        self._checks.databases[check] = on_close
         is_news = not self._has_checks
         self._has_checks = True
         if is_news and self._is_open:
             self._make_known(self.wire_group)
             self.instance.spawn(self._announce())
+
+    def answer_no_more(self, check: DatabaseCheck) -> None:
+        """That database answers no more checks."""
+        self._checks.databases.pop(check, None)
 
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells. Any thread may make them."""
@@ -412,18 +433,26 @@ class Producer(Tidy):
         if self._ends:
             await asyncio.wait(list(self._ends))
 
+    async def unsettled(self) -> Unsettled:
+        """What brokers may ask about, now or when they are told to resume it, and which brokers
+        these are: all masters that the name server knows. Raises when one of them cannot be asked.
+        RocketMQ's cannot say what they have pending."""
+        await self.instance.watch_all_brokers()
+        cluster = Cluster(self.instance)
+        transactions = Transactions(cluster)
+        found = Unsettled(set(), set(await cluster.masters()))
+        for name in found.brokers:
+            with contextlib.suppress(NotSupported):  # RocketMQ's
+                async for item in transactions.pending(group=self.group, broker=name):
+                    found.keys.update((item.transaction, item.message_id))
+                async for item in transactions.discarded(group=self.group, broker=name):
+                    found.keys.update((item.transaction, item.message_id))
+        return found
+
     async def unsettled_keys(self) -> set[str]:
         """Keys of transactions of this group that a broker may ask about, now or when it is told to
         resume them. RocketMQ's brokers cannot say theirs."""
-        await self.instance.watch_all_brokers()
-        transactions = Transactions(Cluster(self.instance))
-        keys: set[str] = set()
-        with contextlib.suppress(NotSupported):  # when all brokers are RocketMQ's
-            async for item in transactions.pending(group=self.group):
-                keys.update((item.transaction, item.message_id))
-            async for item in transactions.discarded(group=self.group):
-                keys.update((item.transaction, item.message_id))
-        return keys
+        return (await self.unsettled()).keys
 
     async def _announce(self) -> None:
         try:

@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import datetime as dt
 import secrets
+from collections.abc import Collection
 from typing import Protocol
 
-from escrowmq.base.own_properties import MARKER
+from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
+from escrowmq.codec.hashes import account_mark
 from escrowmq.integrations.outbox import expiry, schema, verdict
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
-from escrowmq.integrations.outbox.handing_over import not_known
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run, run_async
-from escrowmq.integrations.outbox.tables import SqlFamily
+from escrowmq.integrations.outbox.handing_over import not_known, of_another
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.tables import Place, SqlFamily
+from escrowmq.integrations.outbox.verdict import Answer
 from escrowmq.net.clock import SystemClock
 
 
 class Database(Protocol):
     """The primary, and not a copy for reading. `execute` runs a step on a connection of its own."""
-
-    name: str
-    """Empty before it is known."""
 
     @property
     def family(self) -> SqlFamily:
@@ -36,9 +36,6 @@ class Database(Protocol):
 
 class AsyncDatabase(Protocol):
     """The same, awaited."""
-
-    name: str
-    """Empty before it is known."""
 
     async def find_family(self) -> SqlFamily:
         """Its SQL; perhaps a connection has to be opened for that."""
@@ -52,37 +49,71 @@ def new_name() -> str:
     return secrets.token_hex(16)
 
 
-class Keeper:
+class _Checks:
+    """What is the same whether or not a database is awaited."""
+
+    def __init__(self, producer: Producer | engine.Producer) -> None:
+        self._own_mark = account_mark(producer.account) if producer.account else ""
+        self._place: Place | None = None
+        """The table of markers that the last check found."""
+
+    def _answer(self, family: SqlFamily, message: ReceivedMessage) -> Steps[Answer]:
+        # Another account's half cannot be ours, unless our account has changed: it leaves no row.
+        owner = message.properties.get(OWNER, "")
+        return verdict.answer(
+            family,
+            message.system[MARKER],
+            place=self._place,
+            new_name=new_name(),
+            may_write=not owner or owner == self._own_mark,
+        )
+
+    def _told(self, message: ReceivedMessage, answer: Answer) -> Outcome | None:
+        self._place = answer.place
+        if answer.outcome is None and answer.place is not None:
+            of_another(message, name=answer.place.name)
+        return answer.outcome
+
+
+class Keeper(_Checks):
     """The part of an outbox that is the same for all plain databases."""
 
     def __init__(self, producer: Producer, database: Database) -> None:
+        super().__init__(producer)
         self._producer = producer
         self._database = database
-        producer.answer_from(self._check)
+        producer.answer_from(self._check, on_close=self._leave)
 
     def create_tables(self) -> None:
         """Make the tables, where they are not there yet, for those who have no migrations."""
         database = self._database
         steps = schema.create(database.family, new_name=new_name())
-        database.name = run(steps, database.execute)
+        self._place = run(steps, database.execute)
 
     def find_name(self) -> str:
         """The database's name, which markers carry. StepFailed when it cannot be asked, or the
         tables are missing."""
         database = self._database
-        if not database.name:
-            steps = verdict.name(database.family, new_name=new_name())
-            database.name = run(steps, database.execute)
-        return database.name
+        place = run(verdict.find_place(database.family, new_name=new_name()), database.execute)
+        self._place = place
+        return place.name
 
-    def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
+    def forget_markers(
+        self, *, keep: dt.timedelta = KEEP_DEFAULT, gone: Collection[str] = ()
+    ) -> int:
         """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough."""
+        is often enough. RouteMissing, and nothing is deleted, while a broker that has taken
+        messages of this database says nothing; `gone` names those that are gone for good."""
+        keep_ms = span_ms(keep)
+        expiry.check_keep(keep_ms)
+        found = self._producer.unsettled()
         steps = expiry.forget_markers(
             self._database.family,
-            keep_ms=span_ms(keep),
+            keep_ms=keep_ms,
             now_ms=SystemClock().now_ms(),
-            needed=self._producer.unsettled_keys(),
+            needed=found.keys,
+            brokers=found.brokers,
+            gone=gone,
         )
         return run(steps, self._database.execute)
 
@@ -92,47 +123,63 @@ class Keeper:
         steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
         return run(steps, self._database.execute)
 
+    def close(self) -> None:
+        """Answer no more checks from this database, and send no more with it. Closing the producer
+        does the same."""
+        self._producer.answer_no_more(self._check)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Nothing is to be sent with it any more."""
+
     def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
         try:
-            name = self.find_name()
-            steps = verdict.answer(database.family, message.system[MARKER], name=name)
-            return run(steps, database.execute)
+            answer = run(self._answer(database.family, message), database.execute)
         except StepFailed as error:
             return not_known(message, error)
+        return self._told(message, answer)
 
 
-class AsyncKeeper:
+class AsyncKeeper(_Checks):
     """The part of an outbox that is the same for all databases that are awaited."""
 
     def __init__(self, producer: engine.Producer, database: AsyncDatabase) -> None:
+        super().__init__(producer)
         self._producer = producer
         self._database = database
-        producer.answer_from(self._check)
+        producer.answer_from(self._check, on_close=self._leave)
 
     async def create_tables(self) -> None:
         """Make the tables, where they are not there yet, for those who have no migrations."""
         database = self._database
         steps = schema.create(await database.find_family(), new_name=new_name())
-        database.name = await run_async(steps, database.execute)
+        self._place = await run_async(steps, database.execute)
 
     async def find_name(self) -> str:
         """The database's name, which markers carry. StepFailed when it cannot be asked, or the
         tables are missing."""
         database = self._database
-        if not database.name:
-            steps = verdict.name(await database.find_family(), new_name=new_name())
-            database.name = await run_async(steps, database.execute)
-        return database.name
+        steps = verdict.find_place(await database.find_family(), new_name=new_name())
+        self._place = place = await run_async(steps, database.execute)
+        return place.name
 
-    async def forget_markers(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
+    async def forget_markers(
+        self, *, keep: dt.timedelta = KEEP_DEFAULT, gone: Collection[str] = ()
+    ) -> int:
         """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough."""
+        is often enough. RouteMissing, and nothing is deleted, while a broker that has taken
+        messages of this database says nothing; `gone` names those that are gone for good."""
+        keep_ms = span_ms(keep)
+        expiry.check_keep(keep_ms)
+        found = await self._producer.unsettled()
         steps = expiry.forget_markers(
             await self._database.find_family(),
-            keep_ms=span_ms(keep),
+            keep_ms=keep_ms,
             now_ms=SystemClock().now_ms(),
-            needed=await self._producer.unsettled_keys(),
+            needed=found.keys,
+            brokers=found.brokers,
+            gone=gone,
         )
         return await run_async(steps, self._database.execute)
 
@@ -143,12 +190,20 @@ class AsyncKeeper:
         steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
         return await run_async(steps, self._database.execute)
 
+    def close(self) -> None:
+        """Answer no more checks from this database, and send no more with it. Closing the producer
+        does the same. Not awaited: there is nothing to wait for."""
+        self._producer.answer_no_more(self._check)
+        self._leave()
+
+    def _leave(self) -> None:
+        """Nothing is to be sent with it any more."""
+
     async def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
         try:
-            name = await self.find_name()
-            family = await database.find_family()
-            steps = verdict.answer(family, message.system[MARKER], name=name)
-            return await run_async(steps, database.execute)
+            steps = self._answer(await database.find_family(), message)
+            answer = await run_async(steps, database.execute)
         except StepFailed as error:
             return not_known(message, error)
+        return self._told(message, answer)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
+from escrowmq.client.producer import Unsettled
+from escrowmq.codec.hashes import account_mark
+from escrowmq.errors import RouteMissing
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -21,14 +25,11 @@ KEY = "0A" * 16
 
 
 class Database(Base):
-    name = ""
     family = LITE
 
 
 class AwaitedDatabase:
     """The same, awaited."""
-
-    name = ""
 
     def __init__(self, base: Base) -> None:
         self._base = base
@@ -43,43 +44,69 @@ class AwaitedDatabase:
 class Listener:
     """What stands for a producer: who answers its checks, and what brokers may ask for."""
 
+    account = "shop"
+
     def __init__(self) -> None:
         self.checks: list[Any] = []
+        self.brokers = {"broker-a"}
 
-    def answer_from(self, check: Any) -> None:
+    def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
         self.checks.append(check)
 
-    def unsettled_keys(self) -> set[str]:
-        return {KEY}
+    def answer_no_more(self, check: Any) -> None:
+        self.checks.remove(check)
+
+    def unsettled(self) -> Unsettled:
+        return Unsettled({KEY}, self.brokers)
 
 
 class AwaitedListener(Listener):
-    async def unsettled_keys(self) -> set[str]:  # type: ignore[override]
-        return {KEY}
+    async def unsettled(self) -> Unsettled:  # type: ignore[override]
+        return super().unsettled()
 
 
-def asked(database: str) -> ReceivedMessage:
-    return ReceivedMessage("T", b"x", system={"escrowMarker": f"{database}:{KEY}"})
+def asked(database: str, *, owner: str = "") -> ReceivedMessage:
+    properties = {"escrowOwner": account_mark(owner)} if owner else {}
+    system = {"escrowMarker": f"{database}:{KEY}"}
+    return ReceivedMessage("T", b"x", system=system, properties=properties)
 
 
 def test_a_keeper_answers_makes_and_forgets() -> None:
     base, listener = Database(), Listener()
     keeper = Keeper(cast("Any", listener), base)
     keeper.create_tables()
-    assert keeper.find_name() == base.name != ""
+    name = keeper.find_name()
+    assert name
     (check,) = listener.checks
-    assert check(asked(base.name)) is Outcome.ROLLBACK
+    assert check(asked(name)) is Outcome.ROLLBACK
     assert check(asked("other")) is None
     assert keeper.forget_markers() == 0
     with base.connection:
         base.connection.execute("update escrowmq_markers set made_ms = 0")
+    base.put("broker:broker-b", "broker-b")
+    with pytest.raises(RouteMissing, match="no word from broker-b"):
+        keeper.forget_markers()
+    assert keeper.forget_markers(gone=["broker-b"]) == 0
     assert keeper.forget_markers() == 0, "a broker may ask for it"
     assert keeper.forget_handled(keep=dt.timedelta(0)) == 0
     base.failing.append("select")
-    assert check(asked(base.name)) is Outcome.UNKNOWN
-    base.name = ""
+    assert check(asked(name)) is Outcome.UNKNOWN
     with pytest.raises(StepFailed):
         keeper.find_name()
+    keeper.close()
+    assert listener.checks == []
+
+
+def test_halves_of_another_account_leave_no_rows() -> None:
+    """Who may name somebody's group could let his table grow."""
+    base, listener = Database(), Listener()
+    Keeper(cast("Any", listener), base)
+    base.put(tables.NAME_ID, "shop")
+    (check,) = listener.checks
+    assert check(asked("shop", owner="mallory")) is Outcome.UNKNOWN
+    assert base.all() == {tables.NAME_ID: "shop"}
+    assert check(asked("shop", owner="shop")) is Outcome.ROLLBACK
+    assert base.all() == {tables.NAME_ID: "shop", KEY: "rollback"}
 
 
 def test_checks_ask_for_the_databases_name_once() -> None:
@@ -114,13 +141,16 @@ def test_one_that_is_awaited_does_the_same() -> None:
         database = AwaitedDatabase(base)
         keeper = AsyncKeeper(cast("Any", listener), database)
         await keeper.create_tables()
-        assert await keeper.find_name() == database.name != ""
+        name = await keeper.find_name()
+        assert name
         (check,) = listener.checks
-        assert await check(asked(database.name)) is Outcome.ROLLBACK
+        assert await check(asked(name)) is Outcome.ROLLBACK
         assert await check(asked("other")) is None
         assert await keeper.forget_markers() == 0
         assert await keeper.forget_handled(keep=dt.timedelta(0)) == 0
         base.failing.append("select")
-        assert await check(asked(database.name)) is Outcome.UNKNOWN
+        assert await check(asked(name)) is Outcome.UNKNOWN
+        keeper.close()
+        assert listener.checks == []
 
     asyncio.run(go())

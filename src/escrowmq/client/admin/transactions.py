@@ -149,11 +149,12 @@ class Transactions:
         return sum(await self._of_each(masters, lambda address: self._checked(address, which)))
 
     async def discarded(
-        self, *, topic: str = "", group: str = ""
+        self, *, topic: str = "", group: str = "", broker: str = ""
     ) -> AsyncIterator[PendingTransaction]:
-        """Transactions that were given up after their last check."""
+        """Transactions that were given up after their last check; only `broker` is asked when it is
+        given."""
         body = self._named(topic=topic, group=group)
-        masters = await self._cluster.masters()
+        masters = await self._cluster.masters(broker)
         async for item in self._all(masters, Request.ESCROW_DISCARDED_LIST, body):
             yield item
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from escrowmq.client import outbox_messages as engine
 from escrowmq.client.blocking.face import Face
@@ -63,6 +63,11 @@ class Marked(Face[engine.Marked]):
     def abandon(self) -> None:
         """The database is not going to commit: roll back what was stored, without waiting."""
         self.portal.post(self.inner.abandon)
+
+    @property
+    def brokers(self) -> Collection[str]:
+        """The names of those that have stored something."""
+        return self.inner.brokers
 
     def leave(self) -> None:
         """The database is about to commit: whatever happens now, the marker tells."""

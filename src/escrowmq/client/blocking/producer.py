@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Unpack
 
 import msgspec
@@ -219,18 +219,34 @@ class Producer(Served[engine.Producer]):
 
     # -- for integrations --------------------------------------------------------------------
 
-    def answer_from(self, check: DatabaseCheck) -> None:
+    @property
+    def account(self) -> str:
+        """Whose messages these are, for brokers with access control; empty without credentials."""
+        return self._inner.account
+
+    def answer_from(
+        self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
+    ) -> None:
         """Let a database answer the checks of messages that have a marker; plain functions run on
-        threads of their own."""
+        threads of their own. `on_close` is called when the producer is closed."""
 
         async def answer() -> None:
-            self._inner.answer_from(check)
+            self._inner.answer_from(check, on_close=on_close)
 
         self._portal.call(answer())
+
+    def answer_no_more(self, check: DatabaseCheck) -> None:
+        """That database answers no more checks."""
+        if not self._is_closed:
+            self._portal.post(lambda: self._inner.answer_no_more(check))
 
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells."""
         return Marked(self._portal, self._inner.marked(database))
+
+    def unsettled(self) -> engine.Unsettled:
+        """What brokers may ask about, and which brokers these are."""
+        return self._portal.call(self._inner.unsettled())
 
     def unsettled_keys(self) -> set[str]:
         """Keys of transactions of this group that a broker may ask about."""

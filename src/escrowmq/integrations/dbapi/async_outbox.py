@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Protocol, Unpack
+from typing import Any, Final, Protocol, TypeVar, Unpack
 
 from escrowmq.client.core.message import Message
 from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
+from escrowmq.integrations.dbapi import blocks
 from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run_async
-from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox import marking, tables
+from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, not_written
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run_async
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import AsyncKeeper, new_name
 
 Connect = Callable[[], Awaitable[Any]]
+T = TypeVar("T")
 
 
 class Work(Protocol):
@@ -87,10 +90,7 @@ class _AsyncpgWork:
 
     async def begin(self) -> None:
         if self._connection.is_in_transaction():
-            raise UsageError(
-                "the connection is in a transaction already, whose own end would commit it; let "
-                "outbox.transaction(connection) begin it, in the place of connection.transaction()"
-            )
+            raise blocks.owned_by_another()
         self._transaction = self._connection.transaction()
         await self._transaction.start()
 
@@ -119,13 +119,110 @@ def work_on(connection: object) -> Work:
     return _AsyncpgWork(connection) if name == "asyncpg" else _CursorWork(connection)
 
 
+class _Block:
+    """A transaction of a connection, from the beginning of an outbox's block to its end."""
+
+    def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
+        self._connection = connection
+        self._unsent = unsent
+        self.work = work_on(connection)
+
+    async def begin(self) -> None:
+        """Begin it, unless one is under way."""
+
+    async def settle(self) -> None:
+        """Return when all is heard that was done so far."""
+
+    async def finish(self) -> None:
+        """The user's part is over. UsageError when it has ended the transaction."""
+
+    async def commit(self) -> None:
+        """Commit it."""
+        await self.work.commit()
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Roll it back for an error, which is told if the connection is lost."""
+        with contextlib.suppress(Exception):
+            await self.work.rollback()
+
+    def leave(self) -> None:
+        """Leave the connection as it was."""
+
+
+class _AsyncpgBlock(_Block):
+    async def begin(self) -> None:
+        await self.work.begin()
+        self._listener = blocks.SavepointListener(self._unsent)
+        self._connection.add_query_logger(self._listener)
+
+    async def settle(self) -> None:
+        await asyncio.sleep(0)  # asyncpg tells its listeners in the loop's next turn
+
+    async def finish(self) -> None:
+        await self.settle()
+        if not self._connection.is_in_transaction():
+            raise blocks.ended_inside()
+
+    def leave(self) -> None:
+        with contextlib.suppress(Exception):  # a pool's connection that was given back
+            self._connection.remove_query_logger(self._listener)
+
+
+class _SqliteBlock(_Block):
+    async def begin(self) -> None:
+        await self.work.begin()
+        await self._connection.execute(blocks.BEGIN_WITNESS)
+
+    async def finish(self) -> None:
+        try:
+            await self._connection.execute(blocks.END_WITNESS)
+        except Exception as error:
+            raise blocks.ended_inside() from error
+
+
+class _PsycopgBlock(_Block):
+    """See that of plain connections."""
+
+    _own: Any = None
+
+    async def begin(self) -> None:
+        connection = self._connection
+        refuse_autocommit(connection, AWAITED["psycopg"])
+        if blocks.is_nested_psycopg(connection):
+            raise blocks.owned_by_another()
+        if not connection.info.transaction_status:  # idle
+            self._own = connection.transaction()
+            await self._own.__aenter__()
+        connection.transaction = blocks.TiedAwaited(connection, self._unsent)
+
+    async def commit(self) -> None:
+        if self._own is None:
+            await self._connection.commit()
+        else:
+            await self._own.__aexit__(None, None, None)
+
+    async def roll_back(self, error: BaseException) -> None:
+        if self._own is not None:
+            with contextlib.suppress(Exception):
+                await self._own.__aexit__(*blocks.raised(error))
+        await super().roll_back(error)
+
+    def leave(self) -> None:
+        del self._connection.transaction
+
+
+_BLOCKS: Final[dict[str, type[_Block]]] = {
+    "psycopg": _PsycopgBlock, "asyncpg": _AsyncpgBlock, "aiosqlite": _SqliteBlock,
+}  # fmt: skip
+
+
 class AwaitedDatabase:
     """A database that `connect` makes connections to."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
         self._family: SqlFamily | None = None
-        self.name = ""
+        self._schema = schema
 
     async def find_family(self) -> SqlFamily:
         """Its SQL; found out with the first connection."""
@@ -148,38 +245,39 @@ class AwaitedDatabase:
             await work.begin()
             for each in step.before:
                 await work.execute(each)
-            if step.is_read:
-                rows = await work.rows(step.statement)
-            else:
-                rows = [(await work.changed(step.statement),)]
+            rows = await self._run(work, driver_of(connection, AWAITED)[1].family, step)
             await work.commit()
             return rows
         finally:  # what was begun ends with the connection, and what was set for it
             await connection.close()
 
-    async def known_name(self, work: Work, family: SqlFamily) -> str:
-        """The database's name, looked up in a transaction that is under way."""
-        if not self.name:
-            rows = await work.rows(tables.read(tables.NAME_ID))
-            if rows:
-                self.name = str(rows[0][0])
-            elif family is SqlFamily.SQLITE:  # whose only lock the transaction has
-                name = new_name()
-                await work.execute(tables.mark(family, tables.NAME_ID, name))
-                return name  # and is not kept: a rollback takes it back
-            else:
-                self.name = await run_async(verdict.name(family, new_name=new_name()), self.execute)
-        return self.name
+    async def execute_in(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
+        """Run one step in a transaction that is under way."""
+        if step.is_apart:
+            return await self.execute(step)
+        return await self._run(work, family, step)
+
+    async def _run(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
+        statement = step.statement.in_schema(tables.quoted_schema(family, self._schema))
+        if step.is_read:
+            return await work.rows(statement)
+        return [(await work.changed(statement),)]
 
 
 class AsyncTransaction:
     """Made by `AsyncOutbox.transaction`; its block commits, or rolls back when it raises."""
 
-    def __init__(self, work: Work) -> None:
-        self._work = work
-        self._unsent = UnsentMessages()
+    def __init__(
+        self, outbox: AsyncOutbox, block: _Block, family: SqlFamily, unsent: UnsentMessages
+    ) -> None:
+        self._outbox = outbox
+        self._block = block
+        self._family = family
         self._savepoints_count = 0
         self._is_over = False
+        self.unsent = unsent
+        self.marked: Marked | None = None
+        """Where the marker is written with the first message."""
 
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -187,83 +285,125 @@ class AsyncTransaction:
         """Send a message when the transaction commits."""
         if self._is_over:
             raise block_is_over()
-        self._unsent.add(message_of(topic, body, fields))
+        await self._block.settle()
+        is_first = not self.unsent.messages
+        self.unsent.add(message_of(topic, body, fields))
+        if is_first and marking.is_early(self._family):
+            try:
+                self.marked = await self._outbox.write_marker(self._block.work, self._family)
+            except BaseException:
+                self.unsent.messages.clear()
+                raise
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """A part that is taken back alone when it raises: what it changed and what it sent. What a
-        savepoint of your own SQL takes back is not known here, and would be sent."""
+        """A part that is taken back alone when it raises: what it changed and what it sent. So is a
+        block of the driver's own `connection.transaction()`."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        self._unsent.savepoint(name)
-        await self._work.execute(Statement(f"savepoint {name}"))
+        work = self._block.work
+        await self._block.settle()
+        self.unsent.savepoint(name)
+        await work.execute(Statement(f"savepoint {name}"))
         try:
             yield
         except BaseException:
-            self._unsent.rolled_back_to(name)
-            await self._work.execute(Statement(f"rollback to savepoint {name}"))
+            self.unsent.rolled_back_to(name)
+            await work.execute(Statement(f"rollback to savepoint {name}"))
             raise
-        await self._work.execute(Statement(f"release savepoint {name}"))
+        await work.execute(Statement(f"release savepoint {name}"))
+        self.unsent.released(name)
 
     def end(self) -> list[Message]:
         """Nothing can be sent in it any more; what was."""
         self._is_over = True
-        return self._unsent.messages
+        return self.unsent.messages
 
 
 class AsyncOutbox(AsyncKeeper):
     """The same as `Outbox`, for an `escrowmq.aio.Producer` and connections that are awaited.
     `connect` returns what makes one when it is awaited: `lambda: asyncpg.connect(address)`."""
 
-    def __init__(self, producer: Producer, connect: Connect) -> None:
+    def __init__(self, producer: Producer, connect: Connect, *, schema: str = "") -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
                 f"AsyncOutbox({type(producer).__name__}): an escrowmq.aio.Producer is expected; "
                 "Outbox takes one for plain code"
             )
-        self._base = AwaitedDatabase(connect)
+        self._base = AwaitedDatabase(connect, schema=schema)
+        self._marked_in: Place | None = None
+        self._brokers: set[str] = set()
         self._in_blocks: set[int] = set()
+        self._is_closed = False
         super().__init__(producer, self._base)
 
     @contextlib.asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncTransaction]:  # noqa: ANN401
-        """A block that begins a transaction, commits it, and rolls it back when it raises. Do not
-        commit in it: what was changed until then would stand without its messages."""
+        """A block that begins a transaction, commits it, and rolls it back when it raises. Do
+        neither in it."""
+        name, driver = driver_of(connection, AWAITED)
+        if self._is_closed:
+            raise is_closed()
         if id(connection) in self._in_blocks:
             raise UsageError(
                 "a block of the outbox is open on this connection already, and commits all of it; "
                 "send inside that one, and use its savepoint() for what may be taken back alone"
             )
-        _, driver = driver_of(connection, AWAITED)
-        work = work_on(connection)
-        await work.begin()
+        unsent = UnsentMessages()
+        block = _BLOCKS[name](connection, unsent)
+        await block.begin()
         self._in_blocks.add(id(connection))
-        tx = AsyncTransaction(work)
+        tx = AsyncTransaction(self, block, driver.family, unsent)
         try:
             yield tx
-            marked = await self._hand_over(work, driver.family, tx.end())
-            await work.commit()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
-                await work.rollback()
+            await block.finish()
+            marked = await self._hand_over(block.work, driver.family, tx)
+            await block.commit()
+        except BaseException as error:
+            await block.roll_back(error)
             raise
         finally:
             tx.end()
+            block.leave()
             self._in_blocks.discard(id(connection))
         if marked is not None:
             marked.committed()
 
+    async def write_marker(self, work: Work, family: SqlFamily) -> Marked:
+        """For this module: write a marker in a transaction that is under way."""
+        steps = marking.write(
+            family, self._producer.marked, place=self._marked_in, new_name=new_name()
+        )
+        marked, self._marked_in = await self._converse(work, family, steps)
+        return marked
+
     async def _hand_over(
-        self, work: Work, family: SqlFamily, messages: list[Message]
+        self, work: Work, family: SqlFamily, tx: AsyncTransaction
     ) -> Marked | None:
+        messages = tx.end()
         if not messages:
             return None
-        try:
-            marked = self._producer.marked(await self._base.known_name(work, family))
-            await work.execute(tables.mark(family, marked.key, verdict.COMMIT))
-        except Exception as error:
-            raise not_written(error) from error
+        marked = tx.marked
+        if marked is None:
+            marked = await self.write_marker(work, family)
+        else:
+            await self._converse(work, family, marking.still_there(marked.key))
         await marked.send(messages)
+        try:
+            notes = marking.note_brokers(family, marked.brokers, self._brokers)
+            await self._converse(work, family, notes)
+        except BaseException:
+            marked.abandon()
+            raise
         marked.leave()
         return marked
+
+    async def _converse(self, work: Work, family: SqlFamily, steps: Steps[T]) -> T:
+        try:
+            return await run_async(steps, lambda step: self._base.execute_in(work, family, step))
+        except Exception as error:
+            raise not_written(error) from error
+
+    def _leave(self) -> None:
+        self._is_closed = True

@@ -20,6 +20,8 @@ class Driver(NamedTuple):
 
 
 def _sqlite_commits(connection: Any) -> bool:  # noqa: ANN401
+    if getattr(connection, "autocommit", False) is True:  # from Python 3.12 on
+        return True  # whose commit() does nothing, even behind a BEGIN
     # Without an isolation level, who writes BEGIN decides.
     return connection.isolation_level is None and not connection.in_transaction
 
@@ -70,6 +72,19 @@ def refuse_autocommit(connection: object, driver: Driver) -> None:
             "the connection commits each statement by itself (autocommit), so that nothing can "
             "happen both or neither; turn that off, or begin a transaction first"
         )
+
+
+def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
+    """Whether the connection of any driver, as far as it can be asked, commits each statement."""
+    for kind in type(connection).__mro__:
+        name = kind.__module__.partition(".")[0]
+        driver = PLAIN.get(name) or AWAITED.get(name)
+        if driver is not None:
+            return driver.is_autocommit(connection)
+    getter = getattr(connection, "get_autocommit", None)  # asyncmy's, aiomysql's
+    if getter is not None:
+        return bool(getter())
+    return getattr(connection, "autocommit", False) is True  # pg8000's
 
 
 def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.dbapi import drivers
+from escrowmq.integrations.dbapi import blocks, drivers
 from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.handing_over import block_is_over, not_written
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, failed, run
-from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox import marking, tables
+from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, not_written
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import Keeper, new_name
 
 Connect = Callable[[], Any]
+T = TypeVar("T")
 
 
 class PlainDatabase:
     """A database that `connect` makes connections to."""
 
-    def __init__(self, connect: Connect) -> None:
+    def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
         self._family: SqlFamily | None = None
-        self.name = ""
+        self.schema = schema
 
     @property
     def family(self) -> SqlFamily:
@@ -46,35 +47,124 @@ class PlainDatabase:
     def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
         with contextlib.closing(self._connect()) as connection:
-            return drivers.execute_step(connection, driver_of(connection, PLAIN)[1], step)
+            driver = driver_of(connection, PLAIN)[1]
+            return drivers.execute_step(connection, driver, step.in_schema(self.schema_of(driver)))
 
-    def known_name(self, connection: object, driver: Driver) -> str:
-        """The database's name, looked up in a transaction that is under way."""
-        if not self.name:
-            cursor = drivers.execute_on(connection, driver, tables.read(tables.NAME_ID))
-            rows = cursor.fetchall()
-            if rows:
-                self.name = str(next(iter(tuple(rows[0]))))
-            elif driver.family is SqlFamily.SQLITE:  # whose only lock the transaction has
-                name = new_name()
-                mark = tables.mark(driver.family, tables.NAME_ID, name)
-                drivers.execute_on(connection, driver, mark)
-                return name  # and is not kept: a rollback takes it back
-            else:
-                # On a connection of its own: in this transaction, others would wait for the row.
-                self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
-        return self.name
+    def execute_in(self, connection: object, driver: Driver, step: SqlStep) -> Rows:
+        """Run one step in a transaction that is under way."""
+        if step.is_apart:
+            return self.execute(step)
+        statement = step.statement.in_schema(self.schema_of(driver))
+        cursor = drivers.execute_on(connection, driver, statement)
+        return [tuple(row) for row in cursor.fetchall()] if step.is_read else [(cursor.rowcount,)]
+
+    def schema_of(self, driver: Driver) -> str:
+        """As it stands in front of a table."""
+        return tables.quoted_schema(driver.family, self.schema)
+
+
+class _Block:
+    """A transaction of a connection, from the beginning of an outbox's block to its end."""
+
+    def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
+        self._connection = connection
+        self._driver = driver
+        self._end_guard: Callable[[], None] = lambda: None
+
+    def begin(self) -> None:
+        """Begin it, unless one is under way."""
+        drivers.begin(self._connection, self._driver)
+        if self._driver.family is SqlFamily.SQLITE:
+            self._connection.execute(blocks.BEGIN_WITNESS)
+        self._end_guard = blocks.guard(self._connection)
+
+    def finish(self) -> None:
+        """The user's part is over. UsageError when it has ended the transaction."""
+        self._end_guard()
+        if self._driver.family is SqlFamily.SQLITE:
+            try:
+                self._connection.execute(blocks.END_WITNESS)
+            except Exception as error:
+                raise blocks.ended_inside() from error
+
+    def commit(self) -> None:
+        """Commit it."""
+        self._connection.commit()
+
+    def roll_back(self, error: BaseException) -> None:
+        """Roll it back for an error, which is told if the connection is lost."""
+        self._end_guard()
+        with contextlib.suppress(Exception):
+            self._connection.rollback()
+
+    def leave(self) -> None:
+        """Leave the connection as it was."""
+        self._end_guard()
+
+
+class _PsycopgBlock(_Block):
+    """psycopg begins a transaction with the first statement, and takes a `transaction()` before
+    that for the outermost one: so this one comes first."""
+
+    def __init__(self, connection: Any, driver: Driver, unsent: UnsentMessages) -> None:  # noqa: ANN401
+        super().__init__(connection, driver)
+        self._unsent = unsent
+        self._own: Any = None
+
+    def begin(self) -> None:
+        connection = self._connection
+        drivers.refuse_autocommit(connection, self._driver)
+        if blocks.is_nested_psycopg(connection):
+            raise blocks.owned_by_another()
+        if not connection.info.transaction_status:  # idle
+            self._own = connection.transaction()
+            self._own.__enter__()
+        else:
+            self._end_guard = blocks.guard(connection)
+        connection.transaction = blocks.TiedPlain(connection, self._unsent)
+
+    def commit(self) -> None:
+        if self._own is None:
+            self._connection.commit()
+        else:
+            self._own.__exit__(None, None, None)
+
+    def roll_back(self, error: BaseException) -> None:
+        if self._own is not None:
+            with contextlib.suppress(Exception):
+                self._own.__exit__(*blocks.raised(error))
+        super().roll_back(error)
+
+    def leave(self) -> None:
+        super().leave()
+        del self._connection.transaction
+
+
+def _block_on(connection: object, unsent: UnsentMessages) -> _Block:
+    name, driver = driver_of(connection, PLAIN)
+    if name == "psycopg":
+        return _PsycopgBlock(connection, driver, unsent)
+    return _Block(connection, driver)
 
 
 class Transaction:
     """Made by `Outbox.transaction`; its block commits, or rolls back when it raises."""
 
-    def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
+    def __init__(
+        self,
+        outbox: Outbox,
+        connection: Any,  # noqa: ANN401
+        driver: Driver,
+        unsent: UnsentMessages,
+    ) -> None:
+        self._outbox = outbox
         self._connection = connection
         self._driver = driver
-        self._unsent = UnsentMessages()
         self._savepoints_count = 0
         self._is_over = False
+        self.unsent = unsent
+        self.marked: Marked | None = None
+        """Where the marker is written with the first message."""
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -82,28 +172,37 @@ class Transaction:
         """Send a message when the transaction commits."""
         if self._is_over:
             raise block_is_over()
-        self._unsent.add(message_of(topic, body, fields))
+        is_first = not self.unsent.messages
+        self.unsent.add(message_of(topic, body, fields))
+        if is_first and marking.is_early(self._driver.family):
+            try:
+                self.marked = self._outbox.write_marker(self._connection, self._driver)
+            except BaseException:
+                self.unsent.messages.clear()
+                raise
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part that is taken back alone when it raises: what it changed and what it sent. What a
-        savepoint of your own SQL takes back is not known here, and would be sent."""
+        """A part that is taken back alone when it raises: what it changed and what it sent. So is a
+        block of psycopg's `connection.transaction()`. What a savepoint of your own SQL takes back
+        is not known here, and would be sent."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        self._unsent.savepoint(name)
+        self.unsent.savepoint(name)
         self._execute(f"savepoint {name}")
         try:
             yield
         except BaseException:
-            self._unsent.rolled_back_to(name)
+            self.unsent.rolled_back_to(name)
             self._execute(f"rollback to savepoint {name}")
             raise
         self._execute(f"release savepoint {name}")
+        self.unsent.released(name)
 
     def end(self) -> list[Message]:
         """Nothing can be sent in it any more; what was."""
         self._is_over = True
-        return self._unsent.messages
+        return self.unsent.messages
 
     def _execute(self, text: str) -> None:
         drivers.execute_on(self._connection, self._driver, Statement(text))
@@ -115,57 +214,88 @@ class Outbox(Keeper):
     producer; every process of the producer's group has to have it.
 
     `connect` makes a connection to the same database, and not to a read replica; checks use it.
+    `schema` is that of both tables, where connections would not find them by their names alone, or
+    would find several.
     """
 
-    def __init__(self, producer: Producer, connect: Connect) -> None:
+    def __init__(self, producer: Producer, connect: Connect, *, schema: str = "") -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
                 f"Outbox({type(producer).__name__}): an escrowmq.Producer is expected; AsyncOutbox "
                 "takes one of escrowmq.aio"
             )
-        self._base = PlainDatabase(connect)
+        self._base = PlainDatabase(connect, schema=schema)
+        self._marked_in: Place | None = None
+        self._brokers: set[str] = set()
         self._in_blocks: set[int] = set()
+        self._is_closed = False
         super().__init__(producer, self._base)
 
     @contextlib.contextmanager
     def transaction(self, connection: Any) -> Iterator[Transaction]:  # noqa: ANN401
-        """A block that commits the connection, and rolls it back when it raises. Do not commit in
-        it: what was changed until then would stand without its messages."""
+        """A block that commits the connection, and rolls it back when it raises. Do neither in it:
+        the connection's own commit() and rollback() are refused there."""
         _, driver = driver_of(connection, PLAIN)
-        drivers.begin(connection, driver)
+        if self._is_closed:
+            raise is_closed()
         if id(connection) in self._in_blocks:
             raise UsageError(
                 "a block of the outbox is open on this connection already, and commits all of it; "
                 "send inside that one, and use its savepoint() for what may be taken back alone"
             )
+        unsent = UnsentMessages()
+        block = _block_on(connection, unsent)
+        block.begin()
         self._in_blocks.add(id(connection))
-        tx = Transaction(connection, driver)
+        tx = Transaction(self, connection, driver, unsent)
         try:
             yield tx
-            marked = self._hand_over(connection, driver, tx.end())
-            connection.commit()
-        except BaseException:
-            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
-                connection.rollback()
+            block.finish()
+            marked = self._hand_over(connection, driver, tx)
+            block.commit()
+        except BaseException as error:
+            block.roll_back(error)
             raise
         finally:
             tx.end()
+            block.leave()
             self._in_blocks.discard(id(connection))
         if marked is not None:
             marked.committed()
 
-    def _hand_over(
-        self, connection: object, driver: Driver, messages: list[Message]
-    ) -> Marked | None:
+    def write_marker(self, connection: object, driver: Driver) -> Marked:
+        """For this module: write a marker in a transaction that is under way."""
+        steps = marking.write(
+            driver.family, self._producer.marked, place=self._marked_in, new_name=new_name()
+        )
+        marked, self._marked_in = self._converse(connection, driver, steps)
+        return marked
+
+    def _hand_over(self, connection: object, driver: Driver, tx: Transaction) -> Marked | None:
+        messages = tx.end()
         if not messages:
             return None
-        try:
-            marked = self._producer.marked(self._base.known_name(connection, driver))
-            mark = tables.mark(driver.family, marked.key, verdict.COMMIT)
-            drivers.execute_on(connection, driver, mark)
-        except Exception as error:
-            raise not_written(error) from error
+        marked = tx.marked
+        if marked is None:
+            marked = self.write_marker(connection, driver)
+        else:
+            self._converse(connection, driver, marking.still_there(marked.key))
         marked.send(messages)
+        try:
+            notes = marking.note_brokers(driver.family, marked.brokers, self._brokers)
+            self._converse(connection, driver, notes)
+        except BaseException:
+            marked.abandon()
+            raise
         marked.leave()
         return marked
+
+    def _converse(self, connection: object, driver: Driver, steps: Steps[T]) -> T:
+        try:
+            return run(steps, lambda step: self._base.execute_in(connection, driver, step))
+        except Exception as error:
+            raise not_written(error) from error
+
+    def _leave(self) -> None:
+        self._is_closed = True

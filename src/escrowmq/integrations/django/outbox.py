@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -18,14 +18,15 @@ from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.handing_over import not_written
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
-from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.outbox import marking, tables
+from escrowmq.integrations.outbox.handing_over import is_closed, not_written
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import Keeper, new_name
 
 _log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class DjangoDatabase:
@@ -33,7 +34,6 @@ class DjangoDatabase:
 
     def __init__(self, using: str) -> None:
         self._using = using
-        self.name = ""
 
     @property
     def family(self) -> SqlFamily:
@@ -44,6 +44,8 @@ class DjangoDatabase:
         """Run one step on a connection of its own, which is closed at once: the threads of checks
         belong to no request, so that nobody else would."""
         connection = connections[self._using].copy()
+        # Those who hold all of a pool's connections would wait for one more.
+        connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
         try:
             connection.set_autocommit(False)
             for each in step.before:
@@ -54,27 +56,15 @@ class DjangoDatabase:
         finally:
             connection.close()
 
-    def known_name(self, connection: Any) -> str:  # noqa: ANN401
-        """The database's name, looked up in a transaction that is under way."""
-        if not self.name:
-            rows = execute_on(connection, tables.read(tables.NAME_ID), is_read=True)
-            if rows:
-                self.name = str(rows[0][0])
-            elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
-                name = new_name()
-                execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
-                return name  # and is not kept: a rollback takes it back
-            else:
-                self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
-        return self.name
-
 
 class _Waiting:
     """A message among what is to be done on commit. Called, it tells the brokers."""
 
-    def __init__(self, outbox: Outbox, message: Message) -> None:
+    def __init__(self, outbox: Outbox, message: Message, early: Marked | None) -> None:
         self.outbox = outbox
         self.message = message
+        self.early = early
+        """Where the marker is written with the first message."""
         self.marked: Marked | None = None
         self.is_first = False
 
@@ -102,6 +92,9 @@ class Outbox(Keeper):
             )
         self._using = using
         self._base = DjangoDatabase(using)
+        self._marked_in: Place | None = None
+        self._brokers: set[str] = set()
+        self._is_closed = False
         super().__init__(producer, self._base)
 
     def send(
@@ -116,25 +109,57 @@ class Outbox(Keeper):
                 f"there is no transaction of {self._using!r} that the message could wait for; send "
                 "inside `with transaction.atomic():`"
             )
+        if self._is_closed:
+            raise is_closed()
+        waiting = [each for each in _waiting(connection) if each.outbox is self]
         unsent = UnsentMessages()  # for its bounds
-        unsent.messages = [each.message for each in _waiting(connection) if each.outbox is self]
+        unsent.messages = [each.message for each in waiting]
         unsent.add(message)
-        connection.on_commit(_Waiting(self, message))
+        early = waiting[0].early if waiting else None
+        if early is None and marking.is_early(self._base.family):
+            early = self._write_marker(connection)
+        connection.on_commit(_Waiting(self, message, early))
         _listen(connection)
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
         """For this module: write the marker and store the messages."""
-        try:
-            marked = self._producer.marked(self._base.known_name(connection))
-            mark = tables.mark(self._base.family, marked.key, verdict.COMMIT)
-            execute_on(connection, mark)
-        except Exception as error:
-            raise not_written(error) from error
+        marked = waiting[0].early
+        if marked is None:
+            marked = self._write_marker(connection)
+        else:
+            self._converse(connection, marking.still_there(marked.key))
         marked.send([each.message for each in waiting])
+        try:
+            notes = marking.note_brokers(self._base.family, marked.brokers, self._brokers)
+            self._converse(connection, notes)
+        except BaseException:
+            marked.abandon()
+            raise
         marked.leave()
         waiting[0].is_first = True
         for each in waiting:
             each.marked = marked
+
+    def _write_marker(self, connection: Any) -> Marked:  # noqa: ANN401
+        steps = marking.write(
+            self._base.family, self._producer.marked, place=self._marked_in, new_name=new_name()
+        )
+        marked, self._marked_in = self._converse(connection, steps)
+        return marked
+
+    def _converse(self, connection: Any, steps: Steps[T]) -> T:  # noqa: ANN401
+        def execute(step: SqlStep) -> Rows:
+            if step.is_apart:
+                return self._base.execute(step)
+            return execute_on(connection, step.statement, is_read=step.is_read)
+
+        try:
+            return run(steps, execute)
+        except Exception as error:
+            raise not_written(error) from error
+
+    def _leave(self) -> None:
+        self._is_closed = True
 
 
 def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) -> Rows:  # noqa: ANN401

@@ -1,17 +1,18 @@
 """Forgets what nobody can ask for any more.
 
 A marker goes when it is older than it is to be kept, and no broker has a transaction with its key
-that is pending or was given up. Two clocks must agree before anything goes by its age: one that
-jumps ahead would make everything old.
+that is pending or was given up: brokers are noted in the database before the first message that
+they take is committed, and nothing goes while one of them says nothing. Two clocks must agree
+before anything goes by its age: one that jumps ahead would make everything old.
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Container
+from collections.abc import Collection, Container
 from typing import Final
 
-from escrowmq.errors import UsageError
+from escrowmq.errors import RouteMissing, UsageError
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
 from escrowmq.integrations.outbox.tables import SqlFamily
@@ -27,16 +28,30 @@ PAGE_COUNT: Final = 500
 """Rows of one transaction."""
 
 
-def forget_markers(
-    family: SqlFamily, *, keep_ms: int, now_ms: int, needed: Container[str]
-) -> Steps[int]:
-    """Delete markers older than that but for the `needed` keys; how many went. UsageError when the
-    database's clock and the caller's are apart."""
+def check_keep(keep_ms: int) -> None:
+    """UsageError when markers would be kept for too short a time."""
     if keep_ms < KEEP_MARKERS_MIN_MS:
         raise UsageError(
             f"markers are to be kept for {keep_ms} ms; {KEEP_MARKERS_MIN_MS} (a day) is the least, "
             "and on RocketMQ's brokers their fileReservedTime and a day"
         )
+
+
+def forget_markers(
+    family: SqlFamily,
+    *,
+    keep_ms: int,
+    now_ms: int,
+    needed: Container[str],
+    brokers: Collection[str],
+    gone: Collection[str] = (),
+) -> Steps[int]:
+    """Delete markers older than that, except those of the `needed` keys; how many went. `brokers`
+    are those that have said what they need. UsageError when the database's clock and the caller's
+    are apart, RouteMissing when a broker has taken messages and is not among them, unless it is
+    named in `gone`, which forgets it."""
+    check_keep(keep_ms)
+    yield from _require_all(brokers, gone)
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count, after = 0, ""
     while True:
@@ -52,6 +67,25 @@ def forget_markers(
         if len(keys) < PAGE_COUNT:
             return count
         after = keys[-1]
+
+
+def _require_all(brokers: Collection[str], gone: Collection[str]) -> Steps[None]:
+    if there := sorted(set(brokers) & set(gone)):
+        raise UsageError(
+            f"brokers that are gone for good: {', '.join(there)}; the name server knows them, and "
+            "they answer. Nothing was deleted"
+        )
+    for name in gone:
+        yield SqlStep(tables.forget_broker(name))
+    known = {tables.broker_id(name) for name in brokers}
+    rows = yield SqlStep(tables.noted_brokers(), is_read=True)
+    missing = [str(row[1]) for row in rows if row[0] not in known]
+    if missing:
+        raise RouteMissing(
+            f"no word from {', '.join(missing)}, which has taken messages of this database and may "
+            "ask what became of them; nothing was deleted. Let this run again when it is back, or "
+            "name it as gone (gone=[...], escrowmq check-from-db --gone NAME) when it never will be"
+        )
 
 
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
+from escrowmq.base.own_properties import MARKER
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
@@ -22,14 +23,21 @@ class OnTheirWay(Protocol):
     def key(self) -> str:
         """Of the marker."""
 
+    @property
+    def brokers(self) -> Collection[str]:
+        """Where they are stored."""
+
     def send(self, messages: Sequence[Message]) -> None:
         """Store them, invisible."""
+
+    def abandon(self) -> None:
+        """The database is not going to commit."""
 
     def leave(self) -> None:
         """The database is about to commit."""
 
     def committed(self) -> None:
-        """The database has committed."""
+        """The database has committed: tell the brokers, for whom nobody waits."""
 
 
 def not_written(error: Exception) -> MarkerNotWritten:
@@ -54,6 +62,21 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
         message.message_id, message.topic, error,
     )  # fmt: skip
     return Outcome.UNKNOWN
+
+
+def of_another(message: ReceivedMessage, *, name: str) -> None:
+    """A check is about a marker of another table than its connection finds."""
+    _log.warning(
+        "what became of message %s of %r is not known here: its marker is in the database, or the "
+        "schema, that is named %s, and this outbox's checks find the table %s of %s. Is there one "
+        "in each schema, and do transactions change the schema, give the outbox schema=",
+        message.message_id, message.topic, message.system[MARKER].rpartition(":")[0], MARKERS, name,
+    )  # fmt: skip
+
+
+def is_closed() -> UsageError:
+    """For those who send with an outbox that is closed, or whose producer is."""
+    return UsageError("the outbox is closed, or its producer is; make a new one")
 
 
 def block_is_over() -> UsageError:

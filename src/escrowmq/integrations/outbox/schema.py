@@ -13,6 +13,7 @@ from escrowmq.integrations.outbox.tables import (
     KEPT,
     MARKERS,
     TEXT_SIZE_MAX,
+    Place,
     SqlFamily,
     Statement,
 )
@@ -58,8 +59,8 @@ def _kept(family: SqlFamily) -> Statement:
     )
 
 
-def create(family: SqlFamily, *, new_name: str) -> Steps[str]:
-    """Make the tables, where they are not there yet, and give the database a name; its name."""
+def create(family: SqlFamily, *, new_name: str) -> Steps[Place]:
+    """Make the tables, where they are not there yet, and give the database a name."""
     for statement in statements(family):
         yield SqlStep(statement)
-    return (yield from verdict.name(family, new_name=new_name))
+    return (yield from verdict.find_place(family, new_name=new_name))

@@ -25,6 +25,12 @@ class SqlStep(NamedTuple):
     after: tuple[Statement, ...] = ()
     is_read: bool = False
     """Its answer has rows; else it is a change, and the one row has the number of rows changed."""
+    is_apart: bool = False
+    """In a conversation inside a transaction: not in that, but in one of its own."""
+
+    def in_schema(self, quoted: str) -> SqlStep:
+        """The same about the tables of one schema."""
+        return self._replace(statement=self.statement.in_schema(quoted)) if quoted else self
 
 
 class StepFailed(EscrowMQError):

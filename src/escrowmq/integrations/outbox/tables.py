@@ -4,9 +4,12 @@
 
 | column | |
 |---|---|
-| `id` | the marker's key, or `database` in the one row that gives this database its name |
-| `says` | `commit`; or `rollback`, which a check wrote that found no row; or the database's name |
+| `id` | the marker's key |
+| `says` | `commit`; or `rollback`, which a check wrote that found no row |
 | `made_ms` | by the database's clock, milliseconds since 1970 |
+
+Two kinds of rows beside them are no markers: one with the id `database` says this database's name,
+and one for each broker that may ask for markers, with the id `broker:` and its name, says that.
 
 `escrowmq_handled` has the messages that consumers have handled, each written in the transaction of
 that work.
@@ -17,6 +20,7 @@ Values are marked with `?` here; `in_style` has them as each driver wants them.
 from __future__ import annotations
 
 import enum
+import hashlib
 import re
 from typing import Final, NamedTuple
 
@@ -26,6 +30,8 @@ MARKERS: Final = "escrowmq_markers"
 HANDLED: Final = "escrowmq_handled"
 KEPT: Final = "escrowmq_kept"
 NAME_ID: Final = "database"
+BROKER: Final = "broker:"
+"""How the ids of rows begin that name the brokers which may ask for a marker."""
 
 ID_SIZE_MAX: Final = 64
 """Characters of a key, and of a database's name."""
@@ -34,6 +40,7 @@ TEXT_SIZE_MAX: Final = 255
 """Characters of a consumer group, and of what a message is known by."""
 
 _KEY: Final = re.compile(r"[0-9A-F]{16,64}")
+_SCHEMA: Final = re.compile(r"[^\W\d][\w$-]*")
 
 
 class SqlFamily(enum.Enum):
@@ -57,6 +64,15 @@ class Statement(NamedTuple):
 
     text: str
     values: tuple[str | int | bytes, ...] = ()
+
+    def in_schema(self, quoted: str) -> Statement:
+        """The same about the tables of one schema; of whichever the connection finds when empty."""
+        if not quoted:
+            return self
+        text = self.text
+        for table in (MARKERS, HANDLED):
+            text = text.replace(table, f"{quoted}.{table}")
+        return self._replace(text=text)
 
     def in_style(self, style: str) -> str:
         """The text with the marks of a driver's `paramstyle` (PEP 249; `numeric_dollar` is
@@ -98,9 +114,63 @@ def family_of(name: str) -> SqlFamily:
     return found
 
 
+def quoted_schema(family: SqlFamily, schema: str) -> str:
+    """A schema's name as it stands in front of a table; empty for none. UsageError when it cannot
+    be one."""
+    if not schema:
+        return ""
+    if _SCHEMA.fullmatch(schema) is None:
+        raise UsageError(
+            f"schema={schema!r}; letters, digits, underscores, hyphens and dollar signs are allowed"
+        )
+    return f"`{schema}`" if family is SqlFamily.MYSQL else f'"{schema}"'
+
+
 def is_key(text: str) -> bool:
     """Whether it can be the key of a marker; what comes from the network may be anything."""
     return _KEY.fullmatch(text) is not None
+
+
+# -- which table it is -----------------------------------------------------------------------
+
+# An unqualified name is another table behind `set search_path`, `use`, or on a connection to
+# elsewhere. PostgreSQL's is known by its number, the database, and when the server was started: to
+# read the name each time would be a read that SERIALIZABLE transactions conflict about. The others
+# know it by the name that stands in it.
+_PROOF: Final = {
+    SqlFamily.POSTGRESQL: f"concat('{MARKERS}'::regclass::oid, ' ', current_database(), ' ', "
+    "extract(epoch from pg_postmaster_start_time()))",
+    SqlFamily.MYSQL: "says",
+    SqlFamily.SQLITE: "says",
+}
+_NAMED: Final = f"from {MARKERS} where id = '{NAME_ID}'"
+
+
+class Place(NamedTuple):
+    """A table of markers."""
+
+    name: str
+    """Of its database, which markers carry."""
+    proof: str
+    """What `mark_here` compares."""
+
+
+def place(family: SqlFamily) -> Statement:
+    """Which table of markers the connection finds: a `Place`, or no row before it has a name."""
+    return Statement(f"select says, {_PROOF[family]} {_NAMED}")
+
+
+def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
+    """Say how a transaction ends, in that table alone: one row, or none when the connection finds
+    another one. A second row of one key fails."""
+    if family is SqlFamily.POSTGRESQL:
+        source = f"where {_PROOF[family]} = ?"
+    else:
+        source = f"{_NAMED} and says = ?"
+    return Statement(
+        f"insert into {MARKERS} (id, says, made_ms) select ?, ?, {_NOW_MS[family]} {source}",
+        (key, says, proof),
+    )
 
 
 # -- markers ---------------------------------------------------------------------------------
@@ -119,6 +189,13 @@ def read(key: str) -> Statement:
     return Statement(f"select says from {MARKERS} where id = ?", (key,))
 
 
+def touch(key: str) -> Statement:
+    """Change one row if the marker is there, else none."""
+    # No select: one whose task is cancelled stays open, and on SQLite the lock with it. And a
+    # change to the same value counts as none for some drivers.
+    return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
+
+
 def waiting_shortly(
     family: SqlFamily, *, lock_wait_s: int
 ) -> tuple[list[Statement], list[Statement]]:
@@ -133,6 +210,48 @@ def waiting_shortly(
         keep = Statement(f"set @escrowmq_wait = @@{name}, {name} = {lock_wait_s}")
         return [keep], [Statement(f"set {name} = @escrowmq_wait")]
     return [], []
+
+
+def name_database(family: SqlFamily, name: str) -> Statement:
+    """Give the database a name; nothing changes when it has one."""
+    return _unless_there(family, NAME_ID, name)
+
+
+def _unless_there(family: SqlFamily, key: str, says: str) -> Statement:
+    # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
+    # transaction.
+    ignore = " ignore" if family is SqlFamily.MYSQL else ""
+    end = "" if family is SqlFamily.MYSQL else " on conflict do nothing"
+    return Statement(
+        f"insert{ignore} into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]}){end}",
+        (key, says),
+    )
+
+
+# -- brokers ---------------------------------------------------------------------------------
+
+
+def broker_id(name: str) -> str:
+    """The id of the row that says that a broker may ask for markers."""
+    if name.isascii() and name.isprintable() and len(BROKER) + len(name) <= ID_SIZE_MAX:
+        return BROKER + name
+    return BROKER + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:48]
+
+
+def note_broker(family: SqlFamily, name: str) -> Statement:
+    """Remember that a broker may ask for markers; nothing changes when that is known."""
+    says = "".join(letter if letter.isascii() else "?" for letter in name)[:ID_SIZE_MAX]
+    return _unless_there(family, broker_id(name), says)
+
+
+def noted_brokers() -> Statement:
+    """Ids of brokers that may ask for markers, and their names as far as the table holds them."""
+    return Statement(f"select id, says from {MARKERS} where {_IS_BROKER} order by id")
+
+
+def forget_broker(name: str) -> Statement:
+    """It is gone for good."""
+    return Statement(f"delete from {MARKERS} where id = ?", (broker_id(name),))
 
 
 # -- handled messages ------------------------------------------------------------------------
@@ -166,11 +285,15 @@ def now(family: SqlFamily) -> Statement:
     return Statement(f"select {_NOW_MS[family]}")
 
 
+# No `like`: its sign would have to be written twice for some drivers.
+_IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
+
+
 def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
     """Keys of markers made before a time, in the order of the keys, from one on."""
     return Statement(
         f"select id from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
-        f"order by id limit {count_max}",
+        f"and not {_IS_BROKER} order by id limit {count_max}",
         (after, made_before_ms),
     )
 

@@ -13,7 +13,7 @@ _ANY_SIZE: Final = 2**63
 """How large a body may be is the producer's to say, when it sends."""
 
 SAVEPOINTS_MAX: Final = 10_000
-"""Of one transaction; their names are kept to its end."""
+"""Of one transaction, that are open at the same time."""
 
 
 class UnsentMessages:
@@ -38,11 +38,22 @@ class UnsentMessages:
         """A savepoint is made."""
         if len(self._savepoints) >= SAVEPOINTS_MAX:
             raise UsageError(
-                f"a transaction that sends messages has {SAVEPOINTS_MAX} savepoints at most"
+                f"a transaction that sends messages has {SAVEPOINTS_MAX} open savepoints at most; "
+                "release some"
             )
+        # The same name again hides the first one, as in SQL: PostgreSQL's and SQLite's first one
+        # is found again behind the release, which is no news to those that make names of numbers.
+        self._savepoints.pop(name, None)
         self._savepoints[name] = len(self.messages)
 
     def rolled_back_to(self, name: str) -> None:
         """A savepoint is rolled back; of one that was made before anything was sent, all is."""
         # The savepoint stays, as in SQL: it may be rolled back to again.
         del self.messages[self._savepoints.get(name, 0) :]
+
+    def released(self, name: str) -> None:
+        """A savepoint is released, and with it all that were made behind it; what was sent in them
+        stays."""
+        if name in self._savepoints:
+            while self._savepoints.popitem()[0] != name:
+                pass

@@ -8,21 +8,25 @@ about a message finds one of these:
 - The row is locked: its transaction is under way, or prepared. UNKNOWN, and the broker asks again.
 - There is no row: the transaction has ended without it. ROLLBACK, once a row that says so stands in
   its place. Should the transaction commit all the same (a cluster of several primaries finds out
-  late), its own row finds the place taken, and the commit fails.
+  late), its own row finds the place taken, and the commit fails. That row goes into the table
+  that has the marker's database's name, or the answer is that nothing is known.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
-from escrowmq.integrations.outbox.tables import NAME_ID, SqlFamily
+from escrowmq.integrations.outbox.tables import NAME_ID, Place, SqlFamily
 
 COMMIT: Final = "commit"
 ROLLBACK: Final = "rollback"
 _OUTCOMES: Final = {COMMIT: Outcome.COMMIT, ROLLBACK: Outcome.ROLLBACK}
+
+_LOOKS: Final = 2
+"""Which table it is may change between two statements, once."""
 
 LOCK_WAIT_S: Final = 2
 """How long a check waits for a transaction that has the marker locked."""
@@ -34,43 +38,67 @@ def parse_marker(marker: str) -> tuple[str, str]:
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
 
-def answer(family: SqlFamily, marker: str, *, name: str) -> Steps[Outcome | None]:
-    """What a check is told; None when the marker is of another database than `name`."""
+class Answer(NamedTuple):
+    """What a check is told."""
+
+    outcome: Outcome | None
+    """None when the marker is of another database than the connection finds."""
+    place: Place | None
+    """Where was looked, as far as it was looked for; the next check may begin with it."""
+
+
+def answer(
+    family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
+) -> Steps[Answer]:
+    """What a check is told. `place` is where the last one has looked. Without `may_write`, nothing
+    is written, and what has no row is not known."""
     database, key = parse_marker(marker)
-    if database != name:
-        return None
-    return (yield from verdict(family, key))
+    for _ in range(_LOOKS):
+        if place is None or place.name != database:  # perhaps it has another name by now
+            place = yield from find_place(family, new_name=new_name)
+        if place.name != database:
+            return Answer(None, place)
+        if not may_write:
+            found = yield from _said(key)
+            return Answer(_OUTCOMES.get(found, Outcome.UNKNOWN), place)
+        outcome = yield from verdict(family, key, proof=place.proof)
+        if outcome is not None:
+            return Answer(outcome, place)
+        place = None
+    return Answer(Outcome.UNKNOWN, None)
 
 
-def name(family: SqlFamily, *, new_name: str) -> Steps[str]:
-    """The database's name; the first who asks gives it one."""
-    found = yield from _said(NAME_ID)
-    if found:
-        return found
-    try:
-        yield SqlStep(tables.mark(family, NAME_ID, new_name))
-    except StepFailed:
-        found = yield from _said(NAME_ID)
-        if not found:
-            raise
-        return found
-    return new_name
+def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
+    """The table of markers that the connection finds; the first who asks names the database."""
+    for _ in range(_LOOKS):
+        rows = yield SqlStep(tables.place(family), is_read=True)
+        if rows:
+            return Place(str(rows[0][0]), str(rows[0][1]))
+        try:
+            yield SqlStep(tables.mark(family, NAME_ID, new_name))
+        except StepFailed as error:
+            rows = yield SqlStep(tables.place(family), is_read=True)
+            if rows:
+                return Place(str(rows[0][0]), str(rows[0][1]))
+            raise error from error.__cause__
+    raise StepFailed("the database was given a name, which is not found in it")
 
 
-def verdict(family: SqlFamily, key: str) -> Steps[Outcome]:
-    """How the transaction of a key ended. StepFailed when the database cannot be asked."""
+def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
+    """How the transaction of a key ended; None when there is no row, and the table is another one
+    than `proof` says. StepFailed when the database cannot be asked."""
     found = yield from _said(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
     before, after = tables.waiting_shortly(family, lock_wait_s=LOCK_WAIT_S)
-    tombstone = tables.mark(family, key, ROLLBACK)
+    tombstone = tables.mark_here(family, key, ROLLBACK, proof=proof)
     try:
-        yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
+        rows = yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
     except StepFailed:
         # The transaction is under way, or was quicker, or another check was.
         found = yield from _said(key)
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
-    return Outcome.ROLLBACK
+    return Outcome.ROLLBACK if rows[0][0] == 1 else None
 
 
 def _said(key: str) -> Steps[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
 from typing import Any, Unpack
 
 from sqlalchemy import Connection
@@ -36,6 +36,11 @@ class _Awaited:
         self.key = inner.key
         self.leave = inner.leave
         self.committed = inner.committed
+        self.abandon = inner.abandon
+
+    @property
+    def brokers(self) -> Collection[str]:
+        return self._inner.brokers
 
     def send(self, messages: Sequence[Message]) -> None:
         await_only(self._inner.send(messages))
@@ -49,14 +54,6 @@ class _AwaitedDatabase:
 
     async def find_family(self) -> SqlFamily:
         return self._hooks.family
-
-    @property
-    def name(self) -> str:
-        return self._hooks.name
-
-    @name.setter
-    def name(self, name: str) -> None:
-        self._hooks.name = name
 
     async def execute(self, step: SqlStep) -> Rows:
         return await greenlet_spawn(self._hooks.execute, step)
@@ -87,7 +84,7 @@ class AsyncTransaction:
 class AsyncOutbox(AsyncKeeper):
     """The same as `Outbox`, for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
 
-    def __init__(self, producer: Producer, engine: AsyncEngine) -> None:
+    def __init__(self, producer: Producer, engine: AsyncEngine, *, schema: str = "") -> None:
         seen: tuple[object, object] = producer, engine
         if not isinstance(seen[0], Producer) or not isinstance(seen[1], AsyncEngine):
             raise UsageError(
@@ -95,7 +92,7 @@ class AsyncOutbox(AsyncKeeper):
                 "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes those for "
                 "plain code"
             )
-        self._hooks = Hooks(engine.sync_engine, self._begin)
+        self._hooks = Hooks(engine.sync_engine, self._begin, schema=schema)
         super().__init__(producer, _AwaitedDatabase(self._hooks))
 
     @contextlib.asynccontextmanager
@@ -124,18 +121,40 @@ class AsyncOutbox(AsyncKeeper):
         if isinstance(work, AsyncConnection):
             await work.run_sync(self._hooks.finish)
 
-    async def send(
+    def send(
         self,
         work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
         topic: str | Message,
         body: bytes = b"",
         **fields: Unpack[MessageFields],
-    ) -> None:
+    ) -> Coroutine[Any, Any, None]:
         """Send a message when the transaction of the session, or the connection, commits, whoever
-        commits it. The brokers hear of a session's commit at once, of a connection's only when they
-        ask: in a block of `transaction` they hear of both."""
-        message = message_of(topic, body, fields)
-        await _found(work).run_sync(self._add, message)
+        commits it; await it. The brokers hear of it at once, or, of a connection that is not in a
+        block of `transaction`, when it is closed."""
+        # Not a coroutine function: where nobody awaits, what is wrong would not be said.
+        found = _found(work)
+        return found.run_sync(self._add, message_of(topic, body, fields))
+
+    def send_nowait(
+        self,
+        work: Session | Connection,
+        topic: str | Message,
+        body: bytes = b"",
+        **fields: Unpack[MessageFields],
+    ) -> None:
+        """The same where nothing can be awaited: in listeners of SQLAlchemy's events, and in what
+        `run_sync` runs. They are given the plain session, or connection, that is under one of
+        asyncio."""
+        seen: object = work
+        if not isinstance(seen, Session | Connection):
+            raise UsageError(
+                f"send_nowait was given a {type(seen).__name__}; a listener's Session, or "
+                "Connection, is expected. For those of asyncio, await send()"
+            )
+        self._add(work, message_of(topic, body, fields))
+
+    def _leave(self) -> None:
+        self._hooks.close()
 
     def _begin(self, database: str) -> _Awaited:
         return _Awaited(self._producer.marked(database))
@@ -156,8 +175,8 @@ def _found(
     if not isinstance(seen, AsyncSession | AsyncConnection):
         raise UsageError(
             f"the outbox was given a {type(seen).__name__}; an AsyncSession, an "
-            "async_scoped_session or an AsyncConnection is expected, and Outbox takes those of "
-            "plain code"
+            "async_scoped_session or an AsyncConnection is expected. In a listener of SQLAlchemy's "
+            "events, use send_nowait(session, ...); Outbox takes those of plain code"
         )
     return found
 

@@ -3,9 +3,11 @@ the marker is written and the messages are stored, invisible."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.orm import Session
@@ -13,47 +15,66 @@ from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
 from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
-from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.handing_over import OnTheirWay, not_written
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, run
-from escrowmq.integrations.outbox.tables import SqlFamily, Statement
+from escrowmq.integrations.dbapi.drivers import commits_by_itself
+from escrowmq.integrations.outbox import marking, tables, verdict
+from escrowmq.integrations.outbox.handing_over import OnTheirWay, is_closed, not_written
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
 from escrowmq.integrations.outbox_base import new_name
+from escrowmq.integrations.sqlalchemy.switchboard import switchboard
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 _SLOT: Final = "escrowmq.connections"
 """In a session's `info`: its connection, by outbox."""
 
+_LEFT: Final = "escrowmq.left"
+"""In a connection's `info`: what its transactions may have committed without anybody telling the
+brokers, by outbox."""
+
+_LEFT_MAX: Final = 16
+"""Of more, brokers ask."""
+
 _in_blocks: weakref.WeakSet[Session | Connection] = weakref.WeakSet()
 """Those that a block of an outbox is open on."""
+
+
+class _Gathered:
+    """What one transaction sends."""
+
+    def __init__(self) -> None:
+        self.unsent = UnsentMessages()
+        self.sent: OnTheirWay | None = None
+        """Where the marker is written early."""
 
 
 class Hooks:
     """What an outbox does when its engine's connections commit and roll back. `begin` makes the
     messages of one transaction, given the database's name."""
 
-    def __init__(self, engine: Engine, begin: Callable[[str], OnTheirWay]) -> None:
+    def __init__(
+        self, engine: Engine, begin: Callable[[str], OnTheirWay], *, schema: str = ""
+    ) -> None:
         _check_engine(engine)
         self.engine = engine
         self.family = tables.family_of(engine.dialect.name)
-        self.name = ""
-        """The database's; empty before it is known."""
+        self._schema = tables.quoted_schema(self.family, schema)
         self._begin = begin
         self._style = engine.dialect.paramstyle
-        self._open: weakref.WeakKeyDictionary[Connection, UnsentMessages] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._place: Place | None = None
+        self._brokers: set[str] = set()
+        self._open: weakref.WeakKeyDictionary[Connection, _Gathered] = weakref.WeakKeyDictionary()
         self._left: weakref.WeakKeyDictionary[Connection, OnTheirWay] = weakref.WeakKeyDictionary()
-        listeners: dict[str, Callable[..., None]] = {
-            "commit": self._before_commit,
-            "prepare_twophase": self._before_prepare,
-            "commit_twophase": self._before_commit_twophase,
-            "rollback": self._after_rollback,
-            "rollback_twophase": self._after_rollback_twophase,
-            "savepoint": self._savepoint,
-            "rollback_savepoint": self._rollback_savepoint,
-        }
-        for moment, listener in listeners.items():
-            event.listen(engine, moment, listener)
+        self._is_closed = False
+        self._board = switchboard(engine)
+        self._board.join(self)
+
+    def close(self) -> None:
+        """Take no more messages. Transactions that have some go on to their ends."""
+        self._is_closed = True
+        self._leave_when_idle()
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -61,9 +82,18 @@ class Hooks:
         """Keep a message until the connection commits."""
         gathered = self._open.get(connection)
         if gathered is None:
+            if self._is_closed:
+                raise is_closed()
             self._check_connection(connection)
-            gathered = self._open[connection] = UnsentMessages()
-        gathered.add(message)
+            gathered = self._open[connection] = _Gathered()
+        is_first = not gathered.unsent.messages
+        gathered.unsent.add(message)
+        if is_first and marking.is_early(self.family):
+            try:
+                gathered.sent = self._write_marker(connection)
+            except BaseException:
+                gathered.unsent.messages.clear()
+                raise
 
     def connection_of(self, session: Session) -> Connection:
         """The session's connection to this database, in its transaction."""
@@ -78,25 +108,29 @@ class Hooks:
         """If the connection has committed messages, tell the brokers."""
         sent = self._left.pop(connection, None)
         if sent is not None:
+            with contextlib.suppress(Exception):  # the connection is lost
+                connection.info[_LEFT][self].remove(sent)
             sent.committed()
 
     def _check_connection(self, connection: Connection) -> None:
         if connection.engine.pool is not self.engine.pool:
             raise _other_engine("connection", connection.engine, self.engine)
+        if not self._board.hears(connection):
+            raise UsageError(
+                "the outbox does not hear of this connection's commits; make the outbox with the "
+                "engine that the connection comes from"
+            )
         if not connection.in_transaction():
             raise UsageError(
                 "the connection has no transaction that the message could wait for; send inside "
                 "`with outbox.transaction(connection) as tx`, or begin one"
             )
-        if _is_autocommit(connection):
-            raise UsageError(
-                "the connection commits each statement by itself (AUTOCOMMIT), so that nothing "
-                "can happen both or neither; use another isolation level for this transaction"
-            )
+        _refuse_autocommit(connection)
 
     # -- what the engine tells ---------------------------------------------------------------
 
-    def _before_commit(self, connection: Connection) -> None:
+    def before_commit(self, connection: Connection) -> None:
+        """Hand over what the transaction sends."""
         # Of an earlier transaction, whose COMMIT the database may have refused: no event says so.
         self._left.pop(connection, None)
         try:
@@ -106,49 +140,57 @@ class Hooks:
             # back: the next one on this connection would commit what this one has changed.
             _roll_back(connection)
             raise
+        finally:
+            self._leave_when_idle()
 
-    def _hand_over(self, connection: Connection) -> None:
+    def _hand_over(self, connection: Connection, *, is_long: bool = False) -> None:
         gathered = self._open.pop(connection, None)
-        if gathered is None or not gathered.messages:
+        if gathered is None or not gathered.unsent.messages:
             return
+        _refuse_autocommit(connection)
+        sent = gathered.sent
+        if sent is None:
+            sent = self._write_marker(connection, is_long=is_long)
+        else:
+            self._converse(connection, marking.still_there(sent.key))
+        sent.send(gathered.unsent.messages)
         try:
-            sent = self._begin(self._known_name(connection))
-            self.execute_on(connection, tables.mark(self.family, sent.key, verdict.COMMIT))
-        except Exception as error:
-            raise not_written(error) from error
-        sent.send(gathered.messages)
+            notes = marking.note_brokers(self.family, sent.brokers, self._brokers, is_long=is_long)
+            self._converse(connection, notes)
+        except BaseException:
+            sent.abandon()
+            raise
         sent.leave()
         self._left[connection] = sent
+        left = connection.info.setdefault(_LEFT, {}).setdefault(self, [])
+        left.append(sent)
+        del left[:-_LEFT_MAX]
 
-    def _before_prepare(self, connection: Connection, xid: object) -> None:
+    def before_prepare(self, connection: Connection) -> None:
+        """The same; when it raises, the transaction can still be rolled back."""
         self._left.pop(connection, None)
-        self._hand_over(connection)  # when it raises, the transaction can still be rolled back
+        self._hand_over(connection, is_long=True)
 
-    def _before_commit_twophase(
-        self, connection: Connection, xid: object, is_prepared: bool
-    ) -> None:
-        if is_prepared:
-            return  # all was handed over
+    def before_commit_unprepared(self, connection: Connection) -> None:
+        """The same, for a transaction that only the end of its connection rolls back."""
         self._left.pop(connection, None)
         try:
             self._hand_over(connection)
         except BaseException:
-            connection.invalidate()  # with which the database rolls it back
+            connection.invalidate()
             raise
 
-    def _after_rollback(self, connection: Connection) -> None:
+    def after_rollback(self, connection: Connection) -> None:
+        """Drop what it was to send."""
         self._open.pop(connection, None)
         self._left.pop(connection, None)  # its marker tells what became of it
+        self._leave_when_idle()
 
-    def _after_rollback_twophase(
-        self, connection: Connection, xid: object, is_prepared: bool
-    ) -> None:
-        self._after_rollback(connection)
-
-    def _savepoint(self, connection: Connection, name: str | None) -> None:
+    def savepoint(self, connection: Connection, name: str) -> None:
+        """Remember what was sent until here."""
         gathered = self._open.get(connection)
         if gathered is not None:
-            gathered.savepoint(name or _next_savepoint(connection))
+            gathered.unsent.savepoint(name)
         if self.family is SqlFamily.SQLITE:
             # Python's driver begins a transaction before a change, and not before a savepoint;
             # SQLite then takes the savepoint's release for a commit.
@@ -156,37 +198,97 @@ class Hooks:
             if not driver.in_transaction:
                 connection.exec_driver_sql("BEGIN")
 
-    def _rollback_savepoint(self, connection: Connection, name: str, context: object) -> None:
+    def rolled_back_to(self, connection: Connection, name: str) -> None:
+        """Drop what was sent from there on."""
         gathered = self._open.get(connection)
         if gathered is not None:
-            gathered.rolled_back_to(name)
+            gathered.unsent.rolled_back_to(name)
+
+    def released(self, connection: Connection, name: str) -> None:
+        """Forget the savepoint."""
+        gathered = self._open.get(connection)
+        if gathered is not None:
+            gathered.unsent.released(name)
+
+    def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
+        """Tell the brokers of what was committed without a session or a block, whose end nobody
+        tells. Nor does anybody tell whether the database took the COMMIT: the marker does."""
+        left = info[_LEFT].pop(self, None) if _LEFT in info else None
+        if not left or driver_connection is None:
+            return
+        try:
+            for sent in left:
+                read = self._in_style(tables.read(sent.key))
+                cursor = driver_connection.cursor()
+                cursor.execute(*read)
+                if [tuple(row) for row in cursor.fetchall()] == [(verdict.COMMIT,)]:
+                    sent.committed()
+                cursor.close()
+            self.engine.dialect.do_rollback(driver_connection)
+        except Exception as error:  # noqa: BLE001 - the connection is lost, or asyncio has no part
+            _log.info("the brokers are not told of a commit, and will ask: %s", error)
+
+    def _leave_when_idle(self) -> None:
+        if self._is_closed and not self._open:
+            self._board.leave(self)
 
     # -- the database ------------------------------------------------------------------------
 
-    def _known_name(self, connection: Connection) -> str:
-        if not self.name:
-            rows = self.execute_on(connection, tables.read(tables.NAME_ID)).fetchall()
-            if rows:
-                self.name = str(rows[0][0])
-            elif self.family is SqlFamily.SQLITE:  # whose only lock the transaction has
-                name = new_name()
-                self.execute_on(connection, tables.mark(self.family, tables.NAME_ID, name))
-                return name  # and is not kept: a rollback takes it back
-            else:
-                self.name = run(verdict.name(self.family, new_name=new_name()), self.execute)
-        return self.name
+    def _write_marker(self, connection: Connection, *, is_long: bool = False) -> OnTheirWay:
+        steps = marking.write(self.family, self._begin, place=self._place, new_name=new_name())
+        sent, self._place = self._converse(connection, steps)
+        return sent
 
-    def execute_on(self, connection: Connection, statement: Statement) -> Any:  # noqa: ANN401
-        """Run one statement."""
-        return connection.exec_driver_sql(statement.in_style(self._style), statement.values)
+    def _converse(self, connection: Connection, steps: Steps[T]) -> T:
+        try:
+            return run(steps, lambda step: self._execute_in(connection, step))
+        except Exception as error:
+            raise not_written(error) from error
+
+    def _execute_in(self, connection: Connection, step: SqlStep) -> Rows:
+        """Run a step inside a transaction."""
+        if step.is_apart:
+            return self._execute_apart(step)
+        result = self._execute_on(connection, step.statement)
+        return [tuple(row) for row in result] if step.is_read else [(result.rowcount,)]
+
+    def _execute_apart(self, step: SqlStep) -> Rows:
+        """Run one step on a connection that is not the pool's: those who hold all of the pool's
+        connections would wait for one more."""
+        pool = self.engine.pool.recreate()
+        try:
+            connection = pool.connect()
+            try:
+                cursor = connection.cursor()
+                cursor.execute(*self._in_style(step.statement))
+                rows: Rows = [(cursor.rowcount,)]
+                if step.is_read:
+                    rows = [tuple(row) for row in cursor.fetchall()]
+                cursor.close()
+                connection.commit()
+                return rows
+            finally:
+                connection.close()
+        finally:
+            pool.dispose()
+
+    def _execute_on(self, connection: Connection, statement: Statement) -> Any:  # noqa: ANN401
+        return connection.exec_driver_sql(*self._in_style(statement))
+
+    def _in_style(self, statement: Statement) -> tuple[str, tuple[str | int | bytes, ...]]:
+        return statement.in_schema(self._schema).in_style(self._style), statement.values
 
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own."""
         with self.engine.connect() as connection:
+            if _is_autocommit(connection):  # in which no lock wait could be set for a transaction
+                is_lite = self.family is SqlFamily.SQLITE
+                level = "SERIALIZABLE" if is_lite else "READ COMMITTED"
+                connection.execution_options(isolation_level=level)
             try:
                 for each in step.before:
-                    self.execute_on(connection, each)
-                result = self.execute_on(connection, step.statement)
+                    self._execute_on(connection, each)
+                result = self._execute_on(connection, step.statement)
                 rows: Rows = [(result.rowcount,)]
                 if step.is_read:
                     rows = [tuple(row) for row in result]
@@ -197,7 +299,7 @@ class Hooks:
                 if step.after:
                     connection.rollback()
                     for each in step.after:
-                        self.execute_on(connection, each)
+                        self._execute_on(connection, each)
                     connection.commit()
 
 
@@ -224,12 +326,6 @@ def leave(work: Session | Connection) -> None:
     _in_blocks.discard(work)
 
 
-def _next_savepoint(connection: Connection) -> str:
-    """The name that a savepoint is about to get: the event comes before SQLAlchemy makes it."""
-    number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
-    return f"sa_savepoint_{number + 1}"
-
-
 def _roll_back(connection: Connection) -> None:
     try:
         connection.dialect.do_rollback(connection.connection)
@@ -252,6 +348,16 @@ def _is_autocommit(connection: Connection) -> bool:
     # What create_engine was given; SQLAlchemy has no public name for it.
     level = level or getattr(connection.dialect, "_on_connect_isolation_level", None)
     return level == "AUTOCOMMIT"
+
+
+def _refuse_autocommit(connection: Connection) -> None:
+    driver = connection.connection.driver_connection
+    if _is_autocommit(connection) or commits_by_itself(driver):
+        raise UsageError(
+            "the connection commits each statement by itself (AUTOCOMMIT, or autocommit of its "
+            "driver), so that nothing can happen both or neither; use another isolation level for "
+            "this transaction, or leave autocommit out of connect_args"
+        )
 
 
 def _other_engine(what: str, seen: Engine, expected: Engine) -> UsageError:

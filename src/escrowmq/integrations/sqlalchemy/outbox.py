@@ -46,17 +46,18 @@ class Outbox(Keeper):
     every process of the producer's group has to have it.
 
     `engine` is the one that your sessions work with, and not that of a read replica. Checks take a
-    connection of it for a moment.
+    connection of it for a moment. `schema` is that of both tables, where connections would not find
+    them by their names alone, or would find several.
     """
 
-    def __init__(self, producer: Producer, engine: Engine) -> None:
+    def __init__(self, producer: Producer, engine: Engine, *, schema: str = "") -> None:
         seen: tuple[object, object] = producer, engine
         if not isinstance(seen[0], Producer) or not isinstance(seen[1], Engine):
             raise UsageError(
                 f"Outbox({type(producer).__name__}, {type(engine).__name__}): an escrowmq.Producer "
                 "and an Engine are expected; AsyncOutbox takes those for asyncio"
             )
-        self._hooks = Hooks(engine, producer.marked)
+        self._hooks = Hooks(engine, producer.marked, schema=schema)
         super().__init__(producer, self._hooks)
 
     @contextlib.contextmanager
@@ -92,12 +93,15 @@ class Outbox(Keeper):
         **fields: Unpack[MessageFields],
     ) -> None:
         """Send a message when the transaction of the session, or the connection, commits, whoever
-        commits it. The brokers hear of a session's commit at once, of a connection's only when they
-        ask: in a block of `transaction` they hear of both."""
+        commits it. The brokers hear of it at once, or, of a connection that is not in a block of
+        `transaction`, when it is closed."""
         message = message_of(topic, body, fields)
         work = _found(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
+
+    def _leave(self) -> None:
+        self._hooks.close()
 
 
 def _found(work: Session | scoped_session[Any] | Connection) -> Session | Connection:

@@ -23,7 +23,8 @@ from escrowmq.integrations.outbox import tables
 def add_tables(metadata: MetaData) -> tuple[Table, Table]:
     """The tables as part of your own schema, so that Alembic sees them and `create_all` makes them.
     Returned are those of markers and of the messages that consumers have handled; the third has the
-    messages that wait for a broker (`when_away="keep"`)."""
+    messages that wait for a broker (`when_away="keep"`). Where that schema has a name
+    (`MetaData(schema="sales")`), give it to the outbox, too."""
     options: dict[str, Any] = {}
     for dialect in ("mysql", "mariadb"):
         options[f"{dialect}_engine"] = "InnoDB"

@@ -20,7 +20,7 @@ def now_ms() -> int:
 
 def forget(base: Base, *, days: int = 7, clock_ms: int = 0, needed: tuple[str, ...] = ()) -> int:
     steps = expiry.forget_markers(
-        LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed
+        LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed, brokers=()
     )
     return run(steps, base.execute)
 

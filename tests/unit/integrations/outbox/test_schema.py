@@ -9,8 +9,8 @@ from .scripted import LITE, Base
 
 def test_tables_are_made_once_and_the_name_stays() -> None:
     base = Base(has_tables=False)
-    assert run(schema.create(LITE, new_name="first"), base.execute) == "first"
-    assert run(schema.create(LITE, new_name="second"), base.execute) == "first"
+    assert run(schema.create(LITE, new_name="first"), base.execute) == ("first", "first")
+    assert run(schema.create(LITE, new_name="second"), base.execute) == ("first", "first")
     assert base.all() == {tables.NAME_ID: "first"}
     assert base.all(tables.HANDLED) == {}
 

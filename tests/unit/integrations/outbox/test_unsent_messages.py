@@ -40,3 +40,19 @@ def test_bounds_are_told_when_they_are_met() -> None:
         unsent.savepoint(str(number))
     with pytest.raises(UsageError, match="savepoints at most"):
         unsent.savepoint("one more")
+
+
+def test_released_savepoints_are_forgotten_with_those_inside_them() -> None:
+    """A bulk import with a savepoint for each row met the bound at row 10,001."""
+    unsent = UnsentMessages()
+    for number in range(2 * SAVEPOINTS_MAX):
+        unsent.savepoint("row")
+        unsent.savepoint("inside")
+        if number == 0:
+            unsent.add(Message("T", b"x"))
+        unsent.released("row")
+    unsent.released("never made")
+    unsent.savepoint("last")
+    unsent.add(Message("T", b"y"))
+    unsent.rolled_back_to("last")
+    assert [message.body for message in unsent.messages] == [b"x"]

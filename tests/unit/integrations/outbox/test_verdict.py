@@ -4,11 +4,23 @@ import pytest
 
 from escrowmq.client.core.sending import Outcome
 from escrowmq.integrations.outbox import tables, verdict
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run
+from escrowmq.integrations.outbox.tables import Place
 
 from .scripted import LITE, Base
 
 KEY = "0A" * 16
+
+
+def named() -> Base:
+    """One that has its name."""
+    base = Base()
+    base.put(tables.NAME_ID, "mine")
+    return base
+
+
+def judged(key: str = KEY) -> Steps[Outcome | None]:
+    return verdict.verdict(LITE, key, proof="mine")
 
 
 def test_what_the_row_says_is_the_answer() -> None:
@@ -16,47 +28,50 @@ def test_what_the_row_says_is_the_answer() -> None:
     base.put(KEY, "commit")
     base.put("0B" * 16, "rollback")
     base.put("0C" * 16, "what?")
-    found = [run(verdict.verdict(LITE, f"0{letter}" * 16), base.execute) for letter in "ABC"]
+    found = [
+        run(verdict.verdict(LITE, f"0{letter}" * 16, proof="mine"), base.execute)
+        for letter in "ABC"
+    ]
     assert found == [Outcome.COMMIT, Outcome.ROLLBACK, Outcome.UNKNOWN]
     assert base.steps == ["select"] * 3, "nothing is written"
 
 
 def test_where_no_row_is_its_place_is_taken_before_the_answer() -> None:
-    base = Base()
-    assert run(verdict.verdict(LITE, KEY), base.execute) is Outcome.ROLLBACK
-    assert base.all() == {KEY: "rollback"}
-    assert run(verdict.verdict(LITE, KEY), base.execute) is Outcome.ROLLBACK
+    base = named()
+    assert run(judged(), base.execute) is Outcome.ROLLBACK
+    assert base.all() == {KEY: "rollback", tables.NAME_ID: "mine"}
+    assert run(judged(), base.execute) is Outcome.ROLLBACK
 
 
 def test_a_row_that_is_locked_is_no_answer() -> None:
     base = Base()
     base.failing.append("insert")
-    assert run(verdict.verdict(LITE, KEY), base.execute) is Outcome.UNKNOWN
+    assert run(judged(), base.execute) is Outcome.UNKNOWN
     assert base.steps == ["select", "insert", "select"]
 
 
 def test_a_commit_that_was_quicker_than_the_check_is_seen() -> None:
-    base = Base()
+    base = named()
 
     def execute(step: SqlStep) -> Rows:
         if step.statement.text.startswith("insert"):
             base.put(KEY, "commit")
         return base.execute(step)
 
-    assert run(verdict.verdict(LITE, KEY), execute) is Outcome.COMMIT
+    assert run(judged(), execute) is Outcome.COMMIT
 
 
 def test_a_database_that_cannot_be_asked_is_news() -> None:
     base = Base()
     base.failing.append("select")
     with pytest.raises(StepFailed, match="OperationalError: planted"):
-        run(verdict.verdict(LITE, KEY), base.execute)
+        run(judged(), base.execute)
 
 
 def test_a_database_has_one_name() -> None:
     base = Base()
-    assert run(verdict.name(LITE, new_name="first"), base.execute) == "first"
-    assert run(verdict.name(LITE, new_name="second"), base.execute) == "first"
+    assert run(verdict.find_place(LITE, new_name="first"), base.execute) == ("first", "first")
+    assert run(verdict.find_place(LITE, new_name="second"), base.execute) == ("first", "first")
     assert base.all() == {"database": "first"}
 
 
@@ -68,14 +83,14 @@ def test_whoever_names_a_database_a_moment_too_late_takes_the_others_name() -> N
             base.put(tables.NAME_ID, "first")
         return base.execute(step)
 
-    assert run(verdict.name(LITE, new_name="second"), execute) == "first"
+    assert run(verdict.find_place(LITE, new_name="second"), execute) == ("first", "first")
 
 
 def test_a_database_that_takes_no_name_says_so() -> None:
     base = Base()
     base.failing.append("insert")
     with pytest.raises(StepFailed):
-        run(verdict.name(LITE, new_name="first"), base.execute)
+        run(verdict.find_place(LITE, new_name="first"), base.execute)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +105,45 @@ def test_a_database_that_takes_no_name_says_so() -> None:
     ],
 )
 def test_only_a_marker_of_this_database_is_judged(marker: str, outcome: Outcome | None) -> None:
-    base = Base()
-    base.put(tables.NAME_ID, "mine")
+    base = named()
     base.put(KEY, "commit")
-    steps = verdict.answer(LITE, marker, name="mine")
-    assert run(steps, base.execute) is outcome
+    steps = verdict.answer(LITE, marker, place=None, new_name="never")
+    assert run(steps, base.execute) == (outcome, ("mine", "mine"))
     assert len(base.all()) == 2, "nothing is written for a marker of another database"
+
+
+def test_a_check_that_finds_another_table_than_the_last_one_writes_nothing() -> None:
+    """Its connection may look into another schema: what is not there may have been committed."""
+    base = named()
+    assert run(verdict.verdict(LITE, KEY, proof="other"), base.execute) is None
+    told = verdict.answer(LITE, f"other:{KEY}", place=Place("other", "other"), new_name="never")
+    assert run(told, base.execute) == (None, ("mine", "mine"))
+    assert base.all() == {tables.NAME_ID: "mine"}
+
+
+def test_a_table_whose_proof_has_changed_is_looked_for_again() -> None:
+    """PostgreSQL's changes when the server is started again."""
+    base = named()
+    steps = verdict.answer(LITE, f"mine:{KEY}", place=Place("mine", "before"), new_name="never")
+    assert run(steps, base.execute) == (Outcome.ROLLBACK, ("mine", "mine"))
+
+
+def test_a_table_that_is_another_one_each_time_is_not_judged() -> None:
+    base = named()
+
+    def execute(step: SqlStep) -> Rows:
+        is_insert = step.statement.text.startswith("insert")
+        return [(0,)] if is_insert else base.execute(step)
+
+    steps = verdict.answer(LITE, f"mine:{KEY}", place=None, new_name="never")
+    assert run(steps, execute) == (Outcome.UNKNOWN, None)
+
+
+def test_without_the_right_to_write_only_a_row_is_an_answer() -> None:
+    base = named()
+    marker = f"mine:{KEY}"
+    for expected in (Outcome.UNKNOWN, Outcome.COMMIT):
+        steps = verdict.answer(LITE, marker, place=None, new_name="never", may_write=False)
+        assert run(steps, base.execute).outcome is expected
+        assert len(base.all()) == (1 if expected is Outcome.UNKNOWN else 2)
+        base.put(KEY if expected is Outcome.UNKNOWN else "0B" * 16, "commit")

@@ -28,6 +28,13 @@ class Sent:
         self.key = f"{len(brokers.sent):032X}"
         self.told: list[str] = []
 
+    @property
+    def brokers(self) -> set[str]:
+        return {"broker-a"}
+
+    def abandon(self) -> None:
+        self.told.append("abandon")
+
     def send(self, messages: Sequence[Message]) -> None:
         self.told.append("send")
         if self._brokers.are_away:

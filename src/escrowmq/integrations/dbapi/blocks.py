@@ -1,0 +1,157 @@
+"""What happens on a connection inside a block of an outbox, besides what the outbox does.
+
+A block is one transaction. So its connection's own `commit` and `rollback` are refused in it where
+the driver lets them be replaced (psycopg refuses them itself), and SQLite has a savepoint that both
+would take along. What a driver's own nested transactions roll back is taken out of what is sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import Any, Final
+
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
+
+_ENDS: Final = ("commit", "rollback")
+_WITNESS: Final = "escrowmq_block"
+BEGIN_WITNESS: Final = f"savepoint {_WITNESS}"
+END_WITNESS: Final = f"release savepoint {_WITNESS}"
+
+_SAVEPOINT: Final = re.compile(
+    r"\s*(savepoint|rollback\s+(?:(?:work|transaction)\s+)?to(?:\s+savepoint)?|"
+    r"release(?:\s+savepoint)?)\s+(\"[^\"]+\"|\w+)\s*;?\s*",
+    re.IGNORECASE,
+)
+
+
+def ended_inside() -> UsageError:
+    """For blocks whose transaction is not the one that they have begun."""
+    return UsageError(
+        "the transaction was committed or rolled back inside the outbox's block, so that nothing "
+        "was sent: what was changed before stands, or is gone, without its messages. Let the block "
+        "commit, and raise in it to roll back"
+    )
+
+
+def owned_by_another() -> UsageError:
+    """For connections whose transaction is somebody else's to commit."""
+    return UsageError(
+        "the connection is in a transaction already, whose own end would commit it; let "
+        "outbox.transaction(connection) begin it, in the place of connection.transaction()"
+    )
+
+
+def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
+    """Whether psycopg is inside a `connection.transaction()`, which alone can commit."""
+    return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it
+
+
+def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
+    """Refuse the connection's `commit` and `rollback` from here on; what ends that."""
+
+    def refuse() -> None:
+        raise UsageError(
+            "the outbox's block commits the connection, and rolls it back when it raises; do "
+            "neither inside it. Use tx.savepoint() for what may be taken back alone"
+        )
+
+    guarded: list[str] = []
+    for name in _ENDS:
+        with contextlib.suppress(AttributeError, TypeError):  # some are made in C
+            setattr(connection, name, refuse)
+            guarded.append(name)
+
+    def end() -> None:
+        while guarded:
+            delattr(connection, guarded.pop())
+
+    return end
+
+
+class _Tied:
+    """psycopg's nested transactions, whose messages go back with them."""
+
+    def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
+        self._begin = connection.transaction
+        self._unsent = unsent
+        self._count = 0
+
+    def _name(self) -> str:
+        self._count += 1
+        name = f"psycopg {self._count}"
+        self._unsent.savepoint(name)
+        return name
+
+    def _end(self, name: str, *, is_taken_back: bool) -> None:
+        if is_taken_back:
+            self._unsent.rolled_back_to(name)
+        self._unsent.released(name)
+
+
+class TiedPlain(_Tied):
+    """In the place of `Connection.transaction`."""
+
+    @contextlib.contextmanager
+    def __call__(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> Iterator[Any]:
+        """As psycopg's own."""
+        name = self._name()
+        with self._begin(savepoint_name, force_rollback) as inner:
+            try:
+                yield inner
+            except BaseException:
+                self._end(name, is_taken_back=True)
+                raise
+            self._end(name, is_taken_back=force_rollback)
+
+
+class TiedAwaited(_Tied):
+    """In the place of `AsyncConnection.transaction`."""
+
+    @contextlib.asynccontextmanager
+    async def __call__(
+        self, savepoint_name: str | None = None, force_rollback: bool = False
+    ) -> AsyncIterator[Any]:
+        """As psycopg's own."""
+        name = self._name()
+        async with self._begin(savepoint_name, force_rollback) as inner:
+            try:
+                yield inner
+            except BaseException:
+                self._end(name, is_taken_back=True)
+                raise
+            self._end(name, is_taken_back=force_rollback)
+
+
+class SavepointListener:
+    """Hears of asyncpg's statements, and takes out of what is sent what a savepoint takes back."""
+
+    def __init__(self, unsent: UnsentMessages) -> None:
+        self._unsent = unsent
+
+    def __call__(self, record: Any) -> None:  # noqa: ANN401 - asyncpg has no types
+        """A statement was run."""
+        found = _SAVEPOINT.fullmatch(record.query)
+        if found is None or record.exception is not None:
+            return
+        verb, name = found[1].lower(), found[2]
+        name = name if name.startswith('"') else name.lower()
+        if verb == "savepoint":
+            self._unsent.savepoint(name)
+        elif verb.startswith("rollback"):
+            self._unsent.rolled_back_to(name)
+        else:
+            self._unsent.released(name)
+
+
+Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]
+
+
+def raised(error: BaseException) -> Raised:
+    """As the end of a `with` is told it."""
+    return type(error), error, error.__traceback__

@@ -1,0 +1,124 @@
+"""Writes a transaction's marker, inside that transaction, and proves that it is there.
+
+On PostgreSQL the marker is written right before COMMIT: a transaction that has failed takes nothing
+more, so that none begins unnoticed in its place. MariaDB and MySQL roll a whole transaction back
+when it meets a deadlock, SQLite when its disk is full, and both then begin another one for whoever
+has caught the error. There the marker is written with the first message, and looked for before
+COMMIT: what was rolled back has taken it along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Final, Protocol, TypeVar
+
+from escrowmq.errors import MarkerNotWritten
+from escrowmq.integrations.outbox import tables, verdict
+from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
+from escrowmq.integrations.outbox.tables import Place, SqlFamily
+
+TRIES: Final = 3
+"""The table as it is remembered, as it is found, and as it is found once it has a name."""
+
+
+class Keyed(Protocol):
+    """Messages on their way."""
+
+    @property
+    def key(self) -> str:
+        """Of the marker."""
+
+
+M = TypeVar("M", bound=Keyed)
+
+
+def is_early(family: SqlFamily) -> bool:
+    """Whether the marker is written with the first message."""
+    return family is not SqlFamily.POSTGRESQL
+
+
+def write(
+    family: SqlFamily,
+    begin: Callable[[str], M],
+    *,
+    place: Place | None,
+    new_name: str,
+    is_long: bool = False,
+) -> Steps[tuple[M, Place | None]]:
+    """Write a marker into the table that the transaction finds; the messages, which `begin` makes
+    for a database's name, and the table, for the next `place`. A transaction that `is_long` may
+    stay open, so that nobody can wait for what is written in it."""
+    for attempt in range(TRIES):
+        is_kept = True
+        if place is None:
+            is_apart = (is_long or is_early(family)) and attempt < TRIES - 1
+            place, is_kept = yield from _place_here(family, new_name=new_name, is_apart=is_apart)
+        sent = begin(place.name)
+        rows = yield SqlStep(tables.mark_here(family, sent.key, verdict.COMMIT, proof=place.proof))
+        if rows[0][0] == 1:
+            return sent, place if is_kept else None
+        place = None
+    raise StepFailed(
+        f"the table {tables.MARKERS} that the transaction finds is another one with each statement"
+    )
+
+
+def still_there(key: str) -> Steps[None]:
+    """MarkerNotWritten unless the marker is in the transaction still."""
+    rows = yield SqlStep(tables.touch(key))
+    if rows[0][0] != 1:
+        raise MarkerNotWritten(
+            "the database has rolled the transaction back meanwhile, as it does for a deadlock, so "
+            "that what was sent in it is not sent: roll back, and run the transaction again"
+        )
+
+
+def _place_here(family: SqlFamily, *, new_name: str, is_apart: bool) -> Steps[tuple[Place, bool]]:
+    """The table that the transaction finds, and whether that will hold when it is rolled back."""
+    rows = yield SqlStep(tables.place(family), is_read=True)
+    is_kept = bool(rows)
+    if not rows and is_apart and family is not SqlFamily.SQLITE:
+        # A second connection, while this one is held: no more than once in a database's life, and
+        # none of a pool that others of this kind may hold the rest of.
+        return (yield from _apart(verdict.find_place(family, new_name=new_name))), True
+    if not rows:
+        # Whoever comes meanwhile waits for the end of this transaction, which is near, or has
+        # SQLite's one lock.
+        yield SqlStep(tables.name_database(family, new_name))
+        rows = yield SqlStep(tables.place(family), is_read=True)
+    if not rows:
+        raise StepFailed("another transaction has given the database its name meanwhile")
+    return Place(str(rows[0][0]), str(rows[0][1])), is_kept
+
+
+def note_brokers(
+    family: SqlFamily, names: Collection[str], known: set[str], *, is_long: bool = False
+) -> Steps[None]:
+    """Remember, before the transaction commits, which brokers may ask about it. Those that a
+    process has seen noted are added to `known`, and cost nothing from then on."""
+    for name in sorted(set(names) - known):  # in one order, so that no two wait for each other
+        row = tables.read(tables.broker_id(name))
+        rows = yield SqlStep(row, is_read=True, is_apart=is_long)
+        if rows:
+            known.add(name)
+        else:
+            yield SqlStep(tables.note_broker(family, name), is_apart=is_long)
+
+
+T = TypeVar("T")
+
+
+def _apart(steps: Steps[T]) -> Steps[T]:
+    """The same conversation, outside of the transaction."""
+    try:
+        step = next(steps)
+        while True:
+            try:
+                rows = yield step._replace(is_apart=True)
+            except StepFailed as error:
+                step = steps.throw(error)
+            else:
+                step = steps.send(rows)
+    except StopIteration as end:
+        found: T = end.value
+        return found

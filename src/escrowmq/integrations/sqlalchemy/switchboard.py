@@ -1,0 +1,137 @@
+"""Tells outboxes what the connections of an engine do.
+
+An engine and what `execution_options` makes of it are several objects over one pool, and an event
+that one of them is listened to for is no event of the others. So the engine under all of them is
+listened to, once and for good: taking a listener away would meet whoever commits at that moment on
+another thread. Outboxes come and go here.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from typing import Any, Final, Protocol
+
+from sqlalchemy import Connection, Engine, event
+
+_lock: Final = threading.Lock()
+_boards: Final[weakref.WeakKeyDictionary[Engine, Switchboard]] = weakref.WeakKeyDictionary()
+
+
+class Listening(Protocol):
+    """What an outbox is told."""
+
+    def before_commit(self, connection: Connection) -> None:
+        """The database is about to commit; to raise prevents it."""
+
+    def before_prepare(self, connection: Connection) -> None:
+        """It is about to prepare to commit."""
+
+    def before_commit_unprepared(self, connection: Connection) -> None:
+        """It is about to commit a transaction of two phases which it has not prepared."""
+
+    def after_rollback(self, connection: Connection) -> None:
+        """The transaction was rolled back."""
+
+    def savepoint(self, connection: Connection, name: str) -> None:
+        """A savepoint is about to be made."""
+
+    def rolled_back_to(self, connection: Connection, name: str) -> None:
+        """A savepoint was rolled back."""
+
+    def released(self, connection: Connection, name: str) -> None:
+        """A savepoint was released."""
+
+    def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
+        """A connection is not used any more; `info` is its own, as `Connection.info`."""
+
+
+class Switchboard:
+    """Of one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._outboxes: tuple[Listening, ...] = ()  # never changed in place: threads go through it
+        event.listen(engine, "commit", self._commit)
+        event.listen(engine, "prepare_twophase", self._prepare)
+        event.listen(engine, "commit_twophase", self._commit_twophase)
+        event.listen(engine, "rollback", self._rollback)
+        event.listen(engine, "rollback_twophase", self._rollback_twophase)
+        event.listen(engine, "savepoint", self._savepoint)
+        event.listen(engine, "rollback_savepoint", self._rollback_savepoint)
+        event.listen(engine, "release_savepoint", self._release_savepoint)
+        event.listen(engine, "checkin", self._checkin)
+
+    def join(self, outbox: Listening) -> None:
+        """It is told everything from here on."""
+        with _lock:
+            self._outboxes = (*self._outboxes, outbox)
+
+    def leave(self, outbox: Listening) -> None:
+        """It is told nothing more."""
+        with _lock:
+            self._outboxes = tuple(each for each in self._outboxes if each is not outbox)
+
+    @property
+    def count(self) -> int:
+        """How many outboxes there are."""
+        return len(self._outboxes)
+
+    def hears(self, connection: Connection) -> bool:
+        """Whether it is told what the connection does."""
+        listeners: Any = connection.dispatch
+        return self._commit in list(listeners.commit)
+
+    # -- what the engine tells ---------------------------------------------------------------
+
+    def _commit(self, connection: Connection) -> None:
+        for each in self._outboxes:
+            each.before_commit(connection)
+
+    def _prepare(self, connection: Connection, xid: object) -> None:
+        for each in self._outboxes:
+            each.before_prepare(connection)
+
+    def _commit_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
+        if not is_prepared:  # else all was handed over
+            for each in self._outboxes:
+                each.before_commit_unprepared(connection)
+
+    def _rollback(self, connection: Connection) -> None:
+        for each in self._outboxes:
+            each.after_rollback(connection)
+
+    def _rollback_twophase(self, connection: Connection, xid: object, is_prepared: bool) -> None:
+        self._rollback(connection)
+
+    def _savepoint(self, connection: Connection, name: str | None) -> None:
+        for each in self._outboxes:
+            each.savepoint(connection, name or _next_savepoint(connection))
+
+    def _rollback_savepoint(self, connection: Connection, name: str, context: object) -> None:
+        for each in self._outboxes:
+            each.rolled_back_to(connection, name)
+
+    def _release_savepoint(self, connection: Connection, name: str, context: object) -> None:
+        for each in self._outboxes:
+            each.released(connection, name)
+
+    def _checkin(self, driver_connection: Any, record: Any) -> None:  # noqa: ANN401
+        for each in self._outboxes:
+            each.back_in_pool(driver_connection, record.info)
+
+
+def switchboard(engine: Engine) -> Switchboard:
+    """That of the engine under this one."""
+    while proxied := getattr(engine, "_proxied", None):  # SQLAlchemy has no public name for it
+        engine = proxied
+    with _lock:
+        found = _boards.get(engine)
+        if found is None:
+            found = _boards[engine] = Switchboard(engine)
+    return found
+
+
+def _next_savepoint(connection: Connection) -> str:
+    """The name that a savepoint is about to get: the event comes before SQLAlchemy makes it."""
+    number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
+    return f"sa_savepoint_{number + 1}"
