@@ -3,9 +3,12 @@ what is old."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import datetime as dt
 import secrets
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Protocol
 
 from escrowmq.base.own_properties import MARKER, OWNER
@@ -14,9 +17,20 @@ from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec.hashes import account_mark
-from escrowmq.integrations.outbox import expiry, schema, verdict
+from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox import expiry, kept, schema, verdict
+from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
+from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.handing_over import not_known, of_another
+from escrowmq.integrations.outbox.kept import KeptStatus
+from escrowmq.integrations.outbox.relay import (
+    AsyncRelay,
+    Pass,
+    Relay,
+    go_through,
+    go_through_awaited,
+)
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 from escrowmq.integrations.outbox.verdict import Answer
@@ -33,6 +47,9 @@ class Database(Protocol):
     def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
 
+    def transaction(self) -> AbstractContextManager[Callable[[SqlStep], Rows]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+
 
 class AsyncDatabase(Protocol):
     """The same, awaited."""
@@ -42,6 +59,21 @@ class AsyncDatabase(Protocol):
 
     async def execute(self, step: SqlStep) -> Rows:
         """Run one step."""
+
+    def transaction(
+        self,
+    ) -> AbstractAsyncContextManager[Callable[[SqlStep], Awaitable[Rows]]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+
+
+def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
+    """The circuit of an outbox that keeps messages; None of one that refuses them."""
+    if when_away not in ("refuse", "keep"):
+        raise UsageError(
+            f"when_away={when_away!r}: 'refuse' lets a transaction fail whose messages no broker "
+            "takes, 'keep' keeps them in the database; one of these is expected"
+        )
+    return Circuit(kept_max=kept_max) if when_away == "keep" else None
 
 
 def new_name() -> str:
@@ -78,10 +110,14 @@ class _Checks:
 class Keeper(_Checks):
     """The part of an outbox that is the same for all plain databases."""
 
-    def __init__(self, producer: Producer, database: Database) -> None:
+    def __init__(
+        self, producer: Producer, database: Database, circuit: Circuit | None = None
+    ) -> None:
         super().__init__(producer)
         self._producer = producer
         self._database = database
+        self._relaying = HandOver(producer.marked, new_name=new_name)
+        self._relay = Relay(circuit, self._go_through) if circuit is not None else None
         producer.answer_from(self._check, on_close=self._leave)
 
     def create_tables(self) -> None:
@@ -123,14 +159,36 @@ class Keeper(_Checks):
         steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
         return run(steps, self._database.execute)
 
+    def kept(self) -> KeptStatus:
+        """What is kept in the database until a broker can be reached (`when_away="keep"`)."""
+        return run(kept.look(self._database.family), self._database.execute)
+
+    def hand_over_kept(self) -> int:
+        """Hand over now what is kept, as far as brokers take it; how many messages. With
+        `when_away="keep"`, this happens by itself."""
+        found = self._go_through()
+        if found.error is not None:
+            raise found.error
+        return found.handed_over
+
     def close(self) -> None:
         """Answer no more checks from this database, and send no more with it. Closing the producer
         does the same."""
         self._producer.answer_no_more(self._check)
         self._leave()
+        if self._relay is not None:
+            self._relay.close()
 
     def _leave(self) -> None:
         """Nothing is to be sent with it any more."""
+
+    def _go_through(self) -> Pass:
+        return go_through(self._database, self._relaying)
+
+    def _note_kept(self) -> None:
+        """Something is being kept."""
+        if self._relay is not None:
+            self._relay.wake()
 
     def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database
@@ -144,11 +202,19 @@ class Keeper(_Checks):
 class AsyncKeeper(_Checks):
     """The part of an outbox that is the same for all databases that are awaited."""
 
-    def __init__(self, producer: engine.Producer, database: AsyncDatabase) -> None:
+    def __init__(
+        self, producer: engine.Producer, database: AsyncDatabase, circuit: Circuit | None = None
+    ) -> None:
         super().__init__(producer)
         self._producer = producer
         self._database = database
+        self._relaying = AsyncHandOver(producer.marked, new_name=new_name)
+        self._relay = AsyncRelay(circuit, self._go_through) if circuit is not None else None
+        self._relay_task: asyncio.Task[None] | None = None
         producer.answer_from(self._check, on_close=self._leave)
+        with contextlib.suppress(RuntimeError):  # made before its event loop: the first keep does
+            asyncio.get_running_loop()
+            self._begin_relay()
 
     async def create_tables(self) -> None:
         """Make the tables, where they are not there yet, for those who have no migrations."""
@@ -190,14 +256,42 @@ class AsyncKeeper(_Checks):
         steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
         return await run_async(steps, self._database.execute)
 
+    async def kept(self) -> KeptStatus:
+        """What is kept in the database until a broker can be reached (`when_away="keep"`)."""
+        family = await self._database.find_family()
+        return await run_async(kept.look(family), self._database.execute)
+
+    async def hand_over_kept(self) -> int:
+        """Hand over now what is kept, as far as brokers take it; how many messages. With
+        `when_away="keep"`, this happens by itself."""
+        found = await self._go_through()
+        if found.error is not None:
+            raise found.error
+        return found.handed_over
+
     def close(self) -> None:
         """Answer no more checks from this database, and send no more with it. Closing the producer
         does the same. Not awaited: there is nothing to wait for."""
         self._producer.answer_no_more(self._check)
         self._leave()
+        if self._relay_task is not None:
+            self._relay_task.cancel()
 
     def _leave(self) -> None:
         """Nothing is to be sent with it any more."""
+
+    async def _go_through(self) -> Pass:
+        return await go_through_awaited(self._database, self._relaying)
+
+    def _begin_relay(self) -> None:
+        if self._relay is not None and self._relay_task is None:
+            self._relay_task = self._producer.instance.keep("an outbox's relay", self._relay.run)
+
+    def _note_kept(self) -> None:
+        """Something is being kept."""
+        if self._relay is not None:
+            self._begin_relay()
+            self._relay.wake()
 
     async def _check(self, message: ReceivedMessage) -> Outcome | None:
         database = self._database

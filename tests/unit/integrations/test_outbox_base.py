@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -27,6 +28,10 @@ KEY = "0A" * 16
 class Database(Base):
     family = LITE
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
+        yield self.execute
+
 
 class AwaitedDatabase:
     """The same, awaited."""
@@ -40,6 +45,10 @@ class AwaitedDatabase:
     async def execute(self, step: SqlStep) -> Rows:
         return self._base.execute(step)
 
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
+        yield self.execute
+
 
 class Listener:
     """What stands for a producer: who answers its checks, and what brokers may ask for."""
@@ -52,6 +61,9 @@ class Listener:
 
     def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
         self.checks.append(check)
+
+    def marked(self, database: str) -> Any:
+        raise NotImplementedError
 
     def answer_no_more(self, check: Any) -> None:
         self.checks.remove(check)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Final, Protocol, TypeVar, Unpack
 
@@ -15,11 +16,13 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks
 from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
 from escrowmq.integrations.outbox import marking, tables
+from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.hand_over import AsyncHandOver
 from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run_async
-from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import AsyncKeeper, new_name
+from escrowmq.integrations.outbox_base import AsyncKeeper, circuit_of, new_name
 
 Connect = Callable[[], Awaitable[Any]]
 T = TypeVar("T")
@@ -251,6 +254,19 @@ class AwaitedDatabase:
         finally:  # what was begun ends with the connection, and what was set for it
             await connection.close()
 
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        connection = await self._connect()
+        try:
+            work = work_on(connection)
+            await work.begin()
+            family = driver_of(connection, AWAITED)[1].family
+            yield lambda step: self.execute_in(work, family, step)
+            await work.commit()
+        finally:  # what was begun ends with the connection
+            await connection.close()
+
     async def execute_in(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
         """Run one step in a transaction that is under way."""
         if step.is_apart:
@@ -324,7 +340,15 @@ class AsyncOutbox(AsyncKeeper):
     """The same as `Outbox`, for an `escrowmq.aio.Producer` and connections that are awaited.
     `connect` returns what makes one when it is awaited: `lambda: asyncpg.connect(address)`."""
 
-    def __init__(self, producer: Producer, connect: Connect, *, schema: str = "") -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        connect: Connect,
+        *,
+        schema: str = "",
+        when_away: str = "refuse",
+        kept_max: int = KEPT_MAX_DEFAULT,
+    ) -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
@@ -332,11 +356,13 @@ class AsyncOutbox(AsyncKeeper):
                 "Outbox takes one for plain code"
             )
         self._base = AwaitedDatabase(connect, schema=schema)
-        self._marked_in: Place | None = None
-        self._brokers: set[str] = set()
+        circuit = circuit_of(when_away, kept_max)
+        self._course = AsyncHandOver(
+            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        )
         self._in_blocks: set[int] = set()
         self._is_closed = False
-        super().__init__(producer, self._base)
+        super().__init__(producer, self._base, circuit)
 
     @contextlib.asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncTransaction]:  # noqa: ANN401
@@ -372,11 +398,9 @@ class AsyncOutbox(AsyncKeeper):
 
     async def write_marker(self, work: Work, family: SqlFamily) -> Marked:
         """For this module: write a marker in a transaction that is under way."""
-        steps = marking.write(
-            family, self._producer.marked, place=self._marked_in, new_name=new_name()
+        return await self._course.write_marker(
+            family, functools.partial(self._converse, work, family)
         )
-        marked, self._marked_in = await self._converse(work, family, steps)
-        return marked
 
     async def _hand_over(
         self, work: Work, family: SqlFamily, tx: AsyncTransaction
@@ -384,20 +408,8 @@ class AsyncOutbox(AsyncKeeper):
         messages = tx.end()
         if not messages:
             return None
-        marked = tx.marked
-        if marked is None:
-            marked = await self.write_marker(work, family)
-        else:
-            await self._converse(work, family, marking.still_there(marked.key))
-        await marked.send(messages)
-        try:
-            notes = marking.note_brokers(family, marked.brokers, self._brokers)
-            await self._converse(work, family, notes)
-        except BaseException:
-            marked.abandon()
-            raise
-        marked.leave()
-        return marked
+        converse = functools.partial(self._converse, work, family)
+        return await self._course.go(family, converse, messages, early=tx.marked)
 
     async def _converse(self, work: Work, family: SqlFamily, steps: Steps[T]) -> T:
         try:

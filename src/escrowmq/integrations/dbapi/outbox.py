@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack
 
-from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
@@ -14,11 +14,18 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks, drivers
 from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
 from escrowmq.integrations.outbox import marking, tables
-from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, not_written
+from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.hand_over import HandOver
+from escrowmq.integrations.outbox.handing_over import (
+    OnTheirWay,
+    block_is_over,
+    is_closed,
+    not_written,
+)
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run
-from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import Keeper, new_name
+from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
 
 Connect = Callable[[], Any]
 T = TypeVar("T")
@@ -49,6 +56,20 @@ class PlainDatabase:
         with contextlib.closing(self._connect()) as connection:
             driver = driver_of(connection, PLAIN)[1]
             return drivers.execute_step(connection, driver, step.in_schema(self.schema_of(driver)))
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        with contextlib.closing(self._connect()) as connection:
+            driver = driver_of(connection, PLAIN)[1]
+            drivers.begin(connection, driver)
+            try:
+                yield lambda step: self.execute_in(connection, driver, step)
+                connection.commit()
+            except BaseException:
+                with contextlib.suppress(Exception):  # it is lost
+                    connection.rollback()
+                raise
 
     def execute_in(self, connection: object, driver: Driver, step: SqlStep) -> Rows:
         """Run one step in a transaction that is under way."""
@@ -163,7 +184,7 @@ class Transaction:
         self._savepoints_count = 0
         self._is_over = False
         self.unsent = unsent
-        self.marked: Marked | None = None
+        self.marked: OnTheirWay | None = None
         """Where the marker is written with the first message."""
 
     def send(
@@ -218,7 +239,15 @@ class Outbox(Keeper):
     would find several.
     """
 
-    def __init__(self, producer: Producer, connect: Connect, *, schema: str = "") -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        connect: Connect,
+        *,
+        schema: str = "",
+        when_away: str = "refuse",
+        kept_max: int = KEPT_MAX_DEFAULT,
+    ) -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
@@ -226,11 +255,13 @@ class Outbox(Keeper):
                 "takes one of escrowmq.aio"
             )
         self._base = PlainDatabase(connect, schema=schema)
-        self._marked_in: Place | None = None
-        self._brokers: set[str] = set()
+        circuit = circuit_of(when_away, kept_max)
+        self._course = HandOver(
+            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        )
         self._in_blocks: set[int] = set()
         self._is_closed = False
-        super().__init__(producer, self._base)
+        super().__init__(producer, self._base, circuit)
 
     @contextlib.contextmanager
     def transaction(self, connection: Any) -> Iterator[Transaction]:  # noqa: ANN401
@@ -264,32 +295,17 @@ class Outbox(Keeper):
         if marked is not None:
             marked.committed()
 
-    def write_marker(self, connection: object, driver: Driver) -> Marked:
+    def write_marker(self, connection: object, driver: Driver) -> OnTheirWay:
         """For this module: write a marker in a transaction that is under way."""
-        steps = marking.write(
-            driver.family, self._producer.marked, place=self._marked_in, new_name=new_name()
-        )
-        marked, self._marked_in = self._converse(connection, driver, steps)
-        return marked
+        converse = functools.partial(self._converse, connection, driver)
+        return self._course.write_marker(driver.family, converse)
 
-    def _hand_over(self, connection: object, driver: Driver, tx: Transaction) -> Marked | None:
+    def _hand_over(self, connection: object, driver: Driver, tx: Transaction) -> OnTheirWay | None:
         messages = tx.end()
         if not messages:
             return None
-        marked = tx.marked
-        if marked is None:
-            marked = self.write_marker(connection, driver)
-        else:
-            self._converse(connection, driver, marking.still_there(marked.key))
-        marked.send(messages)
-        try:
-            notes = marking.note_brokers(driver.family, marked.brokers, self._brokers)
-            self._converse(connection, driver, notes)
-        except BaseException:
-            marked.abandon()
-            raise
-        marked.leave()
-        return marked
+        converse = functools.partial(self._converse, connection, driver)
+        return self._course.go(driver.family, converse, messages, early=tx.marked)
 
     def _converse(self, connection: object, driver: Driver, steps: Steps[T]) -> T:
         try:

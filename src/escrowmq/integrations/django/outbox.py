@@ -7,23 +7,26 @@ which Django itself keeps in step with savepoints.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
-from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import marking, tables
-from escrowmq.integrations.outbox.handing_over import is_closed, not_written
+from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.hand_over import HandOver
+from escrowmq.integrations.outbox.handing_over import OnTheirWay, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
-from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import Keeper, new_name
+from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -56,25 +59,42 @@ class DjangoDatabase:
         finally:
             connection.close()
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        connection = connections[self._using].copy()
+        connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
+        try:
+            connection.set_autocommit(False)
+            if self.family is SqlFamily.SQLITE:
+                connection.cursor().execute("begin immediate")
+            yield lambda step: execute_on(connection, step.statement, is_read=step.is_read)
+            connection.commit()
+        finally:
+            connection.close()
+
 
 class _Waiting:
     """A message among what is to be done on commit. Called, it tells the brokers."""
 
-    def __init__(self, outbox: Outbox, message: Message, early: Marked | None) -> None:
+    def __init__(self, outbox: Outbox, message: Message, early: OnTheirWay | None) -> None:
         self.outbox = outbox
         self.message = message
         self.early = early
         """Where the marker is written with the first message."""
-        self.marked: Marked | None = None
+        self.marked: OnTheirWay | None = None
+        """What was handed over to brokers; None when it is kept."""
+        self.is_over = False
+        """Whether the transaction was about to commit."""
         self.is_first = False
 
     def __call__(self) -> None:
-        if self.marked is None:
+        if not self.is_over:
             _log.warning(
                 "the message to %r is not sent: what is done on commit was called, and nothing was "
                 "committed. In tests, use TransactionTestCase", self.message.topic,
             )  # fmt: skip
-        elif self.is_first:
+        elif self.is_first and self.marked is not None:
             self.marked.committed()
 
 
@@ -83,7 +103,14 @@ class Outbox(Keeper):
     answers from it what became of them: no check is to be written. Make one for the whole process,
     right behind the producer; every process of the producer's group has to have it."""
 
-    def __init__(self, producer: Producer, using: str = DEFAULT_DB_ALIAS) -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        using: str = DEFAULT_DB_ALIAS,
+        *,
+        when_away: str = "refuse",
+        kept_max: int = KEPT_MAX_DEFAULT,
+    ) -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
@@ -92,10 +119,12 @@ class Outbox(Keeper):
             )
         self._using = using
         self._base = DjangoDatabase(using)
-        self._marked_in: Place | None = None
-        self._brokers: set[str] = set()
+        circuit = circuit_of(when_away, kept_max)
+        self._course = HandOver(
+            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        )
         self._is_closed = False
-        super().__init__(producer, self._base)
+        super().__init__(producer, self._base, circuit)
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -117,35 +146,22 @@ class Outbox(Keeper):
         unsent.add(message)
         early = waiting[0].early if waiting else None
         if early is None and marking.is_early(self._base.family):
-            early = self._write_marker(connection)
+            converse = functools.partial(self._converse, connection)
+            early = self._course.write_marker(self._base.family, converse)
         connection.on_commit(_Waiting(self, message, early))
         _listen(connection)
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
         """For this module: write the marker and store the messages."""
-        marked = waiting[0].early
-        if marked is None:
-            marked = self._write_marker(connection)
-        else:
-            self._converse(connection, marking.still_there(marked.key))
-        marked.send([each.message for each in waiting])
-        try:
-            notes = marking.note_brokers(self._base.family, marked.brokers, self._brokers)
-            self._converse(connection, notes)
-        except BaseException:
-            marked.abandon()
-            raise
-        marked.leave()
+        marked = self._course.go(
+            self._base.family,
+            functools.partial(self._converse, connection),
+            [each.message for each in waiting],
+            early=waiting[0].early,
+        )
         waiting[0].is_first = True
         for each in waiting:
-            each.marked = marked
-
-    def _write_marker(self, connection: Any) -> Marked:  # noqa: ANN401
-        steps = marking.write(
-            self._base.family, self._producer.marked, place=self._marked_in, new_name=new_name()
-        )
-        marked, self._marked_in = self._converse(connection, steps)
-        return marked
+            each.marked, each.is_over = marked, True
 
     def _converse(self, connection: Any, steps: Steps[T]) -> T:  # noqa: ANN401
         def execute(step: SqlStep) -> Rows:

@@ -27,8 +27,11 @@ class OnTheirWay(Protocol):
     def brokers(self) -> Collection[str]:
         """Where they are stored."""
 
-    def send(self, messages: Sequence[Message]) -> None:
-        """Store them, invisible."""
+    def begin(self, messages: Sequence[Message]) -> None:
+        """Begin to store them, invisible."""
+
+    def stored(self) -> None:
+        """Wait until they are stored. When one cannot be, all are rolled back."""
 
     def abandon(self) -> None:
         """The database is not going to commit."""

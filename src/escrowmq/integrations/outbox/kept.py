@@ -24,7 +24,7 @@ import msgspec
 
 from escrowmq.client.core.message import Message
 from escrowmq.integrations.outbox import tables
-from escrowmq.integrations.outbox.steps import Rows
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
 ROWS_A_STATEMENT: Final = 100
@@ -195,6 +195,12 @@ def delete(positions: Sequence[int]) -> list[Statement]:
 
 
 # -- figures ---------------------------------------------------------------------------------
+
+
+def look(family: SqlFamily) -> Steps[KeptStatus]:
+    """Ask for what there is."""
+    rows = yield SqlStep(status(family), is_read=True)
+    return status_of(rows)
 
 
 def status(family: SqlFamily) -> Statement:

@@ -70,7 +70,7 @@ class Statement(NamedTuple):
         if not quoted:
             return self
         text = self.text
-        for table in (MARKERS, HANDLED):
+        for table in (MARKERS, HANDLED, KEPT):
             text = text.replace(table, f"{quoted}.{table}")
         return self._replace(text=text)
 
@@ -182,6 +182,12 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
         f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
         (key, says),
     )
+
+
+def take_back(key: str) -> Statement:
+    """Let a marker of this transaction say that it was rolled back: its messages go another way,
+    and a broker may have stored some of them all the same."""
+    return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
 def read(key: str) -> Statement:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Collection, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Sequence
 from typing import Any, Unpack
 
 from sqlalchemy import Connection
@@ -21,10 +21,12 @@ from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import block_is_over
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
-from escrowmq.integrations.outbox_base import AsyncKeeper
+from escrowmq.integrations.outbox_base import AsyncKeeper, circuit_of, new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -42,14 +44,18 @@ class _Awaited:
     def brokers(self) -> Collection[str]:
         return self._inner.brokers
 
-    def send(self, messages: Sequence[Message]) -> None:
-        await_only(self._inner.send(messages))
+    def begin(self, messages: Sequence[Message]) -> None:
+        self._inner.begin(messages)
+
+    def stored(self) -> None:
+        await_only(self._inner.stored())
 
 
 class _AwaitedDatabase:
     """The database of an asyncio engine."""
 
-    def __init__(self, hooks: Hooks) -> None:
+    def __init__(self, engine: AsyncEngine, hooks: Hooks) -> None:
+        self._engine = engine
         self._hooks = hooks
 
     async def find_family(self) -> SqlFamily:
@@ -57,6 +63,13 @@ class _AwaitedDatabase:
 
     async def execute(self, step: SqlStep) -> Rows:
         return await greenlet_spawn(self._hooks.execute, step)
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
+        async with self._engine.connect() as connection:
+            await connection.run_sync(self._hooks.begin_own)
+            yield lambda step: connection.run_sync(self._hooks.execute_in, step)
+            await connection.commit()
 
 
 class AsyncTransaction:
@@ -84,7 +97,15 @@ class AsyncTransaction:
 class AsyncOutbox(AsyncKeeper):
     """The same as `Outbox`, for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
 
-    def __init__(self, producer: Producer, engine: AsyncEngine, *, schema: str = "") -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        engine: AsyncEngine,
+        *,
+        schema: str = "",
+        when_away: str = "refuse",
+        kept_max: int = KEPT_MAX_DEFAULT,
+    ) -> None:
         seen: tuple[object, object] = producer, engine
         if not isinstance(seen[0], Producer) or not isinstance(seen[1], AsyncEngine):
             raise UsageError(
@@ -92,8 +113,10 @@ class AsyncOutbox(AsyncKeeper):
                 "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes those for "
                 "plain code"
             )
-        self._hooks = Hooks(engine.sync_engine, self._begin, schema=schema)
-        super().__init__(producer, _AwaitedDatabase(self._hooks))
+        circuit = circuit_of(when_away, kept_max)
+        course = HandOver(self._begin, new_name=new_name, way_out=circuit, on_kept=self._note_kept)
+        self._hooks = Hooks(engine.sync_engine, course, schema=schema)
+        super().__init__(producer, _AwaitedDatabase(engine, self._hooks), circuit)
 
     @contextlib.asynccontextmanager
     async def transaction(

@@ -4,9 +4,10 @@ the marker is written and the messages are stored, invisible."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from sqlalchemy import Connection, Engine, event
@@ -17,11 +18,11 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.drivers import commits_by_itself
 from escrowmq.integrations.outbox import marking, tables, verdict
+from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import OnTheirWay, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
-from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import new_name
 from escrowmq.integrations.sqlalchemy.switchboard import switchboard
 
 T = TypeVar("T")
@@ -51,20 +52,16 @@ class _Gathered:
 
 
 class Hooks:
-    """What an outbox does when its engine's connections commit and roll back. `begin` makes the
-    messages of one transaction, given the database's name."""
+    """What an outbox does when its engine's connections commit and roll back. `course` hands the
+    messages over."""
 
-    def __init__(
-        self, engine: Engine, begin: Callable[[str], OnTheirWay], *, schema: str = ""
-    ) -> None:
+    def __init__(self, engine: Engine, course: HandOver, *, schema: str = "") -> None:
         _check_engine(engine)
         self.engine = engine
         self.family = tables.family_of(engine.dialect.name)
         self._schema = tables.quoted_schema(self.family, schema)
-        self._begin = begin
+        self._course = course
         self._style = engine.dialect.paramstyle
-        self._place: Place | None = None
-        self._brokers: set[str] = set()
         self._open: weakref.WeakKeyDictionary[Connection, _Gathered] = weakref.WeakKeyDictionary()
         self._left: weakref.WeakKeyDictionary[Connection, OnTheirWay] = weakref.WeakKeyDictionary()
         self._is_closed = False
@@ -90,7 +87,8 @@ class Hooks:
         gathered.unsent.add(message)
         if is_first and marking.is_early(self.family):
             try:
-                gathered.sent = self._write_marker(connection)
+                converse = functools.partial(self._converse, connection)
+                gathered.sent = self._course.write_marker(self.family, converse)
             except BaseException:
                 gathered.unsent.messages.clear()
                 raise
@@ -148,19 +146,15 @@ class Hooks:
         if gathered is None or not gathered.unsent.messages:
             return
         _refuse_autocommit(connection)
-        sent = gathered.sent
+        sent = self._course.go(
+            self.family,
+            functools.partial(self._converse, connection),
+            gathered.unsent.messages,
+            early=gathered.sent,
+            is_long=is_long,
+        )
         if sent is None:
-            sent = self._write_marker(connection, is_long=is_long)
-        else:
-            self._converse(connection, marking.still_there(sent.key))
-        sent.send(gathered.unsent.messages)
-        try:
-            notes = marking.note_brokers(self.family, sent.brokers, self._brokers, is_long=is_long)
-            self._converse(connection, notes)
-        except BaseException:
-            sent.abandon()
-            raise
-        sent.leave()
+            return
         self._left[connection] = sent
         left = connection.info.setdefault(_LEFT, {}).setdefault(self, [])
         left.append(sent)
@@ -234,18 +228,13 @@ class Hooks:
 
     # -- the database ------------------------------------------------------------------------
 
-    def _write_marker(self, connection: Connection, *, is_long: bool = False) -> OnTheirWay:
-        steps = marking.write(self.family, self._begin, place=self._place, new_name=new_name())
-        sent, self._place = self._converse(connection, steps)
-        return sent
-
     def _converse(self, connection: Connection, steps: Steps[T]) -> T:
         try:
-            return run(steps, lambda step: self._execute_in(connection, step))
+            return run(steps, lambda step: self.execute_in(connection, step))
         except Exception as error:
             raise not_written(error) from error
 
-    def _execute_in(self, connection: Connection, step: SqlStep) -> Rows:
+    def execute_in(self, connection: Connection, step: SqlStep) -> Rows:
         """Run a step inside a transaction."""
         if step.is_apart:
             return self._execute_apart(step)
@@ -278,13 +267,30 @@ class Hooks:
     def _in_style(self, statement: Statement) -> tuple[str, tuple[str | int | bytes, ...]]:
         return statement.in_schema(self._schema).in_style(self._style), statement.values
 
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        with self.engine.connect() as connection:
+            self.begin_own(connection)
+            yield functools.partial(self.execute_in, connection)
+            connection.commit()
+
+    def begin_own(self, connection: Connection) -> None:
+        """Begin a transaction of the outbox's own."""
+        self._set_level(connection)
+        if self.family is SqlFamily.SQLITE:
+            connection.exec_driver_sql("begin immediate")
+
+    def _set_level(self, connection: Connection) -> None:
+        if _is_autocommit(connection):  # in which no lock wait could be set for a transaction
+            is_lite = self.family is SqlFamily.SQLITE
+            level = "SERIALIZABLE" if is_lite else "READ COMMITTED"
+            connection.execution_options(isolation_level=level)
+
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own."""
         with self.engine.connect() as connection:
-            if _is_autocommit(connection):  # in which no lock wait could be set for a transaction
-                is_lite = self.family is SqlFamily.SQLITE
-                level = "SERIALIZABLE" if is_lite else "READ COMMITTED"
-                connection.execution_options(isolation_level=level)
+            self._set_level(connection)
             try:
                 for each in step.before:
                     self._execute_on(connection, each)

@@ -13,8 +13,10 @@ from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
+from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import block_is_over
-from escrowmq.integrations.outbox_base import Keeper
+from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -50,15 +52,27 @@ class Outbox(Keeper):
     them by their names alone, or would find several.
     """
 
-    def __init__(self, producer: Producer, engine: Engine, *, schema: str = "") -> None:
+    def __init__(
+        self,
+        producer: Producer,
+        engine: Engine,
+        *,
+        schema: str = "",
+        when_away: str = "refuse",
+        kept_max: int = KEPT_MAX_DEFAULT,
+    ) -> None:
         seen: tuple[object, object] = producer, engine
         if not isinstance(seen[0], Producer) or not isinstance(seen[1], Engine):
             raise UsageError(
                 f"Outbox({type(producer).__name__}, {type(engine).__name__}): an escrowmq.Producer "
                 "and an Engine are expected; AsyncOutbox takes those for asyncio"
             )
-        self._hooks = Hooks(engine, producer.marked, schema=schema)
-        super().__init__(producer, self._hooks)
+        circuit = circuit_of(when_away, kept_max)
+        course = HandOver(
+            producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
+        )
+        self._hooks = Hooks(engine, course, schema=schema)
+        super().__init__(producer, self._hooks, circuit)
 
     @contextlib.contextmanager
     def transaction(

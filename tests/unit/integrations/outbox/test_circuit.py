@@ -17,10 +17,13 @@ from escrowmq.errors import (
     TopicNotFound,
 )
 from escrowmq.integrations.outbox.circuit import (
+    DRAIN_PASSES,
+    DRAIN_PAUSE_S,
     FIRST_PAUSE_S,
     IDLE_PAUSE_S,
     PAUSE_MAX_S,
     Circuit,
+    State,
     TooManyKept,
     is_unreachable,
 )
@@ -48,36 +51,90 @@ def test_nor_is_what_a_broker_refuses(kind: type[EscrowMQError]) -> None:
     assert not is_unreachable(kind("planted"))
 
 
-def test_the_first_failure_opens_it_and_an_empty_pass_closes_it() -> None:
+def end_pass(
+    circuit: Circuit, *, handed_over: int = 0, left: int = 0, has_failed: bool = False
+) -> float:
+    return circuit.end_pass(handed_over=handed_over, left=left, has_failed=has_failed)
+
+
+def closed() -> Circuit:
     circuit = Circuit()
-    assert not circuit.is_open
+    while circuit.state is not State.CLOSED:
+        end_pass(circuit)
+    return circuit
+
+
+def test_it_begins_with_a_look_at_what_was_left_and_closes_when_there_is_nothing() -> None:
+    circuit = Circuit()
+    for _ in range(DRAIN_PASSES - 1):
+        assert circuit.state is State.DRAINING
+        assert end_pass(circuit) == DRAIN_PAUSE_S
+    assert end_pass(circuit) == IDLE_PAUSE_S
+    assert circuit.state is State.CLOSED
+
+
+def test_the_first_failure_opens_it_and_is_news() -> None:
+    circuit = closed()
     assert circuit.fail()
     assert not circuit.fail()
-    circuit.keep(2)
-    begun = circuit.begin_pass()
-    assert circuit.end_pass(begun, left=2, has_failed=True) == FIRST_PAUSE_S
-    assert circuit.is_open
-    begun = circuit.begin_pass()
-    assert circuit.end_pass(begun, left=0, has_failed=False) == IDLE_PAUSE_S
-    assert not circuit.is_open
+    assert circuit.state is State.OPEN
 
 
-def test_it_stays_open_when_something_was_kept_during_the_pass() -> None:
-    circuit = Circuit()
+def test_it_drains_once_what_was_kept_is_handed_over() -> None:
+    circuit = closed()
     circuit.fail()
-    begun = circuit.begin_pass()
+    circuit.keep(2)
+    assert end_pass(circuit, left=2, has_failed=True) == FIRST_PAUSE_S
+    assert end_pass(circuit, handed_over=1, left=1) == 0.0
+    seen = [circuit.state]
+    assert end_pass(circuit, handed_over=1) == DRAIN_PAUSE_S
+    seen.append(circuit.state)
+    assert seen == [State.OPEN, State.DRAINING]
+
+
+def test_an_empty_table_says_nothing_of_the_broker() -> None:
+    """The transaction that opened the circuit has not committed yet."""
+    circuit = closed()
+    circuit.fail()
     circuit.keep(1)
-    assert circuit.end_pass(begun, left=0, has_failed=False) == 0.0
-    assert circuit.is_open
-    assert circuit.end_pass(circuit.begin_pass(), left=1, has_failed=False) == 0.0
+    assert end_pass(circuit) == FIRST_PAUSE_S
+    assert circuit.state is State.OPEN
+
+
+def test_when_all_that_was_kept_is_rolled_back_the_broker_is_tried_again() -> None:
+    circuit = closed()
+    circuit.fail()
+    circuit.keep(1)
+    seen = []
+    for _ in range(DRAIN_PASSES):
+        end_pass(circuit)
+        seen.append(circuit.state)
+    assert seen == [State.OPEN] * (DRAIN_PASSES - 1) + [State.DRAINING]
+
+
+def test_it_does_not_close_while_something_is_kept() -> None:
+    circuit = closed()
+    circuit.fail()
+    circuit.keep(1)
+    end_pass(circuit, handed_over=1)
+    for _ in range(3 * DRAIN_PASSES):
+        circuit.keep(1)
+        end_pass(circuit, handed_over=1)
+        assert circuit.state is State.DRAINING
+
+
+def test_a_pass_that_fails_opens_it() -> None:
+    circuit = closed()
+    end_pass(circuit, left=1, has_failed=True)
+    assert circuit.state is State.OPEN
 
 
 def test_pauses_grow_while_brokers_are_unreachable() -> None:
     circuit = Circuit()
-    pauses = [circuit.end_pass(circuit.begin_pass(), left=1, has_failed=True) for _ in range(6)]
+    pauses = [end_pass(circuit, left=1, has_failed=True) for _ in range(6)]
     assert pauses == [FIRST_PAUSE_S, 1.0, 2.0, 4.0, PAUSE_MAX_S, PAUSE_MAX_S]
-    circuit.end_pass(circuit.begin_pass(), left=0, has_failed=False)
-    assert circuit.end_pass(circuit.begin_pass(), left=1, has_failed=True) == FIRST_PAUSE_S
+    end_pass(circuit)
+    assert end_pass(circuit, left=1, has_failed=True) == FIRST_PAUSE_S
 
 
 def test_so_many_are_kept_and_no_more() -> None:
@@ -86,5 +143,5 @@ def test_so_many_are_kept_and_no_more() -> None:
     with pytest.raises(TooManyKept, match=r"2 messages wait .* 3 are allowed .* has 2 more"):
         circuit.keep(2)
     circuit.keep(1)
-    circuit.end_pass(circuit.begin_pass(), left=0, has_failed=False)
+    end_pass(circuit)
     circuit.keep(3)

@@ -15,6 +15,8 @@ from sqlalchemy.exc import IntegrityError
 from escrowmq.client.core.message import Message
 from escrowmq.errors import NoNameServer
 from escrowmq.integrations.outbox import schema
+from escrowmq.integrations.outbox.hand_over import HandOver
+from escrowmq.integrations.outbox_base import new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks
 
 MESSAGE = Message("T", b"m")
@@ -35,8 +37,10 @@ class Sent:
     def abandon(self) -> None:
         self.told.append("abandon")
 
-    def send(self, messages: Sequence[Message]) -> None:
+    def begin(self, messages: Sequence[Message]) -> None:
         self.told.append("send")
+
+    def stored(self) -> None:
         if self._brokers.are_away:
             raise NoNameServer("planted")
 
@@ -73,7 +77,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
 
 @pytest.fixture
 def hooks(engine: Engine, brokers: Brokers) -> Hooks:
-    hooks = Hooks(engine, brokers.begin)
+    hooks = Hooks(engine, HandOver(brokers.begin, new_name=new_name))
     with engine.begin() as connection:
         for statement in schema.statements(hooks.family):
             connection.exec_driver_sql(statement.text)

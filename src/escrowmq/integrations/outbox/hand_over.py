@@ -1,0 +1,273 @@
+"""Right before a transaction commits: its marker is written, and its messages are stored at the
+brokers, invisible. Where no broker can be reached they are kept in the database instead, if the
+outbox was made so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from escrowmq.base.fixed_limits import BUNDLE_SIZE_MAX
+from escrowmq.client import outbox_messages as engine
+from escrowmq.client.core.message import Message
+from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.integrations.outbox import circuit, kept, marking, tables
+from escrowmq.integrations.outbox.circuit import Circuit, State
+from escrowmq.integrations.outbox.handing_over import OnTheirWay
+from escrowmq.integrations.outbox.marking import Keyed
+from escrowmq.integrations.outbox.steps import SqlStep, Steps
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+Converse = Callable[[Steps[Any]], Any]
+"""Runs a conversation inside the transaction; it raises MarkerNotWritten where the database
+fails."""
+
+
+class AsyncConverse(Protocol):
+    """The same, awaited."""
+
+    async def __call__(self, steps: Steps[Any]) -> Any:  # noqa: ANN401 - what the steps lead to
+        """Run it."""
+
+
+class Abandoned(Keyed, Protocol):
+    """Messages on their way."""
+
+    def begin(self, messages: Sequence[Message]) -> None:
+        """Begin to store them."""
+
+    def abandon(self) -> None:
+        """The database is not going to commit."""
+
+
+S = TypeVar("S", bound=Abandoned)
+
+
+class _Course(Generic[S]):
+    """What is the same whether or not a database is awaited."""
+
+    def __init__(
+        self,
+        begin: Callable[[str], S],
+        *,
+        new_name: Callable[[], str],
+        way_out: Circuit | None = None,
+        on_kept: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._begin = begin
+        self._new_name = new_name
+        self._circuit = way_out
+        self._on_kept = on_kept
+        self._place: Place | None = None
+        """The table that the last marker was written into."""
+        self._brokers: set[str] = set()
+        """Those that are noted in the database."""
+
+    def _must_keep(self) -> Steps[bool]:
+        """Whether a transaction is kept without trying a broker."""
+        state = self._circuit.state if self._circuit is not None else State.CLOSED
+        if state is not State.DRAINING:
+            return state is State.OPEN
+        rows = yield SqlStep(kept.first(), is_read=True)
+        return bool(rows)
+
+    def _writing(self, family: SqlFamily, *, is_long: bool) -> Steps[tuple[S, Place | None]]:
+        return marking.write(
+            family, self._begin, place=self._place, new_name=self._new_name(), is_long=is_long
+        )
+
+    def _writing_beside(
+        self, family: SqlFamily, messages: Sequence[Message], begun: list[S], *, is_long: bool
+    ) -> Steps[tuple[S, Place | None]]:
+        """The same, and the messages leave meanwhile: neither waits for the other's server."""
+
+        def begin(name: str) -> S:
+            if begun:  # in vain: the marker belongs into another table
+                begun.pop().abandon()
+            begun.append(self._begin(name))
+            begun[0].begin(messages)
+            return begun[0]
+
+        return marking.write(
+            family, begin, place=self._place, new_name=self._new_name(), is_long=is_long
+        )
+
+    def _may_keep(self, error: BaseException) -> bool:
+        """Whether messages that could not be stored are kept. Opens the circuit."""
+        if self._circuit is None or not circuit.is_unreachable(error):
+            return False
+        if self._circuit.fail():
+            assert isinstance(error, EscrowMQError)
+            _log.warning("%s", circuit.log_text(error))
+        return True
+
+    def _check_room(self, messages: Sequence[Message]) -> None:
+        """Refuse to keep more than there may be, or what no broker would ever take."""
+        assert self._circuit is not None
+        size = sum(len(message.body) for message in messages)
+        if size > BUNDLE_SIZE_MAX:
+            raise UsageError(
+                f"{size} bytes of bodies in one transaction, {BUNDLE_SIZE_MAX} are allowed; use "
+                "several transactions, or store large bodies elsewhere"
+            )
+        self._circuit.keep(len(messages))
+
+    def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:
+        """Keep messages, which failed to go under a marker's key, or did not try to."""
+        if key:
+            yield SqlStep(tables.take_back(key))
+        now_ms = SystemClock().now_ms()
+        bundle = self._new_name()
+        for statement in kept.keep(family, messages, bundle=bundle, now_ms=now_ms):
+            yield SqlStep(statement)
+        self._on_kept()
+
+
+class HandOver(_Course[OnTheirWay]):
+    """Of one outbox."""
+
+    def write_marker(
+        self, family: SqlFamily, converse: Converse, *, is_long: bool = False
+    ) -> OnTheirWay:
+        """Write the marker with the first message (see `marking`)."""
+        sent: OnTheirWay
+        sent, self._place = converse(self._writing(family, is_long=is_long))
+        return sent
+
+    def go(
+        self,
+        family: SqlFamily,
+        converse: Converse,
+        messages: Sequence[Message],
+        *,
+        early: OnTheirWay | None = None,
+        is_long: bool = False,
+    ) -> OnTheirWay | None:
+        """Hand over a transaction's messages, whose marker may have been written before. None when
+        they are kept. Whatever is raised, the transaction is to be rolled back."""
+        if early is not None:
+            converse(marking.still_there(early.key))
+        if converse(self._must_keep()):
+            self._check_room(messages)
+            converse(self._keeping(family, messages, ""))
+            return None
+        begun = [] if early is None else [early]
+        try:
+            return self.store(family, converse, messages, begun=begun, is_long=is_long)
+        except EscrowMQError as error:
+            if not self._may_keep(error):
+                raise
+        self._check_room(messages)
+        converse(self._keeping(family, messages, begun[0].key))
+        return None
+
+    def store(
+        self,
+        family: SqlFamily,
+        converse: Converse,
+        messages: Sequence[Message],
+        *,
+        begun: list[OnTheirWay],
+        then: Sequence[Statement] = (),
+        is_long: bool = False,
+    ) -> OnTheirWay:
+        """Write the marker, unless it was written for what has `begun`, and store the messages;
+        meanwhile the database does `then`."""
+        try:
+            if begun:
+                begun[0].begin(messages)
+            else:
+                writing = self._writing_beside(family, messages, begun, is_long=is_long)
+                _, self._place = converse(writing)
+            for statement in then:
+                converse(_one(statement))
+        except BaseException:
+            for each in begun:
+                each.abandon()
+            raise
+        (sent,) = begun
+        sent.stored()
+        try:
+            converse(marking.note_brokers(family, sent.brokers, self._brokers, is_long=is_long))
+        except BaseException:
+            sent.abandon()
+            raise
+        sent.leave()
+        return sent
+
+
+class AsyncHandOver(_Course[engine.Marked]):
+    """The same, awaited."""
+
+    async def write_marker(self, family: SqlFamily, converse: AsyncConverse) -> engine.Marked:
+        """Write the marker with the first message (see `marking`)."""
+        sent: engine.Marked
+        sent, self._place = await converse(self._writing(family, is_long=False))
+        return sent
+
+    async def go(
+        self,
+        family: SqlFamily,
+        converse: AsyncConverse,
+        messages: Sequence[Message],
+        *,
+        early: engine.Marked | None = None,
+    ) -> engine.Marked | None:
+        """Hand over a transaction's messages, whose marker may have been written before. None when
+        they are kept. Whatever is raised, the transaction is to be rolled back."""
+        if early is not None:
+            await converse(marking.still_there(early.key))
+        if await converse(self._must_keep()):
+            self._check_room(messages)
+            await converse(self._keeping(family, messages, ""))
+            return None
+        begun = [] if early is None else [early]
+        try:
+            return await self.store(family, converse, messages, begun=begun)
+        except EscrowMQError as error:
+            if not self._may_keep(error):
+                raise
+        self._check_room(messages)
+        await converse(self._keeping(family, messages, begun[0].key))
+        return None
+
+    async def store(
+        self,
+        family: SqlFamily,
+        converse: AsyncConverse,
+        messages: Sequence[Message],
+        *,
+        begun: list[engine.Marked],
+        then: Sequence[Statement] = (),
+    ) -> engine.Marked:
+        """Write the marker, unless it was written for what has `begun`, and store the messages;
+        meanwhile the database does `then`."""
+        try:
+            if begun:
+                begun[0].begin(messages)
+            else:
+                writing = self._writing_beside(family, messages, begun, is_long=False)
+                _, self._place = await converse(writing)
+            for statement in then:
+                await converse(_one(statement))
+        except BaseException:
+            for each in begun:
+                each.abandon()
+            raise
+        (sent,) = begun
+        await sent.stored()
+        try:
+            await converse(marking.note_brokers(family, sent.brokers, self._brokers))
+        except BaseException:
+            sent.abandon()
+            raise
+        sent.leave()
+        return sent
+
+
+def _one(statement: Statement) -> Steps[None]:
+    yield SqlStep(statement)

@@ -1,0 +1,243 @@
+"""Hands over what is kept in the database, in order, as soon as a broker can be reached.
+
+Each transaction deletes rows and sends their messages, as any transaction of the outbox: its marker
+says whether both happened, so that no message is handed over twice, and none is lost, whatever dies
+in between. Several processes may do this at a time: the rows are locked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import NamedTuple, Protocol
+
+from escrowmq.errors import EscrowMQError
+from escrowmq.integrations.outbox import kept
+from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
+from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
+from escrowmq.integrations.outbox.kept_walk import KeptWalk
+from escrowmq.integrations.outbox.steps import (
+    Rows,
+    SqlStep,
+    StepFailed,
+    Steps,
+    failed,
+    run,
+    run_async,
+)
+from escrowmq.integrations.outbox.tables import SqlFamily
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+
+CLOSE_S = 5.0
+"""How long the end of an outbox waits for the thread that hands over."""
+
+
+class Pass(NamedTuple):
+    """What came of going through what is kept."""
+
+    handed_over: int
+    """Messages."""
+    left: int
+    error: Exception | None
+
+
+class RelayDatabase(Protocol):
+    """A database, as the relay uses it."""
+
+    @property
+    def family(self) -> SqlFamily:
+        """Its SQL."""
+
+    def execute(self, step: SqlStep) -> Rows:
+        """Run one step on a connection of its own."""
+
+    def transaction(self) -> AbstractContextManager[Callable[[SqlStep], Rows]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+
+
+class AsyncRelayDatabase(Protocol):
+    """The same, awaited."""
+
+    async def find_family(self) -> SqlFamily:
+        """Its SQL."""
+
+    async def execute(self, step: SqlStep) -> Rows:
+        """Run one step on a connection of its own."""
+
+    def transaction(
+        self,
+    ) -> AbstractAsyncContextManager[Callable[[SqlStep], Awaitable[Rows]]]:
+        """Steps in one transaction, on a connection of its own, which commits in the end."""
+
+
+def go_through(database: RelayDatabase, course: HandOver) -> Pass:
+    """One pass. What fails is in the result."""
+    clock = SystemClock()
+    walk = KeptWalk(database.family)
+    while not walk.is_over:
+        chosen: list[kept.KeptMessage] = []
+        begun_ms = clock.now_ms()
+        try:
+            with database.transaction() as execute:
+                rows = run(_rows(walk), execute)
+                chosen = walk.choose(rows)
+                if not chosen:
+                    continue
+                sent = course.store(
+                    database.family,
+                    functools.partial(run, execute=execute),
+                    [row.message for row in chosen],
+                    begun=[],
+                    then=kept.delete([row.position for row in chosen]),
+                )
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            walk.failed(chosen, _known(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            continue
+        sent.committed()
+        walk.handed_over(chosen)
+    return _passed(walk, run(kept.look(database.family), database.execute))
+
+
+async def go_through_awaited(database: AsyncRelayDatabase, course: AsyncHandOver) -> Pass:
+    """The same, awaited."""
+    clock = SystemClock()
+    family = await database.find_family()
+    walk = KeptWalk(family)
+    while not walk.is_over:
+        chosen: list[kept.KeptMessage] = []
+        begun_ms = clock.now_ms()
+        try:
+            async with database.transaction() as execute:
+                rows = await run_async(_rows(walk), execute)
+                chosen = walk.choose(rows)
+                if not chosen:
+                    continue
+                sent = await course.store(
+                    family,
+                    functools.partial(run_async, execute=execute),
+                    [row.message for row in chosen],
+                    begun=[],
+                    then=kept.delete([row.position for row in chosen]),
+                )
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            walk.failed(chosen, _known(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            continue
+        sent.committed()
+        walk.handed_over(chosen)
+    return _passed(walk, await run_async(kept.look(family), database.execute))
+
+
+def _rows(walk: KeptWalk) -> Steps[list[kept.KeptMessage]]:
+    rows = yield SqlStep(walk.query(), is_read=True)
+    return kept.kept_messages(rows)
+
+
+def _known(error: Exception) -> Exception:
+    return error if isinstance(error, EscrowMQError) else failed(error)
+
+
+def _passed(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
+    if walk.count:
+        _log.info("%d kept messages were handed over, %d are left", walk.count, status.count)
+    return Pass(walk.count, status.count, walk.error)
+
+
+class _Pace:
+    """How the passes of one outbox follow one another."""
+
+    def __init__(self, circuit: Circuit) -> None:
+        self._circuit = circuit
+        self._failures_count = 0
+        self.pause_s = 0.0
+
+    def end(self, found: Pass | Exception) -> None:
+        """A pass is over."""
+        error = found if isinstance(found, Exception) else found.error
+        loud = 1
+        if isinstance(found, Exception) or isinstance(found.error, StepFailed):
+            self.pause_s = PAUSE_MAX_S  # the database failed, which says nothing of the brokers
+            loud = 2  # the first time, the tables may be about to be made
+        else:
+            self.pause_s = self._circuit.end_pass(
+                handed_over=found.handed_over, left=found.left, has_failed=error is not None
+            )
+        if error is not None:
+            self._failures_count += 1
+            level = logging.WARNING if self._failures_count == loud else logging.DEBUG
+            _log.log(level, "kept messages cannot be handed over, and are tried again: %s", error)
+        elif self._failures_count:
+            self._failures_count = 0
+            _log.info("kept messages are handed over again")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether the next pass is far away."""
+        return self.pause_s >= IDLE_PAUSE_S
+
+
+class Relay:
+    """A thread that goes through what is kept, for as long as its outbox is open."""
+
+    def __init__(self, circuit: Circuit, go: Callable[[], Pass]) -> None:
+        self._pace = _Pace(circuit)
+        self._go = go
+        self._woken = threading.Event()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="escrowmq-outbox", daemon=True)
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Something was kept."""
+        if self._pace.is_idle:
+            self._woken.set()
+
+    def close(self) -> None:
+        """End it."""
+        self._is_closed = True
+        self._woken.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_S)
+
+    def _run(self) -> None:
+        while not self._is_closed:
+            try:
+                found: Pass | Exception = self._go()
+            except Exception as error:  # noqa: BLE001 - the database; tried again
+                found = error
+            self._pace.end(found)
+            self._woken.wait(self._pace.pause_s)
+            self._woken.clear()
+
+
+class AsyncRelay:
+    """A task that does the same."""
+
+    def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[Pass]]) -> None:
+        self._pace = _Pace(circuit)
+        self._go = go
+        self._woken = asyncio.Event()
+
+    def wake(self) -> None:
+        """Something was kept."""
+        if self._pace.is_idle:
+            self._woken.set()
+
+    async def run(self) -> None:
+        """The task."""
+        while True:
+            try:
+                found: Pass | Exception = await self._go()
+            except Exception as error:  # noqa: BLE001 - the database; tried again
+                found = error
+            self._pace.end(found)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.pause_s):
+                    await self._woken.wait()
+            self._woken.clear()
