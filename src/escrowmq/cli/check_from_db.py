@@ -51,6 +51,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DAYS",
         help="once a day, delete markers that are older and that no broker can ask for",
     )
+    parser.add_argument(
+        "--gone",
+        action="append",
+        default=[],
+        metavar="BROKER",
+        help="a broker that is gone for good, so that --forget-after does not wait for it; once "
+        "for each",
+    )
+    parser.add_argument("--schema", default="", help="of the outbox's tables")
     parser.add_argument("--namespace", default="", help="of topics and groups")
     add_credentials(parser)
     add_tls(parser)
@@ -61,12 +70,18 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.client.blocking.producer import Producer
     from escrowmq.integrations.dbapi import Outbox
     from escrowmq.integrations.dbapi.addresses import connector
+    from escrowmq.integrations.outbox.expiry import check_keep, span_ms
     from escrowmq.node.logs import log_to_stderr
 
     log_to_stderr(arguments.log_level)
     address = arguments.database or os.environ.get(DATABASE_ENV, "")
     if not address:
         raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
+    keep = None if arguments.forget_after is None else dt.timedelta(days=arguments.forget_after)
+    if keep is not None:
+        check_keep(span_ms(keep))
+    elif arguments.gone:
+        raise UsageError("--gone names brokers that --forget-after does not wait for; give both")
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: stop.set())
@@ -77,23 +92,22 @@ def run(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
         tls=tls_of(arguments),
     ) as producer:
-        outbox = Outbox(producer, connector(address))
+        outbox = Outbox(producer, connector(address), schema=arguments.schema)
         if arguments.create_tables:
             outbox.create_tables()
         say(f"escrowmq ready group={arguments.group} database={outbox.find_name()}")
         while not stop.is_set():
-            if arguments.forget_after is not None:
-                _forget(outbox, dt.timedelta(days=arguments.forget_after))
+            if keep is not None:
+                _forget(outbox, keep, gone=arguments.gone)
             stop.wait(_DAY_S)
     return 0
 
 
-def _forget(outbox: Outbox, keep: dt.timedelta) -> None:
+def _forget(outbox: Outbox, keep: dt.timedelta, *, gone: list[str]) -> None:
     try:
-        count = outbox.forget_markers(keep=keep)
-    except UsageError:
-        raise
-    except EscrowMQError as error:
+        count = outbox.forget_markers(keep=keep, gone=gone)
+    except EscrowMQError as error:  # a clock that is wrong, too: checks are answered all the same
         _log.warning("markers are kept for a day more: %s", one_line(error))
     else:
+        gone.clear()  # one that is back is not gone
         _log.info("%d markers are older than %s and were deleted", count, keep)

@@ -12,6 +12,10 @@ from escrowmq.errors import UsageError
 
 CONNECT_TIMEOUT_S: Final = 10
 
+_MARIADB_TEXTS: Final = ("unix_socket", "ssl_ca", "ssl_cert", "ssl_key")
+_MARIADB_SWITCHES: Final = ("ssl_verify_cert", "ssl_verify_identity", "ssl_disabled")
+_SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
+
 
 def connector(address: str) -> Callable[[], Any]:
     """What makes connections to a database: `postgresql://user@host/name`, `mariadb://...` (or
@@ -27,6 +31,7 @@ def connector(address: str) -> Callable[[], Any]:
         return _mariadb(found, port or 0)
     if scheme == "sqlite" and not found.netloc and len(found.path) > 1:
         file = unquote(found.path[1:])
+        _options(found, ())
         return lambda: sqlite3.connect(file, timeout=CONNECT_TIMEOUT_S)
     raise UsageError(
         "the database's address is expected as postgresql://user@host/name, mariadb://user@host/"
@@ -45,13 +50,34 @@ def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
     require("mariadb", "pymysql")
     import pymysql
 
-    more = parse_qs(found.query)
+    options: dict[str, Any] = {}
+    for name, value in _options(found, (*_MARIADB_TEXTS, *_MARIADB_SWITCHES)).items():
+        if name in _MARIADB_TEXTS:
+            options[name] = value
+        elif value.lower() in _SWITCH:
+            options[name] = _SWITCH[value.lower()]
+        else:
+            raise UsageError(f"the database's address says {name}={value}; true or false is known")
     return lambda: pymysql.connect(
         host=found.hostname or "localhost",
         port=port,
         user=unquote(found.username or ""),
         password=unquote(found.password or ""),
         database=unquote(found.path[1:]),
-        unix_socket=more.get("unix_socket", [None])[0],
         connect_timeout=CONNECT_TIMEOUT_S,
+        **options,
     )
+
+
+def _options(found: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
+    """What stands behind the question mark. UsageError for what would be left out unsaid: a
+    certificate that is not asked for, for one."""
+    options: dict[str, str] = {}
+    for name, values in parse_qs(found.query, keep_blank_values=True).items():
+        if name not in known:
+            allowed = f"{', '.join(known)} are known" if known else "none is known"
+            raise UsageError(
+                f"the database's address has the option {name!r}; of {found.scheme}, {allowed}"
+            )
+        options[name] = values[-1]
+    return options

@@ -126,11 +126,13 @@ class AsyncOutbox(AsyncKeeper):
         `async_scoped_session` stands for the session that it has where the block begins."""
         work = _found(work)
         plain = _plain(work)
-        enter(plain)
+        enter(plain, self._hooks)
         tx = AsyncTransaction(self, work)
         try:
-            if isinstance(work, AsyncConnection) and not work.in_transaction():
-                await work.begin()
+            if isinstance(work, AsyncConnection):
+                if not work.in_transaction():
+                    await work.begin()
+                await work.run_sync(self._hooks.check_connection)
             yield tx
             tx.end()
             await work.commit()

@@ -38,8 +38,8 @@ brokers, by outbox."""
 _LEFT_MAX: Final = 16
 """Of more, brokers ask."""
 
-_in_blocks: weakref.WeakSet[Session | Connection] = weakref.WeakSet()
-"""Those that a block of an outbox is open on."""
+_in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.WeakKeyDictionary()
+"""Those that a block of an outbox is open on, and whose it is."""
 
 
 class _Gathered:
@@ -81,7 +81,7 @@ class Hooks:
         if gathered is None:
             if self._is_closed:
                 raise is_closed()
-            self._check_connection(connection)
+            self.check_connection(connection)
             gathered = self._open[connection] = _Gathered()
         is_first = not gathered.unsent.messages
         gathered.unsent.add(message)
@@ -110,7 +110,8 @@ class Hooks:
                 connection.info[_LEFT][self].remove(sent)
             sent.committed()
 
-    def _check_connection(self, connection: Connection) -> None:
+    def check_connection(self, connection: Connection) -> None:
+        """UsageError unless the messages of its transaction can be both or neither."""
         if connection.engine.pool is not self.engine.pool:
             raise _other_engine("connection", connection.engine, self.engine)
         if not self._board.hears(connection):
@@ -317,19 +318,27 @@ def _after_commit(session: Session) -> None:
             hooks.finish(found)
 
 
-def enter(work: Session | Connection) -> None:
+@event.listens_for(Session, "after_begin")
+def _after_begin(session: Session, _transaction: object, connection: Connection) -> None:
+    # Before the first statement: what it commits by itself could not be taken back.
+    hooks = _in_blocks.get(session)
+    if hooks is not None and connection.engine.pool is hooks.engine.pool:
+        _refuse_autocommit(connection)
+
+
+def enter(work: Session | Connection, hooks: Hooks) -> None:
     """A block of an outbox begins. UsageError when another one is open."""
     if work in _in_blocks:
         raise UsageError(
             "a block of the outbox is open on this already, and commits all of it; send inside "
             "that one, and use begin_nested() for what may be rolled back alone"
         )
-    _in_blocks.add(work)
+    _in_blocks[work] = hooks
 
 
 def leave(work: Session | Connection) -> None:
     """It is over."""
-    _in_blocks.discard(work)
+    _in_blocks.pop(work, None)
 
 
 def _roll_back(connection: Connection) -> None:

@@ -81,11 +81,13 @@ class Outbox(Keeper):
         """A block that commits the session, or the connection, and rolls it back when it raises. A
         `scoped_session` stands for the session that it has where the block begins."""
         work = _found(work)
-        enter(work)
+        enter(work, self._hooks)
         tx = Transaction(self, work)
         try:
-            if isinstance(work, Connection) and not work.in_transaction():
-                work.begin()
+            if isinstance(work, Connection):
+                if not work.in_transaction():
+                    work.begin()
+                self._hooks.check_connection(work)
             yield tx
             tx.end()
             work.commit()

@@ -29,3 +29,24 @@ def test_what_is_no_address_is_refused_without_being_shown(address: str) -> None
 def test_servers_are_not_asked_before_a_connection_is_wanted() -> None:
     for address in ("postgresql://u@h/x", "postgresql+psycopg://u@h/x", "mariadb://u:p%40@h:1/x"):
         assert callable(connector(address))
+
+
+def test_options_that_would_be_left_out_are_refused() -> None:
+    """An address asked for a certificate, and the connection did without, unsaid."""
+    safe = "mysql://u@h/x?ssl_ca=/ca.pem&ssl_verify_cert=true&ssl_disabled=0&unix_socket=/m.sock"
+    assert callable(connector(safe))
+    for address, told in (
+        ("mysql://u@h/x?ssl_mode=REQUIRED", "unix_socket, ssl_ca, .* are known"),
+        ("mariadb://u@h/x?ssl_verify_cert=please", "true or false"),
+        ("sqlite:///x.db?mode=ro", "none is known"),
+    ):
+        with pytest.raises(UsageError, match=told):
+            connector(address)
+
+
+def test_options_reach_the_driver() -> None:
+    pymysql = pytest.importorskip("pymysql")
+    with pytest.raises(FileNotFoundError):
+        connector("mariadb://u@127.0.0.1:1/x?ssl_ca=/nowhere/ca.pem&ssl_verify_cert=true")()
+    with pytest.raises(pymysql.err.OperationalError, match=r"on 'h'.*No such file"):
+        connector("mariadb://u@h/x?unix_socket=/nowhere/m.sock")()

@@ -1,0 +1,270 @@
+"""Transactions inside a block of the outbox that are the driver's own, or end the block's."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
+import aiosqlite
+import asyncpg
+import psycopg
+import pytest
+
+import escrowmq
+from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
+from escrowmq.integrations.dbapi import AsyncOutbox, Outbox
+from tests.interop import servers
+from tests.interop.drivers import unique
+from tests.interop.servers import Server
+from tests.sdk.reading import bodies, wait_bodies
+
+from .conftest import Place
+from .test_dbapi import TABLE, Connect, add, change, connect, orders, outbox, producer
+
+__all__ = ["connect", "outbox", "producer"]
+
+
+@pytest.fixture
+def connect_postgres(new_place: Callable[[str], Place], producer: escrowmq.Producer) -> Connect:
+    """Connects to PostgreSQL, with all tables."""
+    place = new_place("postgresql")
+    made = lambda: psycopg.connect(place.address)  # noqa: E731
+    change(made, TABLE)
+    Outbox(producer, made).create_tables()
+    return made
+
+
+# -- psycopg ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_psycopgs_own_transactions_are_savepoints_of_the_block(
+    server: Server,
+    topic: str,
+    connect_postgres: Connect,
+    producer: escrowmq.Producer,
+    *,
+    is_idle: bool,
+) -> None:
+    """The first one was the whole transaction, and committed before the marker was written."""
+    outbox = Outbox(producer, connect_postgres)
+    connection = connect_postgres()
+    if not is_idle:
+        connection.execute("select 1")
+    with outbox.transaction(connection) as tx:
+        with contextlib.suppress(KeyError), connection.transaction():
+            add(connection, "1")
+            tx.send(topic, b"1")
+            raise KeyError
+        with connection.transaction():
+            add(connection, "2")
+            tx.send(topic, b"2")
+            with connection.transaction(force_rollback=True):
+                tx.send(topic, b"3")
+            with connection.transaction() as inner:
+                tx.send(topic, b"4")
+                raise psycopg.Rollback(inner)
+    closed = servers.new_topic(server, unique("T"), perm=4)
+    with pytest.raises(EscrowMQError), outbox.transaction(connection) as tx:
+        with connection.transaction():
+            add(connection, "5")
+            tx.send(closed, b"5")
+    connection.rollback()  # behind the block it is its own again
+    with connection.transaction():
+        add(connection, "6")
+    connection.close()
+    assert orders(connect_postgres) == ["2", "6"]
+    wait_bodies(server, topic, [b"2"])
+
+
+def test_a_block_inside_psycopgs_own_transaction_is_refused(
+    connect_postgres: Connect, producer: escrowmq.Producer
+) -> None:
+    outbox, connection = Outbox(producer, connect_postgres), connect_postgres()
+    with connection.transaction(), pytest.raises(UsageError, match="in the place of"):
+        outbox.transaction(connection).__enter__()
+    connection.close()
+
+
+def test_psycopg_awaited_does_the_same(
+    server: Server, topic: str, group: str, new_place: Callable[[str], Place]
+) -> None:
+    address = new_place("postgresql").address
+
+    async def go() -> list[str]:
+        connection = await psycopg.AsyncConnection.connect(address)
+        await connection.execute(TABLE)
+        await connection.commit()
+        async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
+            outbox = AsyncOutbox(producer, lambda: psycopg.AsyncConnection.connect(address))
+            await outbox.create_tables()
+            for is_idle in (True, False):
+                if not is_idle:
+                    await connection.execute("select 1")
+                async with outbox.transaction(connection) as tx:
+                    with contextlib.suppress(KeyError):
+                        async with connection.transaction():
+                            await connection.execute("insert into orders values ('0')")
+                            await tx.send(topic, b"never")
+                            raise KeyError
+                    async with connection.transaction():
+                        await connection.execute(f"insert into orders values ('{is_idle}')")
+                        await tx.send(topic, str(is_idle).encode())
+                    async with connection.transaction(force_rollback=True):
+                        await tx.send(topic, b"never")
+                with pytest.raises(KeyError):
+                    async with outbox.transaction(connection):
+                        await connection.execute("insert into orders values ('2')")
+                        raise KeyError
+            async with connection.transaction():
+                with pytest.raises(UsageError, match="in the place of"):
+                    await outbox.transaction(connection).__aenter__()
+            outbox.close()
+            with pytest.raises(UsageError, match="the outbox is closed"):
+                await outbox.transaction(connection).__aenter__()
+        cursor = await connection.execute("select id from orders order by id")
+        found = [row[0] for row in await cursor.fetchall()]
+        await connection.close()
+        return found
+
+    assert asyncio.run(go()) == ["False", "True"]
+    wait_bodies(server, topic, [b"False", b"True"])
+
+
+# -- asyncpg ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("is_pooled", [False, True])
+def test_asyncpgs_nested_transactions_take_their_messages_back(
+    server: Server,
+    topic: str,
+    group: str,
+    new_place: Callable[[str], Place],
+    *,
+    is_pooled: bool,
+) -> None:
+    address = new_place("postgresql").address
+
+    async def work(outbox: AsyncOutbox, connection: Any) -> None:
+        async with outbox.transaction(connection) as tx:
+            with contextlib.suppress(KeyError):
+                async with connection.transaction():
+                    await tx.send(topic, b"never 1")
+                    async with connection.transaction():
+                        await tx.send(topic, b"never 2")
+                    raise KeyError
+            async with connection.transaction():
+                await connection.execute("insert into orders values ('1')")
+                await tx.send(topic, b"1")
+            await connection.execute("savepoint Mine")
+            await tx.send(topic, b"never 3")
+            await connection.execute("rollback to savepoint mine;")
+            await connection.execute("insert into orders values ('; savepoint mine')")
+            await tx.send(topic, b"2")
+        with pytest.raises(UsageError, match="inside the outbox's block"):
+            async with outbox.transaction(connection) as tx:
+                await tx.send(topic, b"never 4")
+                await connection.execute("commit")
+
+    async def go() -> None:
+        pool = await asyncpg.create_pool(address, min_size=1, max_size=2)
+        async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
+            outbox = AsyncOutbox(producer, lambda: asyncpg.connect(address))
+            await outbox.create_tables()
+            await pool.execute(TABLE)
+            if is_pooled:
+                async with pool.acquire() as connection:
+                    await work(outbox, connection)
+            else:
+                connection = await asyncpg.connect(address)
+                await work(outbox, connection)
+                await connection.close()
+        await pool.close()
+
+    asyncio.run(go())
+    wait_bodies(server, topic, [b"1", b"2"])
+
+
+# -- the block's own transaction -------------------------------------------------------------
+
+
+def test_a_block_commits_and_rolls_back_itself(
+    server: Server, topic: str, connect: Connect, outbox: Outbox
+) -> None:
+    """What was committed inside stood without its messages when no broker took them."""
+    connection = connect()
+    for end in ("commit", "rollback"):
+        with pytest.raises(Exception, match=r"(?i)inside|within a Transaction"):
+            with outbox.transaction(connection) as tx:
+                add(connection, end)
+                tx.send(topic, b"never")
+                getattr(connection, end)()
+        connection.rollback()
+    with outbox.transaction(connection) as tx:
+        add(connection, "2")
+        tx.send(topic, b"2")
+    expected = ["2", "commit"] if isinstance(connection, sqlite3.Connection) else ["2"]
+    assert orders(connect) == expected, "SQLite's driver is asked behind it"
+    assert bodies(server, topic) == [b"2"]
+    outbox.close()
+    with pytest.raises(UsageError, match="the outbox is closed"):
+        outbox.transaction(connection).__enter__()
+    connection.close()
+
+
+def test_a_deadlock_that_is_caught_takes_its_messages_along(
+    server: Server, topic: str, new_place: Callable[[str], Place], producer: escrowmq.Producer
+) -> None:
+    """That the server has rolled all back looks the same as a rollback in SQL."""
+    import pymysql
+
+    place = new_place("mariadb")
+    connect = lambda: pymysql.connect(  # noqa: E731
+        unix_socket=place.address, user="root", database=place.name
+    )
+    change(connect, TABLE)
+    outbox = Outbox(producer, connect)
+    outbox.create_tables()
+    connection = connect()
+    with pytest.raises(MarkerNotWritten, match="rolled the transaction back meanwhile"):
+        with outbox.transaction(connection) as tx:
+            add(connection, "1")
+            tx.send(topic, b"never")
+            connection.cursor().execute("rollback")
+            add(connection, "2")
+    connection.close()
+    assert (orders(connect), bodies(server, topic)) == ([], [])
+
+
+def test_aiosqlite_is_looked_after_too(
+    server: Server, topic: str, group: str, new_place: Callable[[str], Place]
+) -> None:
+    file = new_place("sqlite").address
+
+    async def go() -> None:
+        connection = await aiosqlite.connect(file)
+        await connection.execute(TABLE)
+        await connection.commit()
+        async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
+            outbox = AsyncOutbox(producer, lambda: aiosqlite.connect(file))
+            await outbox.create_tables()
+            with pytest.raises(UsageError, match="inside the outbox's block"):
+                async with outbox.transaction(connection) as tx:
+                    await tx.send(topic, b"never")
+                    await connection.rollback()
+                    await connection.execute("insert into orders values ('1')")
+            async with outbox.transaction(connection) as tx:
+                with contextlib.suppress(KeyError):
+                    async with tx.savepoint():
+                        await tx.send(topic, b"never")
+                        raise KeyError
+                await tx.send(topic, b"2")
+        cursor = await connection.execute("select id from orders")
+        assert await cursor.fetchall() == []
+        await connection.close()
+
+    asyncio.run(go())
+    wait_bodies(server, topic, [b"2"])
