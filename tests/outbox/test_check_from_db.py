@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
+import logging
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import escrowmq
+from escrowmq.cli import check_from_db
 from escrowmq.integrations.dbapi import Outbox
 from escrowmq.integrations.dbapi.addresses import connector
 from tests.interop.process import Process, until
@@ -112,3 +116,39 @@ def test_what_is_missing_is_said_in_one_line(
     )
     assert done.returncode == 2
     assert "ESCROWMQ_DATABASE" in done.stderr
+
+
+def test_a_clock_that_differs_keeps_markers_and_ends_nothing(
+    server: Server, group: str, new_place: Callable[[str], Place], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ended the command, and with it the answers to checks."""
+    place = new_place("sqlite")
+
+    def connect() -> sqlite3.Connection:
+        connection = sqlite3.connect(place.address)
+        connection.create_function("julianday", 1, lambda _: 2_440_587.5)  # 1970
+        return connection
+
+    with escrowmq.Producer(server.nameserver, group=group) as producer:
+        outbox = Outbox(producer, connect)
+        outbox.create_tables()
+        gone = ["broker-z"]
+        with caplog.at_level(logging.WARNING):
+            check_from_db._forget(outbox, dt.timedelta(days=7), gone=gone)
+        assert "kept for a day more: the database's clock" in caplog.text
+        assert gone, "it is tried again"
+        check_from_db._forget(Outbox(producer, connector(place.url)), dt.timedelta(1), gone=gone)
+        assert gone == [], "a broker that is back is not gone"
+
+
+def test_options_that_cannot_be_are_refused_before_anything_is_answered(
+    start: Callable[..., Process], place: Place
+) -> None:
+    for options, text in (
+        (["--forget-after", "0.5"], "is the least"),
+        (["--gone", "broker-b"], "give both"),
+    ):
+        process = start(address_of(place), *options)
+        until("its end", functools.partial(has_ended, process))
+        assert process.exit_code == 2
+        assert text in process.last_errors()

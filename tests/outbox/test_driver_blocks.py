@@ -222,9 +222,10 @@ def test_a_deadlock_that_is_caught_takes_its_messages_along(
     import pymysql
 
     place = new_place("mariadb")
-    connect = lambda: pymysql.connect(  # noqa: E731
-        unix_socket=place.address, user="root", database=place.name
-    )
+
+    def connect() -> Any:
+        return pymysql.connect(unix_socket=place.address, user="root", database=place.name)
+
     change(connect, TABLE)
     outbox = Outbox(producer, connect)
     outbox.create_tables()

@@ -14,10 +14,12 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 
 import escrowmq
+from escrowmq.errors import ConnectFailed, RouteMissing, UsageError
 from escrowmq.integrations.dbapi.addresses import connector
 from escrowmq.integrations.sqlalchemy import Outbox, add_tables
+from tests.interop import wire
 from tests.interop.process import until
-from tests.interop.servers import Server, new_topic
+from tests.interop.servers import EscrowServer, Server, new_topic
 from tests.sdk.reading import wait_bodies
 
 from .conftest import Place
@@ -74,4 +76,52 @@ def test_alembic_finds_nothing_to_change_behind_create_tables(
     metadata.create_all(engine)
     with escrowmq.Producer(server.nameserver, group=group) as producer:
         Outbox(producer, engine).create_tables()
+    engine.dispose()
+
+
+@pytest.mark.ours_alone
+def test_no_marker_goes_while_a_broker_that_took_messages_says_nothing(
+    tmp_path: Path, new_place: Callable[[str], Place]
+) -> None:
+    """Only those that the name server knew were asked, and it knows nobody whose connection is
+    gone: the markers of what that one had pending were deleted."""
+    engine = sa.create_engine(new_place("sqlite").url)
+    names = EscrowServer(tmp_path / "names", verb="nameserver")
+
+    def broker(name: str) -> EscrowServer:
+        made = EscrowServer(
+            tmp_path / name, verb="broker", nameserver=names.nameserver, brokerName=name
+        )
+        until(f"{name} is known", lambda: name in wire.registered_brokers(names.nameserver))
+        return made
+
+    second = broker("broker-b")
+    with escrowmq.Producer(names.nameserver, group="orders") as producer:
+        outbox = Outbox(producer, engine)
+        outbox.create_tables()
+        for body in (b"1", b"2"):
+            with engine.connect() as connection, outbox.transaction(connection) as tx:
+                tx.send("paid", body)
+        with engine.begin() as connection:
+            old = "update escrowmq_markers set made_ms = made_ms - 10 * 86400000"
+            connection.execute(sa.text(old))
+        first = broker("broker-a")
+        second.kill()
+        until("it is gone", lambda: "broker-b" not in wire.registered_brokers(names.nameserver))
+        with pytest.raises(ConnectFailed):  # this process remembers where it sent
+            outbox.forget_markers()
+    with escrowmq.Producer(names.nameserver, group="orders") as producer:
+        outbox = Outbox(producer, engine)
+        with pytest.raises(RouteMissing, match="no word from broker-b, which has taken messages"):
+            outbox.forget_markers()
+        with pytest.raises(UsageError, match="broker-a; the name server knows"):
+            outbox.forget_markers(gone=["broker-a", "broker-b"])
+        second = broker("broker-b")
+        assert outbox.forget_markers() == 2
+        second.kill()
+        until("it is gone", lambda: "broker-b" not in wire.registered_brokers(names.nameserver))
+        assert outbox.forget_markers(gone=["broker-b"]) == 0
+        assert outbox.forget_markers() == 0
+    for each in (first, names):
+        each.kill()
     engine.dispose()

@@ -335,7 +335,7 @@ def test_a_listener_of_a_session_sends(
                 @event.listens_for(session.sync_session, "before_commit")
                 def tell(plain: Session) -> None:
                     with pytest.raises(UsageError, match=r"use send_nowait\(session"):
-                        outbox.send(plain, topic, b"never")  # type: ignore[arg-type]
+                        outbox.send(plain, topic, b"never")  # type: ignore[arg-type, unused-coroutine]
                     with pytest.raises(UsageError, match=r"await send\(\)"):
                         outbox.send_nowait(session, topic, b"never")  # type: ignore[arg-type]
                     outbox.send_nowait(plain, topic, b"event")

@@ -52,3 +52,24 @@ def test_a_transaction_is_begun_where_the_driver_would_not(connection: Any) -> N
         drivers.begin(connection, PLAIN["sqlite3"])
         assert connection.in_transaction
         connection.rollback()
+
+
+def test_any_driver_is_asked_whether_it_commits_each_statement(connection: Any) -> None:
+    class Asyncmy:
+        def get_autocommit(self) -> int:
+            return 1
+
+    class Pg8000:
+        autocommit = True
+
+    class Modern(sqlite3.Connection):
+        """As from Python 3.12 on."""
+
+        autocommit = True
+
+    modern = sqlite3.connect(":memory:", factory=Modern)
+    modern.execute("begin")
+    assert [drivers.commits_by_itself(each) for each in (Asyncmy(), Pg8000(), modern)] == [True] * 3
+    assert not drivers.commits_by_itself(connection)
+    assert not drivers.commits_by_itself(object())
+    modern.close()

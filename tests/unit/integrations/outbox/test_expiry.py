@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from escrowmq.errors import UsageError
+from escrowmq.errors import RouteMissing, UsageError
 from escrowmq.integrations.outbox import expiry, tables
-from escrowmq.integrations.outbox.steps import run
+from escrowmq.integrations.outbox.steps import Steps, run
 
 from .scripted import LITE, Base
 
@@ -71,3 +71,25 @@ def test_a_span_is_a_timedelta() -> None:
     assert expiry.span_ms(dt.timedelta(days=1)) == 86_400_000
     with pytest.raises(UsageError, match="timedelta"):
         expiry.span_ms(7)  # type: ignore[arg-type]
+
+
+def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
+    base = Base()
+    base.put(tables.NAME_ID, "mine")
+    base.put("0" * 16, "commit")
+    base.put("broker:b", "b")
+
+    def steps(*brokers: str, gone: tuple[str, ...] = ()) -> Steps[int]:
+        return expiry.forget_markers(
+            LITE, keep_ms=7 * DAY_MS, now_ms=now_ms(), needed=(), brokers=brokers, gone=gone
+        )
+
+    with pytest.raises(RouteMissing, match="no word from b"):
+        run(steps("a"), base.execute)
+    with pytest.raises(UsageError, match="Nothing was deleted"):
+        run(steps("a", "b", gone=("b",)), base.execute)
+    assert len(base.all()) == 3
+    assert run(steps("a", "b"), base.execute) == 1
+    assert base.all() == {tables.NAME_ID: "mine", "broker:b": "b"}
+    assert run(steps("a", gone=("b",)), base.execute) == 0
+    assert base.all() == {tables.NAME_ID: "mine"}

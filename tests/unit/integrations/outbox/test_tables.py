@@ -43,3 +43,16 @@ def test_a_message_is_noted_once() -> None:
         statement = tables.handle(LITE, group, message_id)
         counts.append(base.connection.execute(*statement).rowcount)
     assert counts == [1, 0, 1]
+
+
+def test_a_schema_stands_in_front_of_each_table() -> None:
+    lite = tables.quoted_schema(SqlFamily.SQLITE, "sales")
+    assert tables.quoted_schema(SqlFamily.MYSQL, "sales-eu") == "`sales-eu`"
+    assert tables.quoted_schema(SqlFamily.POSTGRESQL, "") == ""
+    assert tables.read("K").in_schema("") == tables.read("K")
+    assert tables.read("K").in_schema(lite).text.startswith('select says from "sales".escrowmq_m')
+    proof = tables.place(SqlFamily.POSTGRESQL).in_schema(lite).text
+    assert "concat('\"sales\".escrowmq_markers'::regclass::oid" in proof
+    for schema in ("a b", 'a"', "a'", "1a", "a.b", "a?"):
+        with pytest.raises(UsageError, match="are allowed"):
+            tables.quoted_schema(SqlFamily.POSTGRESQL, schema)

@@ -1,0 +1,156 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from escrowmq.errors import MarkerNotWritten
+from escrowmq.integrations.outbox import marking, tables
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, run
+from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
+
+from .scripted import LITE, Base
+
+PG, MY = SqlFamily.POSTGRESQL, SqlFamily.MYSQL
+
+
+class Sent:
+    """Messages, and the name in their markers."""
+
+    def __init__(self, database: str) -> None:
+        self.database = database
+        self.key = "0A" * 16
+
+
+class Scripted(Base):
+    """SQLite that stands for a server: where its SQL is another one, it is put as SQLite's. Notes
+    which steps are apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.apart: list[str] = []
+
+    def execute(self, step: SqlStep) -> Rows:
+        if step.is_apart:
+            self.apart.append(step.statement.text.split()[0])
+        return super().execute(step._replace(statement=in_lite(step.statement)))
+
+
+def in_lite(statement: Statement) -> Statement:
+    text = statement.text.replace("insert ignore", "insert or ignore")
+    for family in (PG, MY):
+        text = text.replace(tables._NOW_MS[family], "0")
+    text = text.replace(f"where {tables._PROOF[PG]} = ?", "where ? = 'oid of mine'")
+    return statement._replace(text=text.replace(tables._PROOF[PG], "'oid of ' || says"))
+
+
+def write(
+    family: SqlFamily, execute: Callable[[SqlStep], Rows], place: Place | None, **more: bool
+) -> tuple[str, Place | None]:
+    sent, found = run(marking.write(family, Sent, place=place, new_name="mine", **more), execute)
+    return sent.database, found
+
+
+def test_the_marker_carries_the_name_of_its_table() -> None:
+    base = Scripted()
+    base.put(tables.NAME_ID, "mine")
+    for place in (None, Place("mine", "mine"), Place("another schema's", "other")):
+        assert write(LITE, base.execute, place) == ("mine", ("mine", "mine"))
+        assert base.all()["0A" * 16] == "commit"
+        base.connection.execute("delete from escrowmq_markers where says = 'commit'")
+
+
+def test_postgresql_knows_its_table_by_more_than_the_name() -> None:
+    base = Scripted()
+    base.put(tables.NAME_ID, "mine")
+    assert write(PG, base.execute, None) == ("mine", ("mine", "oid of mine"))
+    assert base.steps == ["select", "insert"]
+
+
+def test_a_database_without_a_name_gets_one() -> None:
+    """In this transaction where it is short, on a connection of its own where it may be long: what
+    a rollback would take back is not remembered."""
+    for family, is_long, kept, apart in (
+        (LITE, False, None, []),
+        (PG, False, None, []),
+        (PG, True, ("mine", "oid of mine"), ["select", "insert", "select"]),
+        (MY, False, ("mine", "mine"), ["select", "insert", "select"]),
+    ):
+        base = Scripted()
+        assert write(family, base.execute, None, is_long=is_long) == ("mine", kept)
+        assert base.apart == apart
+        assert base.all() == {tables.NAME_ID: "mine", "0A" * 16: "commit"}
+
+
+def test_a_table_that_connections_of_its_own_do_not_find_is_named_in_the_transaction() -> None:
+    here, apart = Scripted(), Scripted()
+    apart.put(tables.NAME_ID, "another schema's")
+
+    def execute(step: SqlStep) -> Rows:
+        return (apart if step.is_apart else here).execute(step)
+
+    assert write(MY, execute, None) == ("mine", None)
+    assert here.all() == {tables.NAME_ID: "mine", "0A" * 16: "commit"}
+    assert len(apart.all()) == 1
+
+
+def test_a_name_that_is_not_seen_here_is_an_error() -> None:
+    """Another transaction has given one, and this one's snapshot is older."""
+    base = Scripted()
+
+    def execute(step: SqlStep) -> Rows:
+        return [] if step.is_read else base.execute(step)
+
+    with pytest.raises(StepFailed, match="given the database its name meanwhile"):
+        write(PG, execute, None)
+
+
+def test_a_failure_apart_goes_back_into_the_conversation() -> None:
+    base = Scripted()
+
+    def execute(step: SqlStep) -> Rows:
+        if step.is_apart and not step.is_read:
+            base.put(tables.NAME_ID, "the other's")
+            raise KeyError("planted")
+        return base.execute(step)
+
+    assert write(MY, execute, None) == ("the other's", ("the other's", "the other's"))
+
+
+def test_a_table_that_is_another_one_each_time_takes_no_marker() -> None:
+    base = Scripted()
+    base.put(tables.NAME_ID, "mine")
+
+    def execute(step: SqlStep) -> Rows:
+        return base.execute(step) if step.is_read else [(0,)]
+
+    with pytest.raises(StepFailed, match="another one with each statement"):
+        write(LITE, execute, None)
+
+
+def test_a_marker_that_went_with_its_transaction_is_missed() -> None:
+    base = Scripted()
+    base.put("0A" * 16, "commit")
+    run(marking.still_there("0A" * 16), base.execute)
+    with pytest.raises(MarkerNotWritten, match="rolled the transaction back meanwhile"):
+        run(marking.still_there("0B" * 16), base.execute)
+    assert [marking.is_early(family) for family in (PG, MY, LITE)] == [False, True, True]
+
+
+@pytest.mark.parametrize("family", [LITE, PG, MY])
+def test_brokers_are_noted_once(family: SqlFamily) -> None:
+    base, known = Scripted(), set[str]()
+    names = ["broker-b", "ü" * 70]
+    for _ in range(3):
+        run(marking.note_brokers(family, names, known), base.execute)
+    assert base.steps == ["select", "insert"] * 2 + ["select"] * 2
+    assert known == set(names)
+    noted = {
+        str(row[0]): row[1] for row in base.execute(SqlStep(tables.noted_brokers(), is_read=True))
+    }
+    assert noted == {tables.broker_id(name): name.replace("ü", "?")[:64] for name in names}
+    assert all(len(key) <= tables.ID_SIZE_MAX and key.isascii() for key in noted)
+    base.execute(SqlStep(tables.forget_broker("broker-b")))
+    assert len(base.all()) == 1
+    run(marking.note_brokers(family, ["c"], known, is_long=True), base.execute)
+    assert base.apart == ["select", "insert"]
