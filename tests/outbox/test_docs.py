@@ -16,6 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import escrowmq
+from escrowmq.integrations.sqlalchemy import AsyncOutbox
 from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.reading import delivered
@@ -114,14 +115,35 @@ def test_the_example_of_asyncio(server: Server, new_place: Callable[[str], Place
         names = {**prepared(server, place), "engine": engine, "AsyncSession": AsyncSession}
         setup = names["escrowmq"].aio.Producer(server.nameserver, group="async-setup")
         async with setup as producer:
-            from escrowmq.integrations.sqlalchemy import AsyncOutbox
-
             await AsyncOutbox(producer, engine).create_tables()
         await run_awaited("AsyncOutbox(producer, engine)", names)
         await engine.dispose()
 
     asyncio.run(go())
     until("order 3", lambda: sent(server, b"order 3"))
+
+
+def test_the_example_of_domain_events(server: Server, new_place: Callable[[str], Place]) -> None:
+    place = new_place("postgresql")
+    names = {**prepared(server, place), "Order": Order}
+
+    async def go() -> None:
+        engine = create_async_engine(place.async_url)
+        async with escrowmq.aio.Producer(server.nameserver, group="async-events") as producer:
+            outbox = AsyncOutbox(producer, engine)
+            await outbox.create_tables()
+            run("object_session(order)", {**names, "outbox": outbox})
+            async with AsyncSession(engine) as session:
+                session.add(Order(id="o-9"))
+                await session.commit()
+        await engine.dispose()
+
+    try:
+        asyncio.run(go())
+    finally:
+        # What `run` has listened with is in nobody's hands: all listeners of this test's class go.
+        Order.__mapper__.dispatch.after_insert.clear()
+    until("the event", lambda: sent(server, b"o-9"))
 
 
 def test_the_example_of_django(server: Server, using: str) -> None:
