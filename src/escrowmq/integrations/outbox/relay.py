@@ -44,7 +44,7 @@ class Pass(NamedTuple):
 
     handed_over: int
     """Messages."""
-    left: int
+    still_kept: int
     error: Exception | None
 
 
@@ -166,7 +166,7 @@ class _Pace:
             loud = 2  # the first time, the tables may be about to be made
         else:
             self.pause_s = self._circuit.end_pass(
-                handed_over=found.handed_over, left=found.left, has_failed=error is not None
+                handed_over=found.handed_over, left=found.still_kept, has_failed=error is not None
             )
         if error is not None:
             self._failures_count += 1
