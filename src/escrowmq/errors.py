@@ -149,6 +149,10 @@ class MarkerNotWritten(TransactionError):
     the transaction is to be rolled back."""
 
 
+class TooManyKept(TransactionError):
+    """As many messages wait in the database for a broker as `kept_max` allows. Nothing was kept."""
+
+
 class HalfNotSafe(TransactionError):
     """The first phase was stored, but not as safely as asked for, and was rolled back."""
 

@@ -1,9 +1,11 @@
 """Many processes that die while they take an order; see crashes.py.
 
     python -m tests.outbox.crash_runs --kills 1000
+    python -m tests.outbox.crash_runs --kills 1000 --keep
 
 One run in ten is on MariaDB, the others on PostgreSQL and SQLite in turns. Some processes live, and
-answer for the others; they do not count.
+answer for the others; they do not count. With `--keep` a process may lose the broker at any step
+and keep its events in the database; another one hands them over, and may die of that, too.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from pathlib import Path
 
 from tests.compensation.services import PostgresServer
 from tests.interop.servers import Server, new_topic
-from tests.outbox.crashes import STEPS, Shop, crash, differences, prepare
+from tests.outbox.crashes import LOST, STEPS, Shop, crash, differences, prepare
 from tests.outbox.mariadb import MariaDbServer
 
 
@@ -24,6 +26,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1_000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
     with tempfile.TemporaryDirectory() as name:
@@ -36,7 +39,13 @@ def main() -> int:
         postgres, maria = PostgresServer(folder / "postgres"), MariaDbServer(folder / "mariadb")
         try:
             shops = {
-                kind: Shop(address, server.nameserver, kind, new_topic(server, f"events-{kind}"))
+                kind: Shop(
+                    address,
+                    server.nameserver,
+                    kind,
+                    new_topic(server, f"events-{kind}"),
+                    keeps=arguments.keep,
+                )
                 for kind, address in {
                     "postgresql": postgres.new_database(),
                     "mariadb": f"mariadb://root@localhost/{maria.new_database()}"
@@ -59,7 +68,8 @@ def _run(shops: dict[str, Shop], server: Server, kills: int, chance: random.Rand
     while counts.total() < kills:
         kind = "mariadb" if runs % 10 == 0 else ("postgresql", "sqlite")[runs % 2]
         step = chance.choice(STEPS)
-        counts[kind, step] += crash(shops[kind], step, runs, chance)
+        lost = chance.choice(LOST) if shops[kind].keeps else ""
+        counts[kind, step] += crash(shops[kind], step, runs, chance, lost=lost)
         runs += 1
     wrong = [line for shop in shops.values() for line in differences(shop, server)]
     print(f"{'killed behind':16}{''.join(f'{kind:>12}' for kind in shops)}")

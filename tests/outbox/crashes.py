@@ -2,12 +2,14 @@
 order has its events, and every event its order.
 
 A run is one process, which takes one order with one to three events and is killed; those that live
-answer for the others. `crash_runs.py` makes many.
+answer for the others. `crash_runs.py` makes many. In a shop that keeps events (`when_away="keep"`),
+the process may lose the broker on top of that, or only hand over what others have kept.
 """
 
 from __future__ import annotations
 
 import collections
+import contextlib
 import multiprocessing
 import os
 import random
@@ -20,6 +22,7 @@ from escrowmq.client import outbox_messages as engine
 from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import ConnectFailed, EscrowMQError, RequestTimeout
 from escrowmq.integrations.dbapi import Outbox
 from escrowmq.integrations.dbapi.addresses import connector
 from tests.interop.process import until
@@ -33,6 +36,11 @@ STEPS: Final = (
 behind it: the transaction was begun, the order and the marker inserted, the first event stored, all
 events stored, COMMIT about to go, COMMIT done, the broker told; `any` is a random moment, `none`
 lives."""
+
+LOST: Final = ("", "before", "after", "second", "relay")
+"""What the process sees of the broker: it is there; it cannot be reached; it has stored an event
+and nothing more is heard of it; that, after the first event. `relay`: it is there, and the process
+takes no order, but hands over what was kept."""
 
 CHILD_S: Final = 60
 MOMENT_MAX_S: Final = 0.25
@@ -48,6 +56,12 @@ class Shop:
     nameserver: str
     group: str
     topic: str
+    keeps: bool = False
+
+    def outbox(self, producer: escrowmq.Producer) -> Outbox:
+        """An outbox of its database."""
+        when_away = "keep" if self.keeps else "refuse"
+        return Outbox(producer, connector(self.address), when_away=when_away)
 
 
 def prepare(shop: Shop) -> None:
@@ -61,15 +75,18 @@ def prepare(shop: Shop) -> None:
     connection.close()
 
 
-def crash(shop: Shop, step: str, number: int, chance: random.Random) -> bool:
+def crash(shop: Shop, step: str, number: int, chance: random.Random, *, lost: str = "") -> bool:
     """One process takes one order, and dies; False when it has lived to its end."""
-    child = _FORKS.Process(target=_take_order, args=(shop, step, number))
+    child = _FORKS.Process(target=_take_order, args=(shop, step, number, lost))
     child.start()
     child.join(chance.random() * MOMENT_MAX_S if step == "any" else CHILD_S)
     child.kill()
     child.join(CHILD_S)
     is_killed = child.exitcode == -signal.SIGKILL
-    assert step == "any" or is_killed is not (step == "none"), (step, child.exitcode)
+    # An order that is kept, and a relay without anything to do, do not come by each step.
+    is_sure = step != "any" and not shop.keeps
+    assert not is_sure or is_killed is not (step == "none"), (step, child.exitcode)
+    assert is_killed or child.exitcode == 0, (step, lost, child.exitcode)
     child.close()
     return is_killed
 
@@ -78,7 +95,8 @@ def differences(shop: Shop, server: Server) -> list[str]:
     """What does not belong together once all is settled."""
     connect = connector(shop.address)
     with escrowmq.Producer(shop.nameserver, group=shop.group) as producer:
-        Outbox(producer, connect)
+        outbox = shop.outbox(producer)
+        until("all are handed over", lambda: not outbox.kept().count, within_s=120)
         until("the end of all", lambda: not producer.unsettled_keys(), within_s=120)
     connection = connect()
     cursor = connection.cursor()
@@ -99,14 +117,19 @@ def _events(number: int) -> list[str]:
     return [f"{number}.{n}" for n in range(1 + number % 3)]
 
 
-def _take_order(shop: Shop, step: str, number: int) -> None:
+def _take_order(shop: Shop, step: str, number: int, lost: str) -> None:
     connect = connector(shop.address)
     _die_at(step)
+    _lose(lost)
     # A busy machine is no reason to refuse an order here.
     with escrowmq.Producer(
         shop.nameserver, group=shop.group, timeout_ms=CHILD_S * 1000 // 2
     ) as producer:
-        outbox = Outbox(producer, connect)
+        outbox = shop.outbox(producer)
+        if lost == "relay":
+            with contextlib.suppress(EscrowMQError):  # others hold what it wants
+                outbox.hand_over_kept()
+            return
         connection = connect()
         with outbox.transaction(connection) as tx:
             if step == "begun":
@@ -121,7 +144,7 @@ def _take_order(shop: Shop, step: str, number: int) -> None:
 
 def _die_at(step: str) -> None:
     """Let this process die behind a step."""
-    known: dict[str, Any] = {"send": Marked.send, "leave": Marked.leave}
+    known: dict[str, Any] = {"stored": Marked.stored, "leave": Marked.leave}
 
     def dying(name: str, *, before: str, after: str) -> Any:
         def call(self: Marked, *given: Any) -> None:
@@ -141,7 +164,7 @@ def _die_at(step: str) -> None:
             _die()
 
     engine.Marked._store = stored  # type: ignore[method-assign]
-    Marked.send = dying("send", before="marker", after="halves")  # type: ignore[method-assign]
+    Marked.stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
     Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
     heard = engine.Marked._heard
 
@@ -153,6 +176,25 @@ def _die_at(step: str) -> None:
     engine.Marked._heard = told  # type: ignore[method-assign, assignment]
     if step == "commit":
         Marked.committed = lambda self: _die()  # type: ignore[method-assign]
+
+
+def _lose(lost: str) -> None:
+    """Let this process lose the broker."""
+    store = engine.Marked._store
+    count = iter(range(1_000))
+
+    async def stored(self: engine.Marked, message: Message, queue: MessageQueue | None) -> None:
+        is_first = next(count) == 0
+        if lost == "before":
+            raise ConnectFailed("planted")
+        await store(self, message, queue)
+        if lost == "after" or (lost == "second" and not is_first):
+            raise RequestTimeout("planted")
+
+    if lost and lost != "relay":
+        engine.Marked._store = stored  # type: ignore[method-assign]
+        # So that a single event goes that way, too.
+        engine.Marked.send_quickly = lambda *_: False  # type: ignore[method-assign]
 
 
 def _die() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -18,14 +21,14 @@ from sqlalchemy.orm import Session
 
 import escrowmq
 from escrowmq.codec.record import decode_records
-from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.errors import EscrowMQError, TooManyKept, UsageError
 from escrowmq.integrations import dbapi
 from escrowmq.integrations.dbapi.addresses import connector
-from escrowmq.integrations.outbox.circuit import State, TooManyKept
+from escrowmq.integrations.outbox.circuit import State
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
 from tests.interop import wire
 from tests.interop.drivers import unique
-from tests.interop.process import until
+from tests.interop.process import Process, until
 from tests.interop.servers import EscrowServer
 
 from .conftest import Place
@@ -371,3 +374,31 @@ def test_connections_that_are_awaited_keep_too(
             outbox.close()
 
     asyncio.run(go())
+
+
+def status(place: Place, *options: str) -> str:
+    command = [sys.executable, "-m", "escrowmq", "outbox", "status", address_of(place), *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_the_command_line_says_what_waits_and_check_from_db_hands_it_over(
+    cluster: Cluster, shop: Shop, group: str, place: Place, tmp_path: Path
+) -> None:
+    assert json.loads(status(place, "--json")) == {"kept": 0, "bytes": 0, "oldestMs": 0}
+    cluster.kill()
+    shop.take("1", "22")
+    shop.outbox.close()
+    found = json.loads(status(place, "--json"))
+    assert (found["kept"], found["bytes"]) == (2, 3)
+    assert status(place).splitlines()[0].split("\t") == ["KEPT", "BYTES", "OLDEST"]
+    assert status(place).splitlines()[1].split("\t")[:2] == ["2", "3"]
+    cluster.start()
+    command = [sys.executable, "-m", "escrowmq", "check-from-db", "--group", group]
+    process = Process(
+        [*command, "-n", cluster.nameserver, address_of(place)], folder=tmp_path, name="check"
+    )
+    process.wait_line("escrowmq ready group=", within_s=30)
+    cluster.wait("1", "22")
+    assert process.stop() == 0

@@ -31,7 +31,7 @@ def die() -> None:
 
 def arm(step: str) -> None:
     """Let this process die behind a step."""
-    _before(Marked, "send", step == "marker")
+    _before(Marked, "stored", step == "marker")
     _before(Marked, "committed", step == "commit")
     _before(tables.Mail, "__init__", step == "taken")
     _before(Handling, "_settle", step == "mailed")

@@ -1,4 +1,5 @@
-"""`escrowmq check-from-db`: answers checks from a database while the service is not there."""
+"""`escrowmq check-from-db`: answers checks from a database while the service is not there, and
+hands over what the database keeps."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def run(arguments: argparse.Namespace) -> int:
         namespace=arguments.namespace,
         tls=tls_of(arguments),
     ) as producer:
-        outbox = Outbox(producer, connector(address), schema=arguments.schema)
+        connect = connector(address)
+        outbox = Outbox(producer, connect, schema=arguments.schema, when_away="keep")
         if arguments.create_tables:
             outbox.create_tables()
         say(f"escrowmq ready group={arguments.group} database={outbox.find_name()}")

@@ -29,6 +29,7 @@ _VERBS: Final = {
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",
+    "outbox": "what a service's database keeps for a broker: status",
 }
 """Verbs that have a file of their own."""
 

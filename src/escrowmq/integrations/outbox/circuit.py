@@ -27,7 +27,7 @@ from escrowmq.errors import (
     SendFailed,
     ServiceNotAvailable,
     SlaveNotAvailable,
-    TransactionError,
+    TooManyKept,
     TransportError,
 )
 
@@ -49,10 +49,6 @@ _UNREACHABLE: Final = (
     TransportError, RouteMissing, SendFailed, HalfNotSafe, BrokerBusy, BrokerFault, FlowControlled,
     ServiceNotAvailable, GoingAway, FlushDiskTimedOut, FlushSlaveTimedOut, SlaveNotAvailable,
 )  # fmt: skip
-
-
-class TooManyKept(TransactionError):
-    """As many messages wait in the database for a broker as it may have."""
 
 
 def is_unreachable(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from escrowmq.errors import (
     RouteMissing,
     SendFailed,
     ServiceNotAvailable,
+    TooManyKept,
     TopicNotFound,
 )
 from escrowmq.integrations.outbox.circuit import (
@@ -24,7 +25,6 @@ from escrowmq.integrations.outbox.circuit import (
     PAUSE_MAX_S,
     Circuit,
     State,
-    TooManyKept,
     is_unreachable,
 )
 

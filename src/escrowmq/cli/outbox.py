@@ -1,0 +1,51 @@
+"""`escrowmq outbox status ADDRESS`: what waits in a service's database for a broker."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Final
+
+from escrowmq.cli.check_from_db import DATABASE_ENV
+from escrowmq.cli.printing import say, show_json
+from escrowmq.errors import UsageError
+
+_MS: Final = 1_000
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its actions and their options."""
+    actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    status = actions.add_parser(
+        "status", help="messages that are kept in the database until a broker can be reached"
+    )
+    status.add_argument(
+        "database",
+        nargs="?",
+        default="",
+        metavar="ADDRESS",
+        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
+        f"rather in the environment variable {DATABASE_ENV}",
+    )
+    status.add_argument("--schema", default="", help="of the outbox's tables")
+    status.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Ask the database; the exit code."""
+    from escrowmq.integrations.dbapi.addresses import connector
+    from escrowmq.integrations.dbapi.outbox import PlainDatabase
+    from escrowmq.integrations.outbox import kept
+    from escrowmq.integrations.outbox.steps import run as converse
+
+    address = arguments.database or os.environ.get(DATABASE_ENV, "")
+    if not address:
+        raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
+    database = PlainDatabase(connector(address), schema=arguments.schema)
+    found = converse(kept.look(database.family), database.execute)
+    if arguments.json:
+        show_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})
+        return 0
+    say("KEPT", "BYTES", "OLDEST")
+    say(found.count, found.size, f"{found.oldest_ms / _MS:.0f} s" if found.count else "-")
+    return 0
