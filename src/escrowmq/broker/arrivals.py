@@ -1,4 +1,5 @@
-"""Messages that became visible: who waits for them is woken at the end of the input."""
+"""Messages that became visible: who waits for them is woken at the end of the input, or before
+somebody else takes what arrived in it."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from escrowmq.broker.on_pull import PullHandlers
 from escrowmq.broker.part import Part
 from escrowmq.broker.pop_part import Pops
 from escrowmq.delivery.delay_queues import DelayQueues
+from escrowmq.delivery.made_by_use import Present
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store
 
@@ -24,9 +26,11 @@ class Arrivals(Part):
         delays: DelayQueues,
         timer: TimerQueue,
         rounds: Rounds,
+        present: Present,
         pulls: PullHandlers,
         pops: Pops,
     ) -> None:
+        self._present = present
         self._delays = delays
         self._timer = timer
         self._store = store
@@ -36,6 +40,7 @@ class Arrivals(Part):
         self._pulled = pulls.holds.by_queue
         self._popped, self._peeked = (polls.places_by_topic for polls in pops.polls)
         self._revive_topic = pops.ledger.topic
+        pops.tell_arrivals_by(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether somebody who pulls or pops waits for messages of a queue. Asked for each queue of
@@ -46,6 +51,13 @@ class Arrivals(Part):
             or topic in self._peeked
             or topic == self._revive_topic
         )
+
+    def _settle_early(self, now_ms: int) -> None:
+        """In the middle of an input; what those who wait cause is not on the account of whoever is
+        served just now."""
+        account, self._present.account = self._present.account, ""
+        self.settle(now_ms)
+        self._present.account = account
 
     def settle(self, now_ms: int) -> None:
         """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to

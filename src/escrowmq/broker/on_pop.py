@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
+from operator import attrgetter
 from typing import Final
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
@@ -39,6 +40,7 @@ MARGIN_MS: Final = 50
 AGAIN_MAX: Final = 64
 """Polls that are looked at again in one wake."""
 
+_SERIAL: Final = attrgetter("serial")
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
 
 
@@ -72,6 +74,7 @@ class PopHandlers:
         self._on_freed = on_freed
         self._selectors = Selectors()
         self._again: deque[tuple[Place, int]] = deque()
+        self._tell_arrivals: Callable[[int], None] = _tell_nobody
         self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
@@ -89,11 +92,38 @@ class PopHandlers:
         if isinstance(pop, Refusal):
             return pop
         self._note(asked)
+        if self.polls.has(_place(pop.header)) and self._waits_behind_others(pop, now_ms):
+            return HELD
         finds = self._popper.find(pop, now_ms)
         if finds.count:
             return self._found(pop, finds, Response.SUCCESS)
         code = self._hold(pop, finds, now_ms)
         return HELD if code is None else self._found(pop, finds, code)
+
+    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+        """Have this tell those who wait, before anybody else takes it, of what has arrived since
+        the input began."""
+        self._tell_arrivals = tell
+
+    def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
+        """Ask those of the group who waited before this pop came, since they are to be asked first
+        whatever came in the same input; whether it has to wait for more of them, who are asked in
+        the next turn."""
+        header = pop.header
+        place = _place(header)
+        if self._store.dispatcher.arrivals:
+            self._tell_arrivals(now_ms)
+        if header.order and self._orders.wake_at_ms() <= now_ms:
+            self._free_queues(now_ms)
+        if not self._again:
+            return False
+        keys = [key for key in self._again if key[0] == place]
+        for key in keys:
+            self._again.remove(key)
+            self._try_first(key, now_ms)
+        if not any(key[0] == place for key in self._again):
+            return False
+        return self._hold(pop, Finds(now_ms, has_skipped=True), now_ms) is None
 
     def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
         header = asked.header
@@ -227,18 +257,29 @@ class PopHandlers:
         return False
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message is there: give it to one of each group that waits for it."""
+        """A message is there: give it to one of each group that waits for it, the one that has
+        waited longest."""
         for place in self.polls.places(arrival.topic):
-            group = place[1]
-            for queue_id in self.polls.queues(place):
-                if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
-                    continue
-                held = self._wanting(place, queue_id, arrival)
-                if held is not None:
-                    self._try(held, now_ms)
-                offset = self._offsets.get(group, arrival.topic, arrival.queue_id)
-                if offset > arrival.queue_offset:
-                    break  # it is gone
+            queue_ids = self.polls.queues(place)
+            if arrival.topic == place[0]:
+                queue_ids = [each for each in queue_ids if each in (-1, arrival.queue_id)]
+            self._offer(place, queue_ids, arrival, now_ms)
+
+    def _offer(self, place: Place, queue_ids: list[int], arrival: Arrival, now_ms: int) -> None:
+        """Ask those who wait for some queues, one after another, until a message is gone: whoever
+        is asked may take others, which came with it."""
+        while queue_ids:
+            each = [self._wanting(place, queue_id, arrival) for queue_id in queue_ids]
+            wanting = [held for held in each if held is not None]
+            if not wanting:
+                return
+            held = min(wanting, key=_SERIAL) if len(wanting) > 1 else wanting[0]
+            is_served = self._try(held, now_ms)
+            offset = self._offsets.get(place[1], arrival.topic, arrival.queue_id)
+            if offset > arrival.queue_offset or (is_served and held.question.header.order):
+                return
+            if not is_served:
+                queue_ids = [queue_id for queue_id in queue_ids if queue_id != held.key[1]]
 
     def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Pop] | None:
         store = self._store
@@ -254,9 +295,18 @@ class PopHandlers:
     def freed(self, group: str, topic: str, now_ms: int) -> None:
         """A queue of an orderly group may be read again."""
         place = (topic, group)
-        for queue_id in self.polls.queues(place):
-            for held in self.polls.waiting(place, queue_id)[:1]:
-                self._try(held, now_ms)
+        firsts = [self.polls.waiting(place, queue_id)[0] for queue_id in self.polls.queues(place)]
+        for held in sorted(firsts, key=_SERIAL):
+            self._try(held, now_ms)
+
+    def _free_queues(self, now_ms: int) -> None:
+        """Those of orderly groups whose messages were not acknowledged in time."""
+        for group, topic, _ in self._orders.freed(now_ms):
+            self._on_freed(group, topic, now_ms)
+
+    def _try_first(self, key: tuple[Place, int], now_ms: int) -> None:
+        for held in self.polls.waiting(*key)[:1]:
+            self._try(held, now_ms)
 
     def lost(self, peer: int) -> None:
         """A client is gone."""
@@ -264,12 +314,9 @@ class PopHandlers:
 
     def wake(self, now_ms: int) -> None:
         """Whoever can be served now, or has waited for long enough."""
-        for group, topic, _ in self._orders.freed(now_ms):
-            self._on_freed(group, topic, now_ms)
+        self._free_queues(now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
-            place, queue_id = self._again.popleft()
-            for held in self.polls.waiting(place, queue_id)[:1]:
-                self._try(held, now_ms)
+            self._try_first(self._again.popleft(), now_ms)
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             pop = self._judge_again(held.question.asked, now_ms)
             if pop is None:
@@ -283,6 +330,10 @@ class PopHandlers:
         if self._again:
             return 0
         return min(self.polls.wake_at_ms(), self._orders.wake_at_ms())
+
+
+def _tell_nobody(now_ms: int) -> None:
+    """Where nothing arrives while something else is served."""
 
 
 def _place(header: PopHeader) -> Place:

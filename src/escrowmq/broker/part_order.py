@@ -106,6 +106,7 @@ class Assembly:
             delays=b.delays,
             timer=b.timer,
             rounds=rounds,
+            present=b.present,
             pulls=self.pulls,
             pops=self.pops,
         )

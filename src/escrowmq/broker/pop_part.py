@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from escrowmq.broker.offset_saver import OffsetSaver
 from escrowmq.broker.on_ack import AckHandlers, OnFreed
 from escrowmq.broker.on_assignment import AssignmentHandlers
@@ -56,6 +58,10 @@ class Pops(Part):
         self._acks = acks
         self._assignments = assignments
         self._saver = saver
+
+    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+        """Have this tell those who wait of what has arrived, before one who comes takes it."""
+        self._pops.tell_arrivals_by(tell)
 
     @property
     def handlers(self) -> tuple[object, ...]:

@@ -74,6 +74,10 @@ class Polls(Generic[T]):
         is_crowded = self.count(place, queue_id) > self._per_key_max
         return is_crowded or self._holds.count + weight > self._count_max
 
+    def has(self, place: Place) -> bool:
+        """Whether somebody may wait there: nobody does where this says no."""
+        return place in self._queues
+
     def count(self, place: Place, queue_id: int) -> int:
         """How many wait for a queue."""
         return self._holds.count_at((_name(place), queue_id))

@@ -36,7 +36,8 @@ class LongPoll(Generic[T]):
     """One waiting pull."""
 
     __slots__ = (
-        "account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset", "weight",
+        "account", "deadline_ms", "is_done", "key", "peer", "question", "queue_offset", "serial",
+        "weight",
     )  # fmt: skip
 
     def __init__(
@@ -59,6 +60,8 @@ class LongPoll(Generic[T]):
         self.queue_offset = queue_offset
         self.deadline_ms = deadline_ms
         self.is_done = False
+        self.serial = 0
+        """Which of all that waited in its table it was: the lesser, the longer it has waited."""
 
 
 class Holds(Generic[T]):
@@ -80,6 +83,7 @@ class Holds(Generic[T]):
         """Let a pull wait. When too many wait, the one that would end first is given back, or the
         first of this client when it alone has too many."""
         self._serial += 1
+        held.serial = self._serial
         self.by_queue.setdefault(held.key, {})[held] = None
         own = self._by_peer.setdefault(held.peer, {})
         own[held] = None

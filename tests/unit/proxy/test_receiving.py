@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from escrowmq.codec.compression import compress
 from escrowmq.proxy.gen import v2
@@ -66,6 +68,29 @@ def test_a_receive_waits_for_a_message() -> None:
     assert stream.data == b""
     world.connect("other").send(message("T"))
     assert len(messages_of(stream)) == 1
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=12), st.integers(0, 3))
+def test_who_waits_is_served_before_those_who_ask_beside_the_sender(
+    steps: list[bool], waiting_count: int
+) -> None:
+    """A producer and consumers that share a connection, as those of a Node process do: a send and
+    the next receive come in one read. Messages go to those who wait, in the order in which they
+    came."""
+    _, client = make()
+    lines = [client.receive("T", count=1) for _ in range(waiting_count)]
+    sent = 0
+    with client.at_once():
+        for is_send in steps:
+            if is_send:
+                sent += 1
+                client.start("SendMessage", v2.SendMessageRequest(messages=[message("T")]))
+            else:
+                lines.append(client.receive("T", count=1))
+    served = [line.is_over for line in lines]
+    count = min(sent, len(lines))
+    assert served == [True] * count + [False] * (len(lines) - count)
+    assert all(len(messages_of(line)) == 1 for line in lines[:count])
 
 
 def test_a_receive_that_finds_nothing_says_so() -> None:
