@@ -15,7 +15,7 @@ from escrowmq.http2.events import Data, Event, Opened, Reset
 from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting, StreamFault
 from escrowmq.http2.header_blocks import Field
 from escrowmq.http2.headers import HeaderReader, Malformed, check
-from escrowmq.http2.limits import RESET_LATE_MS, Http2Limits
+from escrowmq.http2.limits import OVERHEAD_WORK, RESET_LATE_MS, Http2Limits
 from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
 from escrowmq.http2.windows import Inflow
@@ -137,6 +137,8 @@ class Http2Connection(OutgoingStreams):
             self._out.append(frames.window_update(0, room))
         stream = self._known(stream_id, "DATA")
         if stream is None:
+            if not size:
+                self._overhead.spend(self._now_ms)
             return
         if not stream.is_remote_open:
             raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="DATA behind the end")
@@ -275,30 +277,40 @@ class Http2Connection(OutgoingStreams):
     def _on_settings(self, flags: int, stream_id: int, payload: bytes) -> None:
         if stream_id:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"SETTINGS of stream {stream_id}")
-        self._overhead.spend(self._now_ms)
+        self._overhead.spend(self._now_ms, 1 + frames.count_settings(payload) // OVERHEAD_WORK)
         if flags & frames.ACK:
             frames.sized("ACK of SETTINGS", payload, 0)
             return
-        for number, value in frames.read_settings(payload):
-            # The others ask nothing of this end: its frames have the least size, its header blocks
-            # use no table, and it opens no streams.
-            if number == Http2Setting.INITIAL_WINDOW_SIZE:
-                self._resize(value)
+        # The others ask nothing of this end: its frames have the least size, its header blocks
+        # use no table, and it opens no streams.
+        windows = [
+            value
+            for number, value in frames.read_settings(payload)
+            if number == Http2Setting.INITIAL_WINDOW_SIZE
+        ]
+        if windows:
+            self._resize(windows)
         self._is_settled = True
         self._out.append(frames.frame(FrameKind.SETTINGS, flags=frames.ACK))
         self._flush()
 
-    def _resize(self, window: int) -> None:
-        """Windows of streams that are open change by the difference (RFC 9113, 6.9.2)."""
-        more = window - self._window_out
-        self._window_out = window
-        if not more:
+    def _resize(self, windows: list[int]) -> None:
+        """Windows of streams that are open change by the difference (RFC 9113, 6.9.2). Of several
+        values the last is what they come to: the streams are gone through once, with the largest
+        of them in mind, since none of the values may open a window too far (6.5.3, 6.9.2)."""
+        before, self._window_out = self._window_out, windows[-1]
+        more, most = windows[-1] - before, max(windows) - before
+        if not more and most <= 0:
             return
-        for stream in self._streams.open.values():
-            if not stream.outflow.open(more):
+        streams = self._streams
+        self._overhead.spend(self._now_ms, len(streams.open) // OVERHEAD_WORK)
+        for stream in streams.open.values():
+            if stream.outflow.left + most > frames.WINDOW_MAX:
                 raise ConnectionFault(
                     Error.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE opens a window too far"
                 )
+            stream.outflow.left += more
+            streams.has_room(stream)
 
     def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:
         raise ConnectionFault(Error.PROTOCOL_ERROR, "PUSH_PROMISE of a client")
@@ -343,6 +355,7 @@ class Http2Connection(OutgoingStreams):
                 stream_id, code=Error.FLOW_CONTROL_ERROR, text="the window is opened too far"
             )
         if stream.unsent:
+            self._streams.has_room(stream)
             self._flush()
 
     def _known(self, stream_id: int, what: str, *, is_late_allowed: bool = False) -> Stream | None:

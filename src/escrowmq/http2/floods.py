@@ -26,11 +26,11 @@ class Allowance:
         """Work was done that such frames belong to."""
         self._left = min(self._most, self._left + count)
 
-    def spend(self, now_ms: int) -> None:
-        """One has come. Raises when there were too many."""
+    def spend(self, now_ms: int, count: int = 1) -> None:
+        """One has come, or one that costs as much as so many. Raises when there were too many."""
         if self._since_ms < 0:
             self._since_ms = now_ms
-        self._left -= 1
+        self._left -= count
         if self._left >= 0:
             return
         assert now_ms >= self._since_ms, (now_ms, self._since_ms)

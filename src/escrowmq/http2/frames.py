@@ -145,12 +145,17 @@ def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
     return frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
 
 
-def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Numbers and values, checked; unknown ones are the reader's to skip."""
+def count_settings(payload: bytes) -> int:
+    """How many stand in a payload of SETTINGS."""
     if len(payload) % _SETTING.size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
         )
+    return len(payload) // _SETTING.size
+
+
+def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
+    """Numbers and values, checked; unknown ones are the reader's to skip."""
     for number, value in _SETTING.iter_unpack(payload):
         if number == Http2Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")

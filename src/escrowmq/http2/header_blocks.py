@@ -39,6 +39,9 @@ FIELD_SIZE: Final = 32
 _STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
+_SIZES_MAX: Final = 2
+"""The smallest since the last block, and the one that counts from here on (RFC 7541, 4.2)."""
+
 _INTEGER_BITS_MAX: Final = 28
 
 
@@ -117,7 +120,7 @@ class BlockReader:
     def read(self, block: bytes) -> list[Field]:
         """The fields. Raises ConnectionFault: the two tables are not in step any more then."""
         fields: list[Field] = []
-        at, end = 0, len(block)
+        at, end, sizes_count = 0, len(block), 0
         entries = self._table.entries
         try:
             while at < end:
@@ -138,7 +141,8 @@ class BlockReader:
                     self.changes_count += 1
                 elif first & 0x20:
                     size, at = _integer(block, at, 0x1F)
-                    self._resize(size, is_first=not fields)
+                    sizes_count += 1
+                    self._resize(size, is_first=not fields, count=sizes_count)
                     continue
                 else:
                     field, at = self._literal(block, at, 0x0F)
@@ -169,9 +173,11 @@ class BlockReader:
         value, at = _string(block, at)
         return (name, value), at
 
-    def _resize(self, size: int, *, is_first: bool) -> None:
+    def _resize(self, size: int, *, is_first: bool, count: int) -> None:
         if not is_first:
             raise _wrong("a new size of the table behind a field")
+        if count > _SIZES_MAX:
+            raise _wrong(f"{count} new sizes of the table ({_SIZES_MAX} allowed)")
         if size > TABLE_SIZE_MAX:
             raise _wrong(f"a table of {size} bytes ({TABLE_SIZE_MAX} allowed)")
         self._table.resize(size)

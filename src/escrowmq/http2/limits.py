@@ -18,6 +18,11 @@ OVERHEAD_EARNED: Final = 4
 """A client that measures its link answers each frame of data with a PING and two WINDOW_UPDATE."""
 
 
+OVERHEAD_WORK: Final = 16
+"""So many windows of streams, or settings of one frame, cost as much as a frame that carries
+nothing: a microsecond or two."""
+
+
 class Http2Limits(msgspec.Struct, frozen=True):
     """What one client may do."""
 

@@ -128,12 +128,12 @@ class OutgoingStreams:
         return True
 
     def _keep(self, stream: Stream, data: bytes) -> None:
-        self._streams.waiting.setdefault(stream.id, stream)
         if stream.unsent is None:
             stream.unsent = deque()
         stream.unsent.append(memoryview(data))
         stream.unsent_size += len(data)
         self._unsent_size += len(data)
+        self._streams.has_room(stream)
         self._flush()
         if self._unsent_size > self._limits.unsent_size_max:
             text = (
@@ -144,16 +144,14 @@ class OutgoingStreams:
             self._events.append(Reset(stream.id, Error.ENHANCE_YOUR_CALM, text))
 
     def _flush(self) -> None:
-        """Send what waited, a frame of each stream in turn, as far as the windows go."""
-        waiting = self._streams.waiting
-        is_moving = True
-        while is_moving and waiting and self._outflow.left > 0:
-            is_moving = False
-            for stream in list(waiting.values()):
-                size = min(stream.outflow.left, self._outflow.left, frames.FRAME_SIZE)
-                if size > 0:
-                    self._send_piece(stream, size)
-                    is_moving = True
+        """Send what waited, a frame of each stream in turn, as far as the windows go. Only streams
+        that can send are looked at: clients open windows by a byte as often as they like."""
+        streams = self._streams
+        while self._outflow.left > 0 and (stream := streams.take_ready()) is not None:
+            size = min(stream.outflow.left, self._outflow.left, frames.FRAME_SIZE)
+            if size > 0:  # its window may have been made smaller since
+                self._send_piece(stream, size)
+                streams.has_room(stream)
 
     def _send_piece(self, stream: Stream, size: int) -> None:
         piece = stream.take_unsent(size)
@@ -168,7 +166,6 @@ class OutgoingStreams:
             self._overhead.earn(OVERHEAD_EARNED)
         if stream.unsent:
             return
-        del self._streams.waiting[stream.id]
         if stream.trailers:
             self._end_stream(stream, stream.trailers)
         if stream.is_waiting:

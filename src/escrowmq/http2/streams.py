@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from typing import Final
 
 from escrowmq.http2.windows import Inflow, Outflow
@@ -74,8 +74,9 @@ class Streams:
         self.last_id = 0
         """The highest number that the client has used."""
 
-        self.waiting: dict[int, Stream] = {}
-        """Those with unsent bytes, the one that waits for longest first."""
+        self._ready: OrderedDict[int, Stream] = OrderedDict()
+        """Those with unsent bytes whose own windows are open, the one that waits for longest
+        first: nobody has to go through those that cannot move to find them."""
 
         self._given_up: dict[int, None] = {}
         self._given_up_max = given_up_max
@@ -83,13 +84,21 @@ class Streams:
     def drop(self, stream: Stream) -> None:
         """It is closed on both sides."""
         del self.open[stream.id]
-        if stream.unsent:
-            del self.waiting[stream.id]
+        self._ready.pop(stream.id, None)
 
     def drop_all(self) -> None:
         """The connection is over."""
         self.open.clear()
-        self.waiting.clear()
+        self._ready.clear()
+
+    def has_room(self, stream: Stream) -> None:
+        """Its window was opened, or it has got bytes to send: its turn comes, if it has both."""
+        if stream.unsent and stream.outflow.left > 0:
+            self._ready.setdefault(stream.id, stream)
+
+    def take_ready(self) -> Stream | None:
+        """Whose turn it is; `has_room` puts it behind the others."""
+        return self._ready.popitem(last=False)[1] if self._ready else None
 
     def give_up(self, stream_id: int) -> None:
         """The client is told that a stream is over; until it hears that it may go on with it."""

@@ -14,6 +14,13 @@ def test_allowance_grows_with_time() -> None:
         allowance.spend(299)
 
 
+def test_what_costs_more_counts_more() -> None:
+    allowance = Allowance("pings", most=10, per_s=10)
+    allowance.spend(0, 7)
+    with pytest.raises(ConnectionFault, match="too many pings"):
+        allowance.spend(0, 4)
+
+
 def test_allowance_grows_with_work_up_to_its_most() -> None:
     allowance = Allowance("pings", most=2, per_s=10)
     allowance.spend(0)

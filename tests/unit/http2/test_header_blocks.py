@@ -55,6 +55,7 @@ def test_odd_blocks_are_judged_as_by_the_package(seed: int) -> None:
         (b"\xbe", "field 62, which no table has"),
         (b"\x82\x20", "a new size of the table behind a field"),
         (b"\x3f\xe2\x1f", "a table of 4097 bytes"),
+        (b"\x20\x21\x22\x82", r"3 new sizes of the table \(2 allowed\)"),
         (b"\xff\xff\xff\xff\xff\xff\x01", "a number that is too long"),
         (b"\x40", "half a field"),
         (b"\x00\x05abc", "half a string"),

@@ -24,7 +24,28 @@ def test_streams_that_were_given_up_are_remembered_up_to_a_bound() -> None:
 def test_nothing_is_left_of_a_connection_that_is_over() -> None:
     streams = Streams(given_up_max=2)
     stream = Stream(1, window_in=1, window_out=1)
-    streams.open[1] = streams.waiting[1] = stream
+    stream.unsent = deque((memoryview(b"abcdef"),))
+    streams.open[1] = stream
+    streams.has_room(stream)
     streams.drop_all()
     assert not streams.open
-    assert not streams.waiting
+    assert streams.take_ready() is None
+
+
+def test_a_stream_has_its_turn_when_it_has_bytes_and_room() -> None:
+    streams = Streams(given_up_max=2)
+    made = {number: Stream(number, window_in=1, window_out=window) for number, window in
+            ((1, 0), (3, 1), (5, 1), (7, 1))}  # fmt: skip
+    for number, stream in made.items():
+        if number != 5:
+            stream.unsent = deque((memoryview(b"abcdef"),))
+        streams.open[number] = stream
+        streams.has_room(stream)
+        streams.has_room(stream)
+    streams.drop(made[7])
+    assert streams.take_ready() is made[3]
+    assert streams.take_ready() is None
+    made[1].outflow.open(5)
+    streams.has_room(made[1])
+    streams.has_room(made[3])
+    assert [streams.take_ready(), streams.take_ready()] == [made[1], made[3]]
