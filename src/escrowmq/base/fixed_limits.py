@@ -267,6 +267,10 @@ GRPC_KEPT_SIZE_MAX: Final = 268_435_456
 """Bytes of messages of all gRPC connections that are not whole yet, or that nobody takes; beyond,
 the connection that began first is given up."""
 
+STRANGERS_CALLS_SIZE_MAX: Final = 33_554_432
+"""Bytes of the open calls of all gRPC connections whose peers have not proved yet who they are,
+their header fields above all; beyond, the connection that has the most is given up."""
+
 GRPC_PROPERTIES_MAX: Final = 128
 """User properties of a message that comes by gRPC, as at RocketMQ's proxy."""
 

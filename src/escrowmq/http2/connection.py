@@ -102,6 +102,23 @@ class Http2Connection(OutgoingStreams):
             return BLOCK, self._block_stream
         return (FRAME, self._held_at) if self._held else None
 
+    @property
+    def half_size(self) -> int:
+        """Bytes of that."""
+        return len(self._held) + len(self._block)
+
+    @property
+    def remembered_size(self) -> int:
+        """Bytes that are kept of the header fields of calls so far, about."""
+        return self._headers.kept_size
+
+    def allow(self, limits: Http2Limits) -> None:
+        """Let the client have as many streams as these say from now on."""
+        if limits.streams_max != self._limits.streams_max:
+            most = {Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max}
+            self._out.append(frames.settings(most))
+        self._limits = limits
+
     def _greets(self, data: bytes) -> bool:
         """Whether the client has said all that comes first."""
         preface = data[: len(frames.PREFACE)]

@@ -26,6 +26,9 @@ _FRONT: Final = struct.Struct(">BI")
 _FRONT_SIZE: Final = _FRONT.size
 _TYPE: Final = "application/grpc"
 _KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
+_CALL_SIZE: Final = 2048
+"""What an open call takes beside its header fields."""
+
 _TEXT_SIZE_MAX: Final = 1024
 """Characters of a status's text; clients allow 8 KiB of trailers."""
 
@@ -82,11 +85,17 @@ CallEvent = Called | Message | HalfClosed | WholeCall | Cancelled | Room
 
 
 class _Call:
-    __slots__ = ("called", "count", "due_ms", "has_begun", "id", "needed", "partial")
+    __slots__ = (
+        "called", "count", "due_ms", "has_begun", "id", "is_asked", "needed", "partial", "size",
+    )  # fmt: skip
 
-    def __init__(self, stream_id: int, due_ms: int) -> None:
+    def __init__(self, stream_id: int, due_ms: int, size: int) -> None:
         self.id = stream_id
         self.due_ms = due_ms
+        self.size = size
+        """What it takes as long as it is open, about."""
+        self.is_asked = False
+        """Whether its first message has come."""
         self.called: Called | None = None
         """Its first event."""
         self.has_begun = False
@@ -105,14 +114,15 @@ class Calls:
         self._connection = Http2Connection(self._limits)
         self._calls: dict[int, _Call] = {}
         self._events: list[CallEvent] = []
-        self._partial_size = 0
+        self._partial_size = self._calls_size = 0
         self._wake_at_ms = LONG_MAX
         self._now_ms = 0
 
     def allow(self, limits: Http2Limits) -> None:
-        """Let messages be larger from now on, or smaller."""
+        """Let messages be larger from now on, or smaller, and calls be more or fewer."""
         self._limits = limits
         self._size_max = limits.message_size_max
+        self._connection.allow(limits)
 
     # ---- what comes in
 
@@ -168,7 +178,9 @@ class Calls:
         if block := _refused_by_http(request):
             self._connection.send(stream_id, trailers=block)
             return
-        call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE)
+        size = request.size + _CALL_SIZE
+        call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE, size)
+        self._calls_size += size
         if (encoding := metadata.get("grpc-encoding", "identity")) != "identity":
             self._refuse_encoding(stream_id, encoding)
             return
@@ -191,6 +203,7 @@ class Calls:
             return
         data = event.data
         if data and not call.partial and self._is_one_message(data):
+            call.is_asked = True
             called = call.called
             events = self._events
             # Nothing came in between: one event instead of three, for nearly every call there is.
@@ -230,6 +243,7 @@ class Calls:
             with memoryview(held) as view:  # copied once, not twice
                 whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
             self._events.append(Message(call.id, whole))
+            call.is_asked = True
             at += call.needed
             call.count += 1
             call.needed = _FRONT_SIZE
@@ -287,6 +301,7 @@ class Calls:
 
     def _forget(self, call: _Call) -> None:
         self._partial_size -= len(call.partial)
+        self._calls_size -= call.size
         del self._calls[call.id]
 
     # ---- what goes out
@@ -322,14 +337,27 @@ class Calls:
 
     @property
     def kept_size(self) -> int:
-        """Bytes of messages that are not whole yet, and of those that the client does not take."""
-        return self._partial_size + self._connection.unsent_size
+        """Bytes of frames and messages that are not whole yet, and of those that the client does
+        not take."""
+        connection = self._connection
+        return self._partial_size + connection.unsent_size + connection.half_size
 
-    def halves(self) -> list[tuple[int, int]]:
-        """What has begun and is not whole yet. It has another name once it was."""
+    @property
+    def calls_size(self) -> int:
+        """Bytes that are kept of calls beside that, about: of their header fields as long as they
+        are open, and what is remembered of those."""
+        return self._calls_size + self._connection.remembered_size
+
+    def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
+        """What has begun and is not whole yet; calls whose first message has not come too, if they
+        are to be told. It has another name once it was."""
         found = [] if (half := self._connection.half) is None else [half]
-        if self._partial_size:
-            found += [(each.id, each.count) for each in self._calls.values() if each.partial]
+        if self._partial_size or with_unasked:
+            found += [
+                (each.id, each.count)
+                for each in self._calls.values()
+                if each.partial or (with_unasked and not each.is_asked)
+            ]
         return found
 
     def answer(self, call: int, data: bytes) -> None:

@@ -114,6 +114,8 @@ class BlockReader:
     def __init__(self, *, list_size_max: int) -> None:
         self._table = EnteredFields()
         self._list_size_max = list_size_max
+        self.list_size = 0
+        """Of the fields that were read last."""
         self.changes_count = 0
         """How often the table was changed: references mean the same until it is again."""
 
@@ -150,11 +152,17 @@ class BlockReader:
         except IndexError as error:
             raise _wrong("half a field") from error
         size = sum(map(len, chain.from_iterable(fields))) + FIELD_SIZE * len(fields)
+        self.list_size = size
         if size > self._list_size_max:
             raise ConnectionFault(
                 Error.ENHANCE_YOUR_CALM, f"more than {self._list_size_max} bytes of headers"
             )
         return fields
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes of the fields that the other end has entered."""
+        return self._table.size
 
     def _entry(self, index: int) -> Field:
         if 0 < index <= _STATIC_COUNT:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import re
-from typing import Final
+from itertools import chain
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -19,6 +20,9 @@ KEPT_BLOCKS_MAX: Final = 64
 
 CHECKED_FIELDS_MAX: Final = 64
 """Fields that are known to be well-formed."""
+
+REMEMBERED_SIZE_MAX: Final = 2_048
+"""Bytes of fields of which anything is remembered; a call of RocketMQ's has half as many."""
 
 NAMES_KEPT_MAX: Final = 256
 """Names that are known to be allowed."""
@@ -31,6 +35,38 @@ _OPENING_COUNT: Final = len(_PSEUDO)
 _OF_CONNECTIONS: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade")
 )
+
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+_ENTRY_SIZE: Final = 512
+"""What is remembered takes so much beside its letters, at most."""
+
+
+class _Remembered(dict[_K, _V]):
+    """What need not be read again: all of it is forgotten when there is too much."""
+
+    __slots__ = ("_count_max", "size")
+
+    def __init__(self, count_max: int) -> None:
+        super().__init__()
+        self._count_max = count_max
+        self.size = 0
+
+    def keep(self, key: _K, value: _V, size: int) -> None:
+        """Remember it, unless it is large: what strangers send stays with the connection."""
+        if size > REMEMBERED_SIZE_MAX:
+            return
+        if len(self) == self._count_max:
+            self.forget()
+        self[key] = value
+        self.size += size + _ENTRY_SIZE
+
+    def forget(self) -> None:
+        """It may mean something else from here on."""
+        self.clear()
+        self.size = 0
 
 
 class Malformed(ValueError):
@@ -49,15 +85,26 @@ class HttpRequest(msgspec.Struct, frozen=True):
     content_size: int
     """What content-length says, or -1."""
 
+    size: int = 0
+    """Bytes of the fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts them."""
+
 
 class HeaderReader:
     """Blocks of one connection to requests, in the order of their coming."""
 
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
-        self._kept: dict[bytes, HttpRequest] = {}
-        self._texts: dict[Field, tuple[str, str]] = {}
-        self._openings: dict[tuple[Field, ...], tuple[bytes, str]] = {}
+        self._kept: _Remembered[bytes, HttpRequest] = _Remembered(KEPT_BLOCKS_MAX)
+        self._texts: _Remembered[Field, tuple[str, str]] = _Remembered(CHECKED_FIELDS_MAX)
+        self._openings: _Remembered[tuple[Field, ...], tuple[bytes, str]] = _Remembered(
+            KEPT_BLOCKS_MAX
+        )
+
+    @property
+    def kept_size(self) -> int:
+        """Bytes that are remembered of the calls so far, about."""
+        memories = self._kept.size + self._texts.size + self._openings.size
+        return memories + self._blocks.kept_size
 
     def request(self, block: bytes) -> HttpRequest:
         """The fields that open a stream. Raises Malformed, or ConnectionFault when the two ends
@@ -72,9 +119,7 @@ class HeaderReader:
         request = self._request_of(self.fields(block))
         # Every literal, and every number of more than one byte, has a byte below 0x80.
         if changes_count == self._blocks.changes_count and min(block) >= 0x80:
-            if len(self._kept) == KEPT_BLOCKS_MAX:
-                self._kept.clear()
-            self._kept[block] = request
+            self._kept.keep(block, request, request.size)
         return request
 
     def fields(self, block: bytes) -> list[Field]:
@@ -82,38 +127,36 @@ class HeaderReader:
         changes_count = self._blocks.changes_count
         fields = self._blocks.read(block)
         if changes_count != self._blocks.changes_count:
-            self._kept.clear()
+            self._kept.forget()
         return fields
 
     def _request_of(self, fields: list[Field]) -> HttpRequest:
         """What `read_request` says. Nearly all calls begin with the four fields with which others
         began, and have each of their other fields once: 5 us of 12 fields instead of 11 (CPython
         3.11)."""
+        size = self._blocks.list_size
         start = tuple(fields[:_OPENING_COUNT])
         opening = self._openings.get(start)
         if opening is None:
-            request = read_request(fields)
+            request = read_request(fields, size)
             if {name for name, _ in start} == _OPENING:
-                if len(self._openings) == KEPT_BLOCKS_MAX:
-                    self._openings.clear()
-                self._openings[start] = request.method, request.path
+                start_size = sum(map(len, chain.from_iterable(start)))
+                self._openings.keep(start, (request.method, request.path), start_size)
             return request
         texts, text = self._texts.get, self._text
         try:
             metadata = dict([texts(field) or text(field) for field in fields[_OPENING_COUNT:]])
         except Malformed:
-            return read_request(fields)  # which says what is wrong, in one way for all
+            return read_request(fields, size)  # which says what is wrong, in one way for all
         is_plain = len(metadata) == len(fields) - _OPENING_COUNT
         if not is_plain or "content-length" in metadata:
-            return read_request(fields)
-        return HttpRequest(opening[0], opening[1], metadata, -1)
+            return read_request(fields, size)
+        return HttpRequest(opening[0], opening[1], metadata, -1, size)
 
     def _text(self, field: Field) -> tuple[str, str]:
         """Most fields of a call are those of the call before."""
         found = text_of(field)
-        if len(self._texts) == CHECKED_FIELDS_MAX:
-            self._texts.clear()
-        self._texts[field] = found
+        self._texts.keep(field, found, len(field[0]) + len(field[1]))
         return found
 
 
@@ -123,8 +166,8 @@ def text_of(field: Field) -> tuple[str, str]:
     return field[0].decode("latin-1"), field[1].decode("latin-1")
 
 
-def read_request(fields: list[Field]) -> HttpRequest:
-    """Checks that fields open a request (RFC 9113, 8.2 and 8.3)."""
+def read_request(fields: list[Field], size: int = 0) -> HttpRequest:
+    """Checks that fields, of so many bytes, open a request (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
     count = 0
     for name, value in fields:
@@ -147,7 +190,7 @@ def read_request(fields: list[Field]) -> HttpRequest:
                 raise Malformed(f"content-length {field[1]!r}")
             content_size = int(said)
     path = pseudo[b":path"].decode("latin-1")
-    return HttpRequest(pseudo[b":method"], path, metadata, content_size)
+    return HttpRequest(pseudo[b":method"], path, metadata, content_size, size)
 
 
 def check(field: Field) -> None:

@@ -10,6 +10,10 @@ from escrowmq.base import fixed_limits
 
 STREAMS_MAX: Final = 1_000
 
+STRANGERS_STREAMS_MAX: Final = 100
+"""The same on a connection on which nobody has proved yet who he is: what RFC 9113 wants servers to
+allow at least. A client's first call makes it STREAMS_MAX."""
+
 RESET_LATE_MS: Final = 1_000
 """A call that is given up after so long does not count: no more than STREAMS_MAX can be open that
 long, and clients give calls up in masses when their deadlines pass on a slow broker."""

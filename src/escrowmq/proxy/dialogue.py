@@ -20,6 +20,7 @@ from escrowmq.proxy import metadata as meta
 from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.clients import Client, ClientKey, FrontClients
+from escrowmq.proxy.open_calls import OpenCalls
 from escrowmq.proxy.result_codes import Fault
 
 _log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ class DialogueFront(Protocol):
     methods: dict[str, Method]
     room: HalfFrames
     strangers_room: HalfFrames
+    strangers_calls: OpenCalls
 
     def limits_of(self, peer: PeerConnection) -> Http2Limits:
         """What a connection may send."""
@@ -68,7 +70,7 @@ class GrpcDialogue:
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
-        self._kept_size = 0
+        self._kept_size = self._calls_size = 0
 
     # -- in --------------------------------------------------------------------------------------
 
@@ -175,6 +177,7 @@ class GrpcDialogue:
         client = getattr(call, "client", None)
         if client is not None and not self.backend.is_stranger(client.guest):
             self.front.strangers_room.free(self)
+            self.front.strangers_calls.free(self)
             self._kept_size = 0
             self._is_stranger = self.peer.is_stranger = False
             self.calls.allow(self.front.limits_of(self.peer))
@@ -263,6 +266,15 @@ class GrpcDialogue:
                 room.hold(self, size)
             else:
                 room.free(self)
+        if self._is_stranger and not self._is_given_up:
+            size = self.calls.calls_size
+            if size != self._calls_size:
+                self._calls_size = size
+                self.front.strangers_calls.hold(self, size)
+
+    def halves(self) -> list[tuple[int, int]]:
+        """What has begun and does not end: of strangers, calls that ask nothing too."""
+        return self.calls.halves(with_unasked=self._is_stranger)
 
     def give_up(self, reason: str) -> None:
         """End the connection: it holds too much, or for too long."""
@@ -276,6 +288,7 @@ class GrpcDialogue:
     def _free(self) -> None:
         self.front.room.free(self)
         self.front.strangers_room.free(self)
+        self.front.strangers_calls.free(self)
 
     # -- ends ------------------------------------------------------------------------------------
 

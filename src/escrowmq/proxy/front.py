@@ -7,15 +7,17 @@ from escrowmq.base.fixed_limits import (
     GRPC_MESSAGE_SIZE_MAX,
     GRPC_PARTIAL_SIZE_MAX,
     LONG_MAX,
+    STRANGERS_CALLS_SIZE_MAX,
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.codec.frame import HalfFrames
-from escrowmq.http2.limits import Http2Limits
+from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, Http2Limits
 from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Method
 from escrowmq.proxy.clients import FrontClients
 from escrowmq.proxy.dialogue import GrpcDialogue
+from escrowmq.proxy.open_calls import OpenCalls
 from escrowmq.proxy.service import methods
 from escrowmq.proxy.service_context import FrontOptions, Shared
 from escrowmq.proxy.stalled_connections import StallWatch
@@ -38,6 +40,7 @@ class GrpcFront:
         self._watch = StallWatch()
         self.room = HalfFrames(GRPC_KEPT_SIZE_MAX)
         self.strangers_room = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
+        self.strangers_calls = OpenCalls(STRANGERS_CALLS_SIZE_MAX)
 
     def begin(self, peer: PeerConnection) -> GrpcDialogue:
         """Somebody is there."""
@@ -53,8 +56,10 @@ class GrpcFront:
         size = GRPC_MESSAGE_SIZE_MAX
         if peer.is_stranger:
             size = min(size, self._options.body_size_max + STRANGERS_FRAME_SLACK)
-        partial = size if peer.is_stranger else GRPC_PARTIAL_SIZE_MAX
-        return Http2Limits(message_size_max=size, partial_size_max=partial)
+            return Http2Limits(
+                message_size_max=size, partial_size_max=size, streams_max=STRANGERS_STREAMS_MAX
+            )
+        return Http2Limits(message_size_max=size, partial_size_max=GRPC_PARTIAL_SIZE_MAX)
 
     # -- time ------------------------------------------------------------------------------------
 
@@ -65,8 +70,7 @@ class GrpcFront:
     def wake(self, now_ms: int) -> None:
         """End calls whose time is up, and forget clients that are gone."""
         self.clients.wake(now_ms)
-        connections = [(peer, each.calls) for peer, each in self._dialogues.items()]
-        for peer in self._watch.overdue(connections, now_ms):
+        for peer in self._watch.overdue(self._dialogues.items(), now_ms):
             self._dialogues[peer].give_up("something was begun and not ended")
         if now_ms < self._wake_calls_at_ms():
             return

@@ -1,19 +1,26 @@
 """Finds connections on which something has begun and does not end: a frame, a block of header
-fields, a message. Bytes that trickle in meanwhile do not count."""
+fields, a message; a stranger's call that asks nothing. Bytes that trickle in meanwhile do not
+count."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, Protocol
 
 from escrowmq.base.fixed_limits import FRAME_TIME_MAX_MS
-from escrowmq.http2.grpc import Calls
 
 SCAN_MS: Final = 10_000
 """Between looks."""
 
 Begun = tuple[int, int, int]
 """A connection, and what has begun there."""
+
+
+class Talk(Protocol):
+    """A connection, as far as it matters here."""
+
+    def halves(self) -> list[tuple[int, int]]:
+        """What has begun on it and is not whole yet."""
 
 
 class StallWatch:
@@ -23,7 +30,7 @@ class StallWatch:
         self._since_ms: dict[Begun, int] = {}
         self._scan_at_ms = 0
 
-    def overdue(self, connections: Iterable[tuple[int, Calls]], now_ms: int) -> set[int]:
+    def overdue(self, connections: Iterable[tuple[int, Talk]], now_ms: int) -> set[int]:
         """The connections on which something has been half there for too long. What is found at
         one look counts from then on."""
         if now_ms < self._scan_at_ms:
@@ -31,8 +38,8 @@ class StallWatch:
         self._scan_at_ms = now_ms + SCAN_MS
         since_ms: dict[Begun, int] = {}
         found = set()
-        for peer, calls in connections:
-            for begun in calls.halves():
+        for peer, talk in connections:
+            for begun in talk.halves():
                 name = (peer, *begun)
                 since_ms[name] = self._since_ms.get(name, now_ms)
                 if now_ms - since_ms[name] >= FRAME_TIME_MAX_MS:

@@ -25,6 +25,10 @@ def reader() -> HeaderReader:
     return HeaderReader(list_size_max=16_384)
 
 
+def size_of(fields: Fields) -> int:
+    return sum(32 + len(name) + len(value) for name, value in fields)
+
+
 def test_block_of_references_is_read_once() -> None:
     encoder, headers = Encoder(), reader()
     first = headers.request(encoder.encode(REQUEST))
@@ -55,6 +59,21 @@ def test_what_is_kept_is_bounded() -> None:
     assert min(opening) >= 0x80
     for count in range(2 * KEPT_BLOCKS_MAX):
         assert headers.request(opening + b"\x90" * count).path == "/a.Service/Method"
+
+
+def test_what_is_kept_of_large_fields_is_little() -> None:
+    """Of a stranger: more calls than may be remembered, with as large fields as may be."""
+    encoder, headers = Encoder(), reader()
+    for number in range(2 * CHECKED_FIELDS_MAX):
+        path = (b":path", b"/%d" % number + b"x" * 7_000)
+        fields = [*REQUEST[:2], path, *REQUEST[3:], (b"y", b"%d" % number + b"b" * 7_000)]
+        assert headers.request(encoder.encode(fields)).size > 14_000
+    assert headers.kept_size < 10_000
+    for number in range(20 * CHECKED_FIELDS_MAX):
+        path = (b":path", b"/%d" % number + b"x" * 1_500)
+        fields = [*REQUEST[:2], path, *REQUEST[3:], (b"y", b"%d" % number + b"b" * 1_500)]
+        headers.request(encoder.encode(fields))
+        assert headers.kept_size < 300_000
 
 
 def test_values_of_one_name_are_joined() -> None:
@@ -92,7 +111,7 @@ def test_what_is_no_request_is_malformed(fields: Fields) -> None:
 
 def test_second_path_is_named_as_such_behind_a_known_opening() -> None:
     encoder, headers = Encoder(), reader()
-    assert headers.request(encoder.encode(REQUEST)) == read_request(REQUEST)
+    assert headers.request(encoder.encode(REQUEST)) == read_request(REQUEST, size_of(REQUEST))
     twice = [*REQUEST[:4], (b":path", b"/again")]
     with pytest.raises(Malformed, match="there twice"):
         headers.request(encoder.encode(twice))
@@ -118,7 +137,7 @@ def test_what_is_remembered_of_calls_makes_no_difference(
     for opening, count, more in calls:
         fields = [*opening[:count], *more]
         found = outcome(headers.request, encoder.encode(fields))
-        assert found == outcome(read_request, fields)
+        assert found == outcome(lambda given: read_request(given, size_of(given)), fields)
 
 
 def outcome(read: Callable[[Any], HttpRequest], given: object) -> HttpRequest | str:

@@ -98,6 +98,8 @@ class V5(Writer):
         self.metadata = metadata or {}
         self.closed: str | None = None
         self.streams: dict[int, Stream] = {}
+        self.streams_max = 0
+        """As the server says."""
         self._numbers = itertools.count(1, 2)
         self._kept: list[bytes] | None = None
         self.id = exchange._next_peer
@@ -128,6 +130,9 @@ class V5(Writer):
 
     def hear(self, data: bytes) -> None:
         for frame in read_frames(data):
+            if frame.kind == FrameKind.SETTINGS and not frame.flags & frames.ACK:
+                said = dict(frames.read_settings(frame.payload))
+                self.streams_max = said[Http2Setting.MAX_CONCURRENT_STREAMS]
             stream = self.streams.get(frame.stream_id)
             if stream is None:
                 continue

@@ -11,12 +11,15 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.wire import Wire
 from escrowmq.codec.compression import compress
 from escrowmq.codec.frame import HalfFrames
+from escrowmq.delivery.topics import TopicConfig
 from escrowmq.http2 import frames
-from escrowmq.proxy.gen import v2
+from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, STREAMS_MAX
+from escrowmq.proxy.gen import health, v2
+from escrowmq.proxy.open_calls import OpenCalls
 from escrowmq.testing.disk import SimDisk
 
 from .client import V5, World, message
-from .test_accounts import FILE
+from .test_accounts import FILE, signed
 
 
 def make() -> tuple[World, V5]:
@@ -112,6 +115,84 @@ def test_a_stranger_has_few_clients() -> None:
         stranger.client_id = f"c{nth}"
         stranger.send(message("T"))
     assert len(world.front.clients) == 16
+
+
+def guarded() -> World:
+    disk = SimDisk()
+    disk.small["plain_acl.yml"] = FILE
+    world = World(BrokerSettings(acl_enabled=True), disk=disk)
+    topic = TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1)
+    world.exchange.core.broker.topics.put(topic, world.exchange.now_ms)
+    return world
+
+
+def open_calls(client: V5, count: int, size: int) -> list[int]:
+    """Calls that are begun with so many bytes of fields, and go no further."""
+    client.metadata = {"x-more": size * "a"}
+    return [begin_watch(client) for _ in range(count)]
+
+
+def begin_watch(client: V5) -> int:
+    return client.begin("Watch", service="/grpc.health.v1.Health/", timeout_s=9_999)
+
+
+def test_open_calls_of_strangers_are_bounded_in_sum() -> None:
+    world = guarded()
+    probe = world.connect("")
+    world.front.strangers_calls = OpenCalls(2_000_000)
+    probe.write(begin_watch(probe), health.HealthCheckRequest())
+    strangers = [world.connect(f"c{nth}") for nth in range(5)]
+    for stranger in strangers:
+        open_calls(stranger, 50, 14_000)
+        assert world.front.strangers_calls.size <= 2_000_000
+    assert [each.closed is None for each in strangers].count(True) == 2
+    reasons = [each.closed for each in strangers if each.closed is not None]
+    assert all("the open calls of all strangers" in reason for reason in reasons)
+    assert probe.closed is None
+    for stranger in strangers:
+        if stranger.closed is None:
+            stranger.leave()
+    probe.leave()
+    assert world.front.strangers_calls.size == 0
+
+
+def test_a_stranger_has_fewer_streams_until_a_call_has_passed() -> None:
+    world = guarded()
+    client = world.connect("c")
+    assert client.streams_max == STRANGERS_STREAMS_MAX
+    numbers = open_calls(client, STRANGERS_STREAMS_MAX + 1, 10)
+    assert [client.streams[number].is_over for number in numbers].count(True) == 1
+    for number in numbers:
+        client.cancel(number)
+    client.metadata = signed("owner-1")
+    assert client.send(message("T")).status.code == v2.OK
+    assert client.streams_max == STREAMS_MAX
+    assert world.front.strangers_calls.size == 0
+    numbers = open_calls(client, STRANGERS_STREAMS_MAX + 1, 10)
+    assert not any(client.streams[number].is_over for number in numbers)
+
+
+@pytest.mark.parametrize(("is_known", "closed"), [
+    (False, "something was begun and not ended"), (True, None),
+])  # fmt: skip
+def test_a_call_of_a_stranger_has_to_ask_something(*, is_known: bool, closed: str | None) -> None:
+    world = guarded()
+    client = world.connect("c", metadata=signed("owner-1") if is_known else {})
+    client.send(message("T"))
+    open_calls(client, 1, 10)
+    world.exchange.advance(90_000)
+    assert client.closed == closed
+
+
+def test_frames_that_are_half_there_count() -> None:
+    world = guarded()
+    clients = [world.connect(f"c{nth}") for nth in range(20)]
+    for client in clients:
+        client._feed(frames.frame(frames.FrameKind.DATA, b"x" * 16_000, stream_id=1)[:-1])
+    assert world.front.strangers_room.size > 20 * 16_000
+    for client in clients:
+        client.leave()
+    assert world.front.strangers_room.size == 0
 
 
 def test_what_nobody_takes_counts_too() -> None:
