@@ -61,6 +61,9 @@ class Proofs:
         self._wanted = frozenset(filter(None, (part.strip() for part in text.split(";"))))
         self._chance = chance
         self._find = find
+        self._vouched_last: tuple[str, bytes, list[Secrets], bytes] | None = None
+        """Of the last call of a front's whose signature was right: the account, what was signed,
+        with which secrets, and the signature. All questions of one call show the same."""
 
     def session_of(self, peer: Party) -> str:
         """The session of a connection: chosen once, and nobody can have heard of it."""
@@ -68,8 +71,17 @@ class Proofs:
             peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
         return peer.session
 
-    def of(self, peer: Party, request: Command, *, is_held: bool) -> Proof:
-        """What a request proves. One that `is_held` was let in before: its number was new then."""
+    def of(
+        self,
+        peer: Party,
+        request: Command,
+        *,
+        is_held: bool,
+        now_ms: int = 0,
+        window_s: int = 0,
+    ) -> Proof:
+        """What a request proves. One that `is_held` was let in before: its number was new then.
+        With a window, the time that was signed has to be no further from now than that."""
         ext = request.ext or {}
         key = ext.get(ACCESS_KEY, "")
         if peer.identity and key == peer.identity and SIGNATURE not in ext:
@@ -83,7 +95,17 @@ class Proofs:
                 fault=f"{key} has to sign as EscrowMQ's own clients do ({SETTING}): RocketMQ's "
                 "signature can be sent again, as another request",
             )
-        return self._vouched(request, key) if isinstance(request, Vouched) else _UNPROVED
+        if not isinstance(request, Vouched):
+            return _UNPROVED
+        proof = self._vouched(request, key)
+        if window_s and proof.is_proved:
+            # Not needed for a start, nor where there is no window.
+            from escrowmq.acl.signed_time import time_fault
+
+            fault = time_fault(request.content, now_ms, window_s)
+            if fault:
+                return Proof(code=Response.NO_PERMISSION, fault=f"{key}: {fault}")
+        return proof
 
     def _vouched(self, request: Vouched, key: str) -> Proof:
         """Of whom the content was signed."""
@@ -91,11 +113,15 @@ class Proofs:
         if not found:
             return _UNPROVED
         given = (request.ext or {}).get(SIGNATURE, "").encode()
+        signed, last = (key, request.content, found), self._vouched_last
+        if last is not None and last[:3] == signed and hmac.compare_digest(given, last[3]):
+            return _PROVED
         for one in found:
             made = [key_of(secret).signature(request.content) for secret in one.secrets if secret]
             if not any(hmac.compare_digest(given, each) for each in made):
                 fault = f"the signature of {key} is not right; check the secret key"
                 return Proof(code=Response.NO_PERMISSION, fault=fault)
+        self._vouched_last = (*signed, given)
         return _PROVED
 
     def wants(self, key: str) -> bool:

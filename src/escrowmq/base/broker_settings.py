@@ -395,6 +395,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             extra=FIXED,
         ),
     ] = field(default="", name="escrowOwnSignatures")
+    signature_window_s: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how far the time that a client of RocketMQ 5 has signed may be from the "
+            "broker's; 0: any",
+            extra=LIVE,
+        ),
+    ] = field(default=0, name="escrowSignatureWindowSeconds")
     account_topics_max: Annotated[
         int,
         Meta(

@@ -169,6 +169,15 @@ class Door(Part):
                 return refusal
         return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
 
+    def judge_ahead(self, asked: Question) -> Refusal | None:
+        """The same, before it is asked: a refusal counts, as that of any request, and that it would
+        pass does not, since it is judged again when it is asked."""
+        if asked.peer.identity:
+            account_proofs.name(asked.command, asked.peer.identity)
+        if not self.judges or self._judge(asked, asked.now_ms) is None:
+            return None
+        return self.judge(asked)
+
     def may_remember(self, peer: Peer) -> bool:
         """Whether what a peer was let do may be let pass again on sight of its signature."""
         is_known = not (peer.is_stranger or peer.identity)
@@ -217,8 +226,10 @@ class Door(Part):
             if refusal is not None:
                 return refusal
             peer, code = asked.peer, asked.command.code
-            if peer.is_stranger and code not in self.users.terms.unauthenticated:
-                peer.let_in()
+            if code not in self.users.terms.unauthenticated:
+                peer.passed_count += 1
+                if peer.is_stranger:
+                    peer.let_in()
             if code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on.
                 peer.account = asked.account
@@ -261,7 +272,10 @@ class Door(Part):
         """The refusal of a request by the rules, and the reason alone."""
         proof = _UNPROVED
         if self.accounts is None or not self.accounts.trusts(asked.peer):
-            proof = self.proofs.of(asked.peer, asked.command, is_held=is_held)
+            window_s = 0 if is_held else self._settings.signature_window_s
+            proof = self.proofs.of(
+                asked.peer, asked.command, is_held=is_held, now_ms=now_ms, window_s=window_s
+            )
         if proof.fault:
             return Denial(proof.code, proof.fault), proof.fault
         return self._judge_rights(asked, now_ms, is_proved=proof.is_proved)

@@ -39,6 +39,7 @@ class Peer:
         "knows_signed_ids",
         "long",
         "packed",
+        "passed_count",
         "session",
         "signed_number",
     )
@@ -59,6 +60,8 @@ class Peer:
         """Of the last request that was signed so."""
         self.is_stranger = False
         """Has still to prove who it is."""
+        self.passed_count = 0
+        """Requests of it that the door let in on a proof."""
         self.is_guest = False
         """It comes by a front in this process, and not by a connection of its own."""
         self.is_away = False
