@@ -59,10 +59,10 @@ class Guests:
         self._broker.peers.by_id[peer.id] = peer
         return peer.id
 
-    def is_stranger(self, guest: int) -> bool:
-        """Whether it has still to prove who it is."""
+    def passed_count(self, guest: int) -> int:
+        """How many of its questions have passed where everybody has to prove who he is."""
         peer = self._broker.peers.by_id.get(guest)
-        return peer is None or peer.is_stranger
+        return 0 if peer is None else peer.passed_count
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
         """Whether there is a way to say something to it just now."""
@@ -97,6 +97,15 @@ class Guests:
         self._core.serving.serve(peer, command, now_ms)
         self._broker.present.account = ""
         return command.opaque
+
+    def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
+        """Why a question would be refused at the door; None when it is to be asked."""
+        peer = self._broker.peers.by_id.get(guest)
+        if peer is None:
+            return Refusal(Response.SYSTEM_ERROR, "the client has left")
+        dialogue = peer.dialogue
+        assert isinstance(dialogue, _Guest), guest
+        return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message, by the end of the turn; False when it has to be asked for."""

@@ -90,6 +90,17 @@ class Serving:
         self._tables.answer(asked, reply)
         return row
 
+    def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
+        """Why a question would be refused, before anything is spent on it; None when it would pass,
+        and is to be asked."""
+        if not self._door.judges:
+            return None
+        asked: Question = Asked(peer, self.row(command.code), command, None, now_ms)
+        try:
+            return self._door.judge_ahead(asked)
+        except Exception as error:  # noqa: BLE001 - one question, as in `serve`
+            return _failed(asked, error)
+
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
         self.has_served = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from escrowmq.base.answer import Answer
+from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.guests import (
     Ear,
     GroupFacts,
@@ -48,8 +48,9 @@ class Backend(Protocol):
     def meet(self, who: Who, ear: Ear, *, is_stranger: bool) -> int:
         """A client is there; its number."""
 
-    def is_stranger(self, guest: int) -> bool:
-        """Whether it has still to prove who it is."""
+    def passed_count(self, guest: int) -> int:
+        """How many of its questions have passed where everybody has to prove who he is. Those of
+        others do not count, though they use its name."""
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
         """Whether there is a way to say something to a client just now. What it holds until it is
@@ -61,6 +62,9 @@ class Backend(Protocol):
     def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
         """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
         that is given back it can be forgotten."""
+
+    def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
+        """Why a question would be refused, if it were asked; None when it would be let in."""
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
         """Store a plain message, together with others, by the end of the turn; False when it has

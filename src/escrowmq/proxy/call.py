@@ -19,7 +19,7 @@ from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.metadata import Credential
-from escrowmq.proxy.result_codes import Fault
+from escrowmq.proxy.result_codes import Fault, fault_of
 
 _log = logging.getLogger(__name__)
 
@@ -58,6 +58,10 @@ class CallDialogue(Protocol):
 
     def done(self, call: Call[Any]) -> None:
         """A call is over."""
+
+    def worked(self, units: int) -> None:
+        """A call has cost more than others do, some 20 us for each unit: the connection's turn is
+        over the sooner."""
 
     def touch(self) -> None:
         """There is something to be written."""
@@ -145,6 +149,15 @@ class Call(Generic[R]):
             self.waiting.add(number)
         elif self.is_open:  # answered at once; whoever asks is guarded already
             told(wait.reply)
+
+    def judge(self, code: int, ext: dict[str, str]) -> None:
+        """Refuse the call where such a question would be refused: before work is spent on it, or
+        anything is said about what is stored here."""
+        backend = self.dialogue.backend
+        if backend.judges:
+            refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
+            if refusal is not None:
+                raise fault_of(refusal)
 
     def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
         """The same, and nobody wants to know."""

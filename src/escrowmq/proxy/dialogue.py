@@ -28,8 +28,13 @@ _log = logging.getLogger(__name__)
 _LOOK_EVERY: Final = 8
 """After so many calls of one input it is asked whether others are to have their turn."""
 
-_EVENTS_AT_ONCE_MAX: Final = 600
-"""What is heard of one connection in a turn: some two hundred calls, or as many commands."""
+_WORK_AT_ONCE_MAX: Final = 600
+"""Units of work that one connection has done in a turn, of some 20 us each: some two hundred calls,
+or as many commands; less where they cost more (`worked`)."""
+
+_WHOLE_CALL: Final = 3
+_UNIT_BITS: Final = 14
+"""16 KiB of a message take as long to be read."""
 
 
 class DialogueFront(Protocol):
@@ -71,6 +76,8 @@ class GrpcDialogue:
         self._is_busy = False
         self._is_given_up = False
         self._kept_size = self._calls_size = 0
+        self._work = 0
+        """Units, in this turn."""
 
     # -- in --------------------------------------------------------------------------------------
 
@@ -102,15 +109,23 @@ class GrpcDialogue:
 
     def _serve_some(self, now_ms: int) -> None:
         events = self._events
-        reads_count = nth = 0
+        reads_count = nth = self._work = 0
         while events:
             event = events.popleft()
             reads_count += self._hear(event, now_ms)
-            nth += 3 if type(event) is WholeCall else 1
-            if reads_count >= READS_AT_ONCE_MAX or nth >= _EVENTS_AT_ONCE_MAX:
+            nth += 1
+            if type(event) is WholeCall:
+                self._work += _WHOLE_CALL + (len(event.data) >> _UNIT_BITS)
+            else:
+                self._work += 1
+            if reads_count >= READS_AT_ONCE_MAX or self._work >= _WORK_AT_ONCE_MAX:
                 break
             if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
                 break
+
+    def worked(self, units: int) -> None:
+        """A call has cost more than others do."""
+        self._work += units
 
     def _hear(self, event: CallEvent, now_ms: int) -> bool:
         """Whether it was a question for messages."""
@@ -168,24 +183,32 @@ class GrpcDialogue:
             self._begin(call)
         except Exception as error:  # noqa: BLE001 - one call, as in `guard`
             self._failed(call, error)
-        if self._is_stranger and not method.is_open_to_all:
-            self._look_who(call)
         return method.is_read
 
-    def _look_who(self, call: Call[Any]) -> None:
-        """A connection is no stranger any more when one of its clients has proved who it is."""
-        client = getattr(call, "client", None)
-        if client is not None and not self.backend.is_stranger(client.guest):
-            self.front.strangers_room.free(self)
-            self.front.strangers_calls.free(self)
-            self._kept_size = 0
-            self._is_stranger = self.peer.is_stranger = False
-            self.calls.allow(self.front.limits_of(self.peer))
-
     def _begin(self, call: Call[Any]) -> None:
-        if not call.method.is_open_to_all:
-            call.client, call.credential = self._client(call.metadata, call.now_ms)
-        call.method.serve(call)
+        if call.method.is_open_to_all:
+            call.method.serve(call)
+            return
+        call.client, call.credential = self._client(call.metadata, call.now_ms)
+        if not self._is_stranger:
+            call.method.serve(call)
+            return
+        # Of this call, not of its client: a stranger may name one that others have proved to be.
+        guest = call.client.guest
+        passed_count = self.backend.passed_count(guest)
+        try:
+            call.method.serve(call)
+        finally:
+            if self.backend.passed_count(guest) > passed_count:
+                self._let_in()
+
+    def _let_in(self) -> None:
+        """A connection is no stranger any more when a call on it was let in."""
+        self.front.strangers_room.free(self)
+        self.front.strangers_calls.free(self)
+        self._kept_size = 0
+        self._is_stranger = self.peer.is_stranger = False
+        self.calls.allow(self.front.limits_of(self.peer))
 
     def _half_closed(self, event: HalfClosed | WholeCall) -> None:
         call = self._open.get(event.call)

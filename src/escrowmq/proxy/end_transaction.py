@@ -41,6 +41,8 @@ class Ending:
         }
         if ext["commitOrRollback"] == _UNKNOWN:
             # Nothing happens, but that a check counts as answered; the broker says nothing to it.
+            # Who may not end it is told so all the same.
+            call.judge(Request.END_TRANSACTION, dict(ext))
             call.tell(Request.END_TRANSACTION, ext)
             call.answer(v2.EndTransactionResponse(status=OK))
             return

@@ -4,7 +4,7 @@ them. Autoscalers want the offsets, and readers without a group's pops the messa
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from escrowmq.base.answer import Answer, Pulled, Refusal
 from escrowmq.base.codes import Request, Response
@@ -39,14 +39,14 @@ class Pulling:
     def pull(self, call: Call[v2.PullMessageRequest]) -> None:
         """Messages of one queue from an offset on: a status, the messages, the next offset."""
         request = call.request
-        place = self._place(request.message_queue)
+        group = group_name(request.group)
+        place = self._place(call, Request.PULL_MESSAGE, request.message_queue, group)
         wait_ms = min(request.long_polling_timeout.ToMilliseconds(), POLL_MAX_MS)
         if call.left_ms is not None:
             wait_ms = min(wait_ms, call.left_ms - _MARGIN_MS)
         kind, expression = filter_of(request.filter_expression)
         ext = {
             **place,
-            "consumerGroup": group_name(request.group),
             "queueOffset": str(request.offset),
             "maxMsgNums": str(min(request.batch_size, _COUNT_MAX) if request.batch_size else 1),
             "sysFlag": str(_SUBSCRIPTION | (_SUSPEND if wait_ms > 0 else 0)),
@@ -83,36 +83,32 @@ class Pulling:
         request = call.request
         if request.offset < 0:
             raise Fault(v2.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is due")
-        ext = {
-            **self._place(request.message_queue),
-            "consumerGroup": group_name(request.group),
-            "commitOffset": str(request.offset),
-        }
+        group, code = group_name(request.group), Request.UPDATE_CONSUMER_OFFSET
+        ext = self._place(call, code, request.message_queue, group)
+        ext["commitOffset"] = str(request.offset)
 
         def told(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             call.answer(v2.UpdateOffsetResponse(status=OK))
 
-        call.ask(Request.UPDATE_CONSUMER_OFFSET, ext, told)
+        call.ask(code, ext, told)
 
     def get(self, call: Call[v2.GetOffsetRequest]) -> None:
         """Where a group is."""
-        ext = {
-            **self._place(call.request.message_queue),
-            "consumerGroup": group_name(call.request.group),
-            "setZeroIfNotFound": "false",
-        }
+        group, code = group_name(call.request.group), Request.QUERY_CONSUMER_OFFSET
+        ext = self._place(call, code, call.request.message_queue, group)
+        ext["setZeroIfNotFound"] = "false"
 
         def answer(offset: int) -> None:
             call.answer(v2.GetOffsetResponse(status=OK, offset=offset))
 
-        call.ask(Request.QUERY_CONSUMER_OFFSET, ext, _offset_of(answer))
+        call.ask(code, ext, _offset_of(answer))
 
     def query(self, call: Call[v2.QueryOffsetRequest]) -> None:
         """The first offset of a queue, the one behind the last, or the first of a time."""
         request = call.request
-        ext = self._place(request.message_queue)
+        more: dict[str, str] = {}
         match request.query_offset_policy:
             case v2.BEGINNING:
                 code = Request.GET_MIN_OFFSET
@@ -120,26 +116,34 @@ class Pulling:
                 code = Request.GET_MAX_OFFSET
             case v2.TIMESTAMP if request.HasField("timestamp"):
                 code = Request.SEARCH_OFFSET_BY_TIMESTAMP
-                ext["timestamp"] = str(moment_ms(request.timestamp, v2.BAD_REQUEST))
+                more["timestamp"] = str(moment_ms(request.timestamp, v2.BAD_REQUEST))
             case policy:
                 raise Fault(v2.BAD_REQUEST, f"policy {policy}: BEGINNING, END, or a TIMESTAMP")
+
+        ext = self._place(call, code, request.message_queue) | more
 
         def answer(offset: int) -> None:
             call.answer(v2.QueryOffsetResponse(status=OK, offset=offset))
 
         call.ask(code, ext, _offset_of(answer))
 
-    def _place(self, queue: v2.MessageQueue) -> Place:
+    def _place(self, call: Call[Any], code: int, queue: v2.MessageQueue, group: str = "") -> Place:
+        """The queue that a question is about, and the group; who may not ask it hears nothing of
+        how many there are."""
         topic = topic_name(queue.topic)
+        place = {"topic": topic, "queueId": str(queue.id)}
+        if group:
+            place["consumerGroup"] = group
         name = queue.broker.name
         if name and name != self._shared.backend.name:
             text = f"the queue is of broker {name[:100]}; this is {self._shared.backend.name}"
             raise Fault(v2.BAD_REQUEST, text)
         facts = self._shared.backend.topic(topic)
         if facts is not None and not 0 <= queue.id < facts.read_queues:
+            call.judge(code, dict(place))
             text = f"topic {topic} has queues 0 to {facts.read_queues - 1}, and no {queue.id}"
             raise Fault(v2.BAD_REQUEST, text)
-        return {"topic": topic, "queueId": str(queue.id)}
+        return place
 
 
 def _offset_of(answer: Callable[[int], None]) -> Callable[[Answer | Refusal], None]:

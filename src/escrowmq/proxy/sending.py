@@ -35,6 +35,9 @@ _STORED_LATE: Final = {
 }
 _MASK: Final = (1 << 64) - 1
 _ANY_QUEUE: Final = -1
+_UNPACKED_BITS: Final = 12
+"""Of a body 4 KiB are unpacked in the time of a unit of work."""
+
 _BORN_MS_MAX: Final = 1 << 62
 
 
@@ -64,28 +67,36 @@ class Sending:
         facts = self._shared.backend.topic(topic)
         unpacking = Unpacking()
         if len(messages) == 1:
-            self._send_one(call, self._wish(messages[0], topic, facts, unpacking, call.now_ms))
+            try:
+                wish = self._wish(call, messages[0], topic, facts, unpacking)
+            except Fault:
+                _judge(call, topic)  # who may not send is told nothing about the topic
+                raise
+            self._send_one(call, wish)
         else:
-            _send_all(
-                call, [self._wish(one, topic, facts, unpacking, call.now_ms) for one in messages]
-            )
+            _judge(call, topic)
+            call.dialogue.worked(len(messages))
+            _send_all(call, [self._wish(call, one, topic, facts, unpacking) for one in messages])
 
     def _wish(
         self,
+        call: Call[v2.SendMessageRequest],
         one: v2.Message,
         topic: str,
         facts: TopicFacts | None,
         unpacking: Unpacking,
-        now_ms: int,
     ) -> _Wish:
         """What is to be stored."""
+        now_ms = call.now_ms
         size_max = self._shared.options.body_size_max
         body, system = one.body, one.system_properties
         validation.message(one, system, size=len(body), body_size_max=size_max, now_ms=now_ms)
         properties = properties_of(one, system, topic)
         _judge_type(facts, system.message_type, type_of(properties))
         if system.body_encoding == v2.GZIP:
+            _judge(call, topic)
             body = plain_body(body, unpacking, size_max=size_max)
+            call.dialogue.worked(len(body) >> _UNPACKED_BITS)
         born_ms = int(properties.get(Property.BORN_TIMESTAMP, 0))
         return _Wish(
             topic,
@@ -142,6 +153,11 @@ class Sending:
             "producerGroup": topic,
         }
         call.ask(Request.RECALL_MESSAGE, ext, told)
+
+
+def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:
+    """Whether the call may send to the topic at all."""
+    call.judge(Request.SEND_MESSAGE_V2, {"a": topic, "b": topic})
 
 
 def _ask_for_one(call: Call[v2.SendMessageRequest], wish: _Wish) -> None:

@@ -25,6 +25,8 @@ _REFLECTION: Final = (
 )
 _POOLS: Final = (v2.POOL, health.POOL, reflection.POOL)
 _NOT_FOUND: Final = 5
+_ANSWERED_BITS: Final = 10
+"""Of an answer 1 KiB is made in the time of a unit of work."""
 
 
 def methods() -> dict[str, Method]:
@@ -72,7 +74,10 @@ def _watch(call: Call[health.HealthCheckRequest]) -> None:
 def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
     def hear(request: object, _: int) -> None:
         assert isinstance(request, reflection.ServerReflectionRequest)
-        call.say(_answer(request))
+        answer = _answer(request)
+        # Anybody may ask, in 40 bytes, for 20 KB.
+        call.dialogue.worked(answer.ByteSize() >> _ANSWERED_BITS)
+        call.say(answer)
 
     call.on_message = hear
     call.on_end = _nothing
