@@ -11,8 +11,9 @@ import concurrent.futures
 import logging
 import socket
 from collections.abc import Callable, Iterable, Iterator
-from threading import Thread
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import suppress
+from threading import Lock, Thread
+from typing import TYPE_CHECKING, Final, TypeVar
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app
@@ -27,12 +28,20 @@ from prometheus_client.registry import Collector
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import ConnectFailed
+from escrowmq.net.clock import steady_s
 
 if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIEnvironment
 
 _log = logging.getLogger(__name__)
 _ANSWER_S = 5.0
+
+THREADS_MAX: Final = 8
+"""Connections that are served at a time."""
+
+PATIENCE_S: Final = 10.0
+"""A connection is served so long at most."""
+
 _HEALTH = "/health"
 T = TypeVar("T")
 _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
@@ -41,6 +50,8 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 }
 
 Read = Callable[[], list[Family]]
+Request = socket.socket | tuple[bytes, socket.socket]
+"""As socketserver has it: a connection, or a datagram."""
 
 
 class _Quiet(WSGIRequestHandler):
@@ -53,7 +64,7 @@ class _Quiet(WSGIRequestHandler):
 class Exporter:
     """Serves one core's figures from a thread of its own; they are read on the event loop."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what is told, by which names, where, and for how long
         self,
         read: Read,
         *,
@@ -63,6 +74,7 @@ class Exporter:
         refusal: Callable[[], str] = str,
         version: str = "",
         setting: str = "metricsPromExporterPort",
+        patience_s: float = PATIENCE_S,
     ) -> None:
         self._read = read
         self._refusal = refusal
@@ -76,7 +88,7 @@ class Exporter:
         registry.register(_Collector(self._families))
         ProcessCollector(registry=registry)
         self._figures = make_wsgi_app(registry)
-        kind = _server_kind(host)
+        kind = _server_kind(host, patience_s)
         try:
             self._server = make_server(host, port, self._serve, kind, handler_class=_Quiet)
         except OSError as error:
@@ -124,11 +136,59 @@ def _answer(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None
         future.set_exception(error)
 
 
-def _server_kind(host: str) -> type[WSGIServer]:
-    class Kind(ThreadingWSGIServer):
-        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+class _FewThreads(ThreadingWSGIServer):
+    """A thread for each connection, as the library has it, but few of them, and not for long."""
 
-    return Kind
+    patience_s = PATIENCE_S
+
+    def __init__(self, address: tuple[str, int], handler: type[WSGIRequestHandler]) -> None:
+        self._since_s: dict[socket.socket, float] = {}
+        """Connections that are served, the oldest first, and since when."""
+        self._guard = Lock()
+        super().__init__(address, handler)
+
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Serve one more; the oldest of too many is cut. Whoever asks for figures has them within
+        milliseconds, so that the oldest is one that asks for nothing."""
+        with self._guard:
+            while len(self._since_s) >= THREADS_MAX:
+                self._cut(next(iter(self._since_s)))
+            self._since_s[_socket(request)] = steady_s()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Now and then: cut those who take too long, also if they send or read a byte now and
+        then."""
+        with self._guard:
+            late_s = steady_s() - self.patience_s
+            for request in [each for each, since_s in self._since_s.items() if since_s < late_s]:
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        del self._since_s[request]
+        with suppress(OSError):  # it is gone already
+            request.shutdown(socket.SHUT_RDWR)  # its thread hears of it, and closes it
+
+    def shutdown_request(self, request: Request) -> None:
+        """One is done."""
+        with self._guard:
+            self._since_s.pop(_socket(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Request, client_address: object) -> None:
+        """One that was cut, or left, while it was written to: not worth a trace of the error."""
+        _log.debug("metrics: the connection of %s ended early", client_address, exc_info=True)
+
+
+def _socket(request: Request) -> socket.socket:
+    """What a server of connections has as its request."""
+    assert isinstance(request, socket.socket), request
+    return request
+
+
+def _server_kind(host: str, patience_s: float) -> type[WSGIServer]:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return type("_Server", (_FewThreads,), {"address_family": family, "patience_s": patience_s})
 
 
 class _Collector(Collector):

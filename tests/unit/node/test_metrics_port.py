@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
+import threading
 import urllib.error
 import urllib.request
 
@@ -9,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import ConnectFailed
-from escrowmq.node.metrics_port import Exporter
+from escrowmq.node.metrics_port import THREADS_MAX, Exporter
 
 LABELS = {"cluster": "c", "node_id": "b"}
 FAMILIES = [
@@ -114,3 +117,51 @@ def test_process_and_build_are_told() -> None:
     text = asyncio.run(served([]))
     assert 'escrowmq_build{cluster="c",node_id="b",version=""} 1.0' in text
     assert "process_resident_memory_bytes" in text
+
+
+def test_half_requests_take_few_threads_and_keep_nobody_out() -> None:
+    async def main() -> None:
+        exporter = Exporter(lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0)
+        halves = [socket.create_connection(("127.0.0.1", exporter.port)) for _ in range(40)]
+        try:
+            for half in halves:
+                half.settimeout(20)
+                half.sendall(b"GET /metrics HTTP/1.1\r\n")
+            assert "done_total" in await asyncio.to_thread(fetch, exporter.port)
+            # The oldest are cut, which end with no answer.
+            ended = [await asyncio.to_thread(half.recv, 1) for half in halves[: 40 - THREADS_MAX]]
+            assert ended == [b""] * (40 - THREADS_MAX)
+            threads = [each for each in threading.enumerate() if "process_request" in each.name]
+            while len(alive := [each for each in threads if each.is_alive()]) > THREADS_MAX:
+                alive[0].join(0.1)
+            assert "done_total" in await asyncio.to_thread(fetch, exporter.port)
+        finally:
+            for half in halves:
+                half.close()
+            await exporter.close()
+
+    asyncio.run(main())
+
+
+def test_who_sends_a_byte_now_and_then_is_cut_all_the_same() -> None:
+    async def main() -> None:
+        exporter = Exporter(
+            lambda: FAMILIES, labels=LABELS, host="127.0.0.1", port=0, patience_s=0.5
+        )
+        try:
+            with socket.create_connection(("127.0.0.1", exporter.port), timeout=20) as slow:
+                sent = 0
+                slow.sendall(b"GET /")
+                slow.settimeout(0.05)
+                while True:
+                    with contextlib.suppress(TimeoutError):
+                        if not await asyncio.to_thread(slow.recv, 1):
+                            break
+                    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                        slow.sendall(b"x")
+                    sent += 1
+                assert sent < 200
+        finally:
+            await exporter.close()
+
+    asyncio.run(main())
