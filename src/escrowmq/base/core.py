@@ -18,6 +18,15 @@ class Proving(Protocol):
 
 
 @runtime_checkable
+class Judging(Protocol):
+    """A core that lets nobody do anything who has not proved who he is."""
+
+    def is_stranger(self, peer: int) -> bool:
+        """Whether a peer has still to prove it, be it connected or only about to be; nobody has to
+        where everything is open."""
+
+
+@runtime_checkable
 class Prompt(Protocol):
     """A core whose answers need not wait for all that follows from their requests."""
 

@@ -147,6 +147,13 @@ class BrokerCore:
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
 
+    def is_stranger(self, peer: int) -> bool:
+        """Whether a peer has still to prove who it is (base.core.Judging)."""
+        if not self._door.judges:
+            return False
+        known = self.broker.peers.by_id.get(peer)
+        return known is None or known.is_stranger
+
     def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
         """Have answers leave by this as soon as they may (base.core.Prompt)."""
         self.broker.output.leave_by(say)

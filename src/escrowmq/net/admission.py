@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.log_throttle import Seldom
@@ -14,6 +16,9 @@ from escrowmq.errors import ConnectFailed
 from escrowmq.net.connection_counts import Admission
 
 _log = logging.getLogger(__name__)
+
+_LEAVING_MAX: Final = 32
+"""Connections that are cut to make room, and still have their descriptors."""
 
 _COMPLAINTS_MAX: Final = 10
 _COMPLAINT_SPAN_MS: Final = 60_000
@@ -42,8 +47,20 @@ def bind(host: str, port: int) -> socket.socket:
 class Entrance:
     """The connections that came by themselves, also those that have not said yet how they speak."""
 
-    def __init__(self, admission: Admission, clock: Clock, *, name: str) -> None:
+    def __init__(
+        self,
+        admission: Admission,
+        clock: Clock,
+        *,
+        name: str,
+        is_stranger: Callable[[int], bool] | None = None,
+    ) -> None:
         self._admission = admission
+        self._is_stranger = is_stranger
+        self._unproved: OrderedDict[int, None] = OrderedDict()
+        """Those who had not proved who they are when they were last looked at, the oldest first."""
+        self._leaving: set[int] = set()
+        """Those that were cut to make room, whose sockets are not closed yet."""
         self._clock = clock
         self._name = name
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
@@ -62,16 +79,36 @@ class Entrance:
     def admit(self, peer: int, transport: asyncio.Transport) -> bool:
         """Count a connection; False, and it is cut, when there are too many."""
         host = host_of(transport)
+        if self._is_stranger is not None and self._admission.is_full:
+            self._make_room(self._is_stranger)
         refusal = self._admission.admit(host)
         if refusal:
             self.complain(transport, refusal)
             transport.abort()
             return False
         self._admitted[peer] = (host, transport)
+        if self._is_stranger is not None:
+            self._unproved[peer] = None
         return True
+
+    def _make_room(self, is_stranger: Callable[[int], bool]) -> None:
+        """Cut the connection that has been here for longest without a proof of who it is, if there
+        is one: whoever comes may be an account, which proves it with its first request."""
+        while self._unproved and len(self._leaving) < _LEAVING_MAX:
+            oldest, _ = self._unproved.popitem(last=False)
+            if oldest not in self._admitted or not is_stranger(oldest):
+                continue
+            _, transport = self._admitted[oldest]
+            self.dismiss(oldest)
+            self._leaving.add(oldest)
+            self.complain(transport, "it has not proved who it is, and others want its place")
+            transport.abort()
+            return
 
     def dismiss(self, peer: int) -> None:
         """A connection is gone, counted or not."""
+        self._leaving.discard(peer)
+        self._unproved.pop(peer, None)
         known = self._admitted.pop(peer, None)
         if known is not None:
             self._admission.dismiss(known[0])

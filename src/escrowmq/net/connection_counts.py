@@ -40,6 +40,13 @@ class Admission:
         self._counts: Counter[str] = Counter()
         self.count = 0
 
+    @property
+    def is_full(self) -> bool:
+        """Whether there may be no more, whosever they are."""
+        limits, total = self._limits, self._total
+        is_port_full = 0 < limits.connections_max <= self.count
+        return is_port_full or total.count >= total.most
+
     def admit(self, host: str) -> str:
         """Count one more of an address; why it may not stay, and then it is not counted."""
         limits, total = self._limits, self._total

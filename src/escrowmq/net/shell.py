@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from escrowmq.base.core import Core, Prompt, Proving
+from escrowmq.base.core import Core, Judging, Prompt, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
@@ -52,7 +52,12 @@ class Shell:
         self._name = name
         self._idle_ms = idle_ms
         self._doors = doors or Doors()
-        self.entrance = Entrance(Admission(self._doors.limits, self._doors.total), clock, name=name)
+        self.entrance = Entrance(
+            Admission(self._doors.limits, self._doors.total),
+            clock,
+            name=name,
+            is_stranger=core.is_stranger if isinstance(core, Judging) else None,
+        )
         self._loop = asyncio.get_running_loop()
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.reads = self.links.reads

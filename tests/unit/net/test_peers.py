@@ -15,6 +15,7 @@ from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
 from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
+from escrowmq.net.connection_counts import ConnectionLimits, Total
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
@@ -105,6 +106,21 @@ class Keeper(Core):
             self.left[peer] -= 1
         if self.left[peer]:
             self.effects.append(Hold(peer))
+
+
+class Guarded(Core):
+    """Knows those who have said something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.known: set[int] = set()
+
+    def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
+        self.known.add(peer)
+        super().receive(peer, data, now_ms)
+
+    def is_stranger(self, peer: int) -> bool:
+        return peer not in self.known
 
 
 class Running:
@@ -380,5 +396,62 @@ def test_peer_that_resets_its_connection_is_gone(run: Run) -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
             client.close()
             await it.core.has()
+
+    run(main)
+
+
+@pytest.mark.parametrize("limits", [
+    Doors(limits=ConnectionLimits(connections_max=4)), Doors(total=Total(4)),
+])  # fmt: skip
+def test_strangers_leave_room_for_those_who_prove_who_they_are(run: Run, limits: Doors) -> None:
+    """All places are taken, two by strangers: whoever comes has the place of the oldest of these,
+    and those who are known keep theirs."""
+
+    async def main() -> None:
+        core = Guarded()
+        async with running(core=core, doors=limits) as world:
+            loop = asyncio.get_running_loop()
+            clients = [await world.connect() for _ in range(4)]
+            for client in clients[:2]:
+                await loop.sock_sendall(client, b"it is me")
+                assert await receive(client, 8) == b"it is me"
+            for nth in range(20):
+                clients.append(await connect_beside(world))
+                assert await receive(clients[nth + 2], 1) == b""
+                assert world.shell.entrance.count == 4
+            await core.has(1, 2, 23, 24)
+            for client in clients[:2]:
+                await loop.sock_sendall(client, b"still here")
+                assert await receive(client, 10) == b"still here"
+            for client in clients[-2:]:
+                await loop.sock_sendall(client, b"me too")
+                assert await receive(client, 6) == b"me too"
+            late = await connect_beside(world)
+            assert await receive(late, 1) == b""  # all are known
+            for client in [*clients, late]:
+                client.close()
+
+    run(main)
+
+
+async def connect_beside(world: Running) -> socket.socket:
+    """One more client, who may or may not be let in."""
+    client = socket.socket()
+    client.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(client, world.door.getsockname())
+    return client
+
+
+def test_where_nobody_has_to_prove_anything_who_came_first_stays(run: Run) -> None:
+    async def main() -> None:
+        doors = Doors(limits=ConnectionLimits(connections_max=2))
+        async with running(doors=doors) as world:
+            clients = [await world.connect() for _ in range(2)]
+            late = await connect_beside(world)
+            assert await receive(late, 1) == b""
+            await asyncio.get_running_loop().sock_sendall(clients[0], b"here")
+            assert await receive(clients[0], 4) == b"here"
+            for client in [*clients, late]:
+                client.close()
 
     run(main)

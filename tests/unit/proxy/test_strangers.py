@@ -237,6 +237,31 @@ def test_nobody_is_known_by_the_name_of_another(world: World, fields: dict[str, 
     assert len(thief.send(*large.messages).entries) == 3
 
 
+@pytest.mark.parametrize("kind", ["gRPC", "remoting"])
+def test_the_ports_are_told_who_is_a_stranger(world: World, kind: str) -> None:
+    """So that one of them makes room when all places are taken."""
+    core = world.exchange.core
+    assert core.is_stranger(9_999)
+    if kind == "gRPC":
+        client = world.connect("c")
+        client.send(message("T"))
+        assert core.is_stranger(client.id)
+        client.metadata = signed("owner-1")
+        client.send(message("T"))
+        assert not core.is_stranger(client.id)
+    else:
+        caller = world.exchange.connect()
+        caller.send("T")
+        assert core.is_stranger(caller.id)
+        caller.credentials = "owner-1", "secret-of-all"
+        caller.send("T")
+        assert not core.is_stranger(caller.id)
+
+
+def test_where_everything_is_open_nobody_is_a_stranger() -> None:
+    assert not World().exchange.core.is_stranger(9_999)
+
+
 # -- how long a signature holds -------------------------------------------------------------------
 
 
