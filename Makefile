@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
 SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
+AUDIT := build/audit/.ready-$(shell cksum < requirements-audit.txt | cut -d' ' -f1)
 LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
@@ -12,7 +13,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
@@ -27,6 +28,11 @@ $(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
 $(SPARK): $(READY) requirements-spark.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.txt
 	rm -f $(VENV)/.spark-*
+	touch $@
+
+$(AUDIT): requirements-audit.txt
+	$(PYTHON) -m venv --clear build/audit
+	build/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
 	touch $@
 
 serve: $(READY)   ## the embedded server: name server and broker in one process
@@ -127,6 +133,25 @@ wheels: $(READY)  ## the wheel for this machine, and the one for those without a
 		--wheel-dir build/wheels .
 	ESCROWMQ_PURE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
 		--no-build-isolation --wheel-dir build/wheels .
+
+# Not part of `check`, nor of CI: what is known of a version changes without a change here, and it is
+# asked of a service of others.
+audit: $(AUDIT)   ## asks PyPI for known weaknesses of everything that is pinned; says so when it gets no answer
+	build/audit/bin/python tools/audit.py requirements.txt requirements-dev.txt requirements-spark.txt
+
+sbom: $(READY) $(AUDIT) ## what an installation consists of, as CycloneDX, with licences: build/escrowmq.cdx.json
+	rm -rf build/sbom
+	$(PYTHON) -m venv --without-pip build/sbom
+	build/audit/bin/python -m pip --python build/sbom/bin/python install --quiet \
+		--disable-pip-version-check --require-hashes -r requirements.txt
+	ESCROWMQ_PURE=1 $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps \
+		--no-build-isolation --wheel-dir build/sbom/wheel .
+	build/audit/bin/python -m pip --python build/sbom/bin/python install --quiet \
+		--disable-pip-version-check --no-deps --no-index build/sbom/wheel/*.whl
+	sed "s/^dynamic = .*/version = \"$$($(BIN)/python -c 'from escrowmq.base.release import RELEASE; print(RELEASE)')\"/" \
+		pyproject.toml > build/sbom/pyproject.toml
+	build/audit/bin/cyclonedx-py environment --pyproject build/sbom/pyproject.toml --gather-license-texts \
+		--output-reproducible --validate -o build/escrowmq.cdx.json build/sbom/bin/python
 
 check: $(READY)   ## format, lint, types, import rules, house rules
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.metadata
+import importlib.util
 import re
 import subprocess
 import sys
@@ -17,8 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
-LOCKS = ("requirements.txt", "requirements-dev.txt", "requirements-spark.txt",
-         "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
+LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-dev.txt",
+         "requirements-spark.txt", "requirements-spark-4.1.txt",
+         "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
     "pipeline": ["spark"],
@@ -49,6 +51,47 @@ def needs(room: str, found: set[str]) -> set[str]:
     """What modules of a room import that neither Python nor the installation provides."""
     theirs = found - sys.stdlib_module_names - {"escrowmq"} - provided() - ASKED_FOR
     return theirs.difference(*(provided(extra) for extra in EXTRAS.get(room, ())))
+
+
+def test_each_dependency_is_listed_with_its_licence() -> None:
+    """As the packages that are installed have it themselves."""
+    text = (ROOT / "docs" / "security.md").read_text(encoding="utf-8")
+    section = text.partition("## What is installed with it")[2].partition("\n## ")[0]
+    rows = re.findall(
+        r"^\| ([a-z0-9, -]+) \| ([\w.-]+(?: (?:OR|AND) [\w.-]+)*) \|", section, re.MULTILINE
+    )
+    listed = {name: licence for names, licence in rows for name in names.split(", ")}
+    listed.pop("package")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert set(listed) == {re.split(r"[<>=]", each)[0] for each in project["dependencies"]}
+    for name, licence in listed.items():
+        said = importlib.metadata.metadata(name)
+        theirs = " ".join(
+            [*said.get_all("License-Expression", []), *said.get_all("License", []),
+             *(each for each in said.get_all("Classifier", []) if each.startswith("License"))]
+        )  # fmt: skip
+        families = {each.partition("-")[0] for each in re.split(" OR | AND ", licence)}
+        assert families == {each for each in ("MIT", "BSD", "Apache") if each in theirs}, name
+
+
+def test_an_audit_that_was_told_nothing_is_no_good_news() -> None:
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools" / "audit.py")
+    assert spec is not None
+    assert spec.loader is not None
+    audit = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(audit)
+    fine = {"name": "a", "version": "1", "vulns": []}
+    weak = {"id": "PYSEC-2026-1", "fix_versions": ["2.1"]}
+    bad = {"name": "b", "version": "2", "vulns": [weak]}
+    unasked = {"name": "c", "skip_reason": "Dependency not found on PyPI"}
+
+    def code(*packages: object) -> int:
+        found: int = audit.verdict({"dependencies": list(packages)})[0]
+        return found
+
+    assert [code(fine), code(bad), code(unasked), code()] == [0, 1, 2, 2]
+    assert [code(fine, unasked), code(bad, unasked)] == [2, 1]
+    assert audit.verdict({"dependencies": [bad]})[1] == ["b 2: PYSEC-2026-1, mended in 2.1"]
 
 
 def test_every_import_is_declared() -> None:
