@@ -355,10 +355,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=0, description="requests a second of one address; 0: any number", extra=LIVE)
     ] = field(default=0, name="escrowRequestsPerSecond")
     bytes_per_s: Annotated[
-        int,
-        Meta(
-            ge=0, description="bytes of bodies a second from one address; 0: any number", extra=LIVE
-        ),
+        int, Meta(ge=0, description="bytes of bodies a second of one address; 0: any", extra=LIVE)
     ] = field(default=0, name="escrowBytesPerSecond")
     account_requests_per_s: Annotated[
         int, Meta(ge=0, description="requests a second of one account; 0: any number", extra=LIVE)
@@ -396,13 +393,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = field(default="", name="escrowOwnSignatures")
     signature_window_s: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="how far the time that a client of RocketMQ 5 has signed may be from the "
-            "broker's; 0: any",
-            extra=LIVE,
-        ),
+        int, Meta(ge=0, description="seconds that a signed time may be off; 0: any", extra=LIVE)
     ] = field(default=0, name="escrowSignatureWindowSeconds")
     account_topics_max: Annotated[
         int,

@@ -227,9 +227,7 @@ class Door(Part):
                 return refusal
             peer, code = asked.peer, asked.command.code
             if code not in self.users.terms.unauthenticated:
-                peer.passed_count += 1
-                if peer.is_stranger:
-                    peer.let_in()
+                peer.passed()
             if code == Request.HEART_BEAT:
                 # As whom it is a member of its groups from now on.
                 peer.account = asked.account

@@ -322,11 +322,10 @@ class Http2Connection(OutgoingStreams):
         streams = self._streams
         self._overhead.spend(self._now_ms, len(streams.open) // OVERHEAD_WORK)
         for stream in streams.open.values():
-            if stream.outflow.left + most > frames.WINDOW_MAX:
+            if not stream.outflow.resize(more, most):
                 raise ConnectionFault(
                     Error.FLOW_CONTROL_ERROR, "INITIAL_WINDOW_SIZE opens a window too far"
                 )
-            stream.outflow.left += more
             streams.has_room(stream)
 
     def _on_push(self, flags: int, stream_id: int, payload: bytes) -> None:

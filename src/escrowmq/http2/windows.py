@@ -41,3 +41,10 @@ class Outflow:
         """The other end gave room; whether it was allowed so much."""
         self.left += size
         return self.left <= WINDOW_MAX
+
+    def resize(self, more: int, most: int) -> bool:
+        """The other end made its windows larger, or smaller, and by at most so much on the way to
+        that; whether it was allowed to."""
+        is_allowed = self.left + most <= WINDOW_MAX
+        self.left += more
+        return is_allowed
