@@ -86,18 +86,16 @@ CallEvent = Called | Message | HalfClosed | WholeCall | Cancelled | Room
 
 class _Call:
     __slots__ = (
-        "called", "count", "due_ms", "has_begun", "id", "is_asked", "needed", "partial", "size",
+        "called", "count", "due_ms", "has_begun", "id", "needed", "partial", "size",
     )  # fmt: skip
 
     def __init__(self, stream_id: int, due_ms: int, size: int) -> None:
         self.id = stream_id
         self.due_ms = due_ms
         self.size = size
-        """What it takes as long as it is open, about."""
-        self.is_asked = False
-        """Whether its first message has come."""
+        """Bytes of its header fields."""
         self.called: Called | None = None
-        """Its first event."""
+        """Its first event, until its first message has come."""
         self.has_begun = False
         self.partial = bytearray()
         self.count = 0
@@ -114,7 +112,7 @@ class Calls:
         self._connection = Http2Connection(self._limits)
         self._calls: dict[int, _Call] = {}
         self._events: list[CallEvent] = []
-        self._partial_size = self._calls_size = 0
+        self._partial_size = 0
         self._wake_at_ms = LONG_MAX
         self._now_ms = 0
 
@@ -178,9 +176,7 @@ class Calls:
         if block := _refused_by_http(request):
             self._connection.send(stream_id, trailers=block)
             return
-        size = request.size + _CALL_SIZE
-        call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE, size)
-        self._calls_size += size
+        call = self._calls[stream_id] = _Call(stream_id, NO_DEADLINE, request.size)
         if (encoding := metadata.get("grpc-encoding", "identity")) != "identity":
             self._refuse_encoding(stream_id, encoding)
             return
@@ -203,8 +199,7 @@ class Calls:
             return
         data = event.data
         if data and not call.partial and self._is_one_message(data):
-            call.is_asked = True
-            called = call.called
+            called, call.called = call.called, None
             events = self._events
             # Nothing came in between: one event instead of three, for nearly every call there is.
             if event.is_end and called is not None and events and events[-1] is called:
@@ -243,7 +238,7 @@ class Calls:
             with memoryview(held) as view:  # copied once, not twice
                 whole = bytes(view[at + _FRONT_SIZE : at + call.needed])
             self._events.append(Message(call.id, whole))
-            call.is_asked = True
+            call.called = None
             at += call.needed
             call.count += 1
             call.needed = _FRONT_SIZE
@@ -301,7 +296,6 @@ class Calls:
 
     def _forget(self, call: _Call) -> None:
         self._partial_size -= len(call.partial)
-        self._calls_size -= call.size
         del self._calls[call.id]
 
     # ---- what goes out
@@ -345,8 +339,10 @@ class Calls:
     @property
     def calls_size(self) -> int:
         """Bytes that are kept of calls beside that, about: of their header fields as long as they
-        are open, and what is remembered of those."""
-        return self._calls_size + self._connection.remembered_size
+        are open, and what is remembered of those. Worked out when it is asked for, of strangers,
+        who may have few."""
+        sizes = [call.size + _CALL_SIZE for call in self._calls.values()]
+        return sum(sizes) + self._connection.remembered_size
 
     def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
         """What has begun and is not whole yet; calls whose first message has not come too, if they
@@ -356,7 +352,7 @@ class Calls:
             found += [
                 (each.id, each.count)
                 for each in self._calls.values()
-                if each.partial or (with_unasked and not each.is_asked)
+                if each.partial or (with_unasked and each.called is not None)
             ]
         return found
 

@@ -32,10 +32,6 @@ _WORK_AT_ONCE_MAX: Final = 600
 """Units of work that one connection has done in a turn, of some 20 us each: some two hundred calls,
 or as many commands; less where they cost more (`worked`)."""
 
-_WHOLE_CALL: Final = 3
-_UNIT_BITS: Final = 14
-"""16 KiB of a message take as long to be read."""
-
 
 class DialogueFront(Protocol):
     """What a connection needs of the front that it came in by."""
@@ -77,7 +73,7 @@ class GrpcDialogue:
         self._is_given_up = False
         self._kept_size = self._calls_size = 0
         self._work = 0
-        """Units, in this turn."""
+        """Units in this turn, beside those that each event is."""
 
     # -- in --------------------------------------------------------------------------------------
 
@@ -113,12 +109,8 @@ class GrpcDialogue:
         while events:
             event = events.popleft()
             reads_count += self._hear(event, now_ms)
-            nth += 1
-            if type(event) is WholeCall:
-                self._work += _WHOLE_CALL + (len(event.data) >> _UNIT_BITS)
-            else:
-                self._work += 1
-            if reads_count >= READS_AT_ONCE_MAX or self._work >= _WORK_AT_ONCE_MAX:
+            nth += 3 if type(event) is WholeCall else 1
+            if reads_count >= READS_AT_ONCE_MAX or nth + self._work >= _WORK_AT_ONCE_MAX:
                 break
             if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
                 break
