@@ -16,7 +16,7 @@ from .place import WIDE, A, B, Line, Place, heartbeat, sending
 
 SETTINGS: Final = (
     "metricsExporterType=PROM", "metricsPromExporterPort=0", "enablePropertyFilter=true",
-    "transactionTimeOut=3000",
+    "transactionTimeOut=3000", "grpcServerPort=0",
 )  # fmt: skip
 """Of a server that is to be attacked."""
 

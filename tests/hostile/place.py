@@ -48,7 +48,9 @@ _SMALL: Final = (
     "mappedFileSizeCommitLog=67108864", "maxIndexNum=20000", "maxHashSlotNum=5000",
     "mappedFileSizeConsumeQueue=60000",
 )  # fmt: skip
-_READY: Final = re.compile(r"escrowmq ready nameserver=(\S+) broker=(\S+)(?: metrics=(\S+))?")
+_READY: Final = re.compile(
+    r"escrowmq ready nameserver=(\S+) broker=(\S+)(?: grpc=(\S+))?(?: metrics=(\S+))?"
+)
 _TURNS: Final = re.compile(
     r'^escrowmq_turn_seconds_bucket\{.*le="([^"]+)".*\} (\S+)$', re.MULTILINE
 )
@@ -128,7 +130,7 @@ class Place:
         match = _READY.match(self.process.stdout.readline().strip())
         watchdog.cancel()
         assert match is not None, self.log()
-        self.nameserver, self.broker, self.metrics = match[1], match[2], match[3]
+        self.nameserver, self.broker, self.grpc, self.metrics = match.groups()
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to end, or kill it."""

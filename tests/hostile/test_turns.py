@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from .attacks import CASES, SETTINGS, prepare
+from .grpc_attacks import GRPC_CASES
 from .place import Place
 
 TURN_MAX_S = "0.05"
@@ -27,7 +28,7 @@ def open_busy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield found
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize("case", [*CASES, *GRPC_CASES], ids=lambda case: case.__name__)
 def test_no_turn_of_the_loop_is_long(busy: Place, case: Callable[[Place], None]) -> None:
     found = []
     for _ in range(ATTEMPTS):

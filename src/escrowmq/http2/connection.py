@@ -15,7 +15,12 @@ from escrowmq.http2.events import Data, Event, Opened, Reset
 from escrowmq.http2.frames import ConnectionFault, Error, FrameKind, Http2Setting, StreamFault
 from escrowmq.http2.header_blocks import Field
 from escrowmq.http2.headers import HeaderReader, Malformed, check
-from escrowmq.http2.limits import OVERHEAD_WORK, RESET_LATE_MS, Http2Limits
+from escrowmq.http2.limits import (
+    FIELDS_AT_ONCE_MAX,
+    OVERHEAD_WORK,
+    RESET_LATE_MS,
+    Http2Limits,
+)
 from escrowmq.http2.outgoing import OutgoingStreams
 from escrowmq.http2.streams import Stream
 from escrowmq.http2.windows import Inflow
@@ -25,6 +30,11 @@ BLOCK, FRAME = -1, 0
 
 _LEAVING: Final = b"escrowmq"
 """The PING behind the first GOAWAY: who answers it has read that."""
+
+
+class _Enough(Exception):
+    """So much of an input was read that the rest is for another turn. Raised, so that the loop over
+    frames, which nearly never ends so, need not ask."""
 
 
 class Http2Connection(OutgoingStreams):
@@ -38,6 +48,9 @@ class Http2Connection(OutgoingStreams):
         """Where in all that the client sends the part begins that is held."""
         self._is_greeted = self._is_settled = False
         self._headers = HeaderReader(list_size_max=limits.header_list_size_max)
+        self._is_behind = False
+        """Whether whole frames are held as well, for the next turn."""
+        self._fields_max = 0
         self._block = bytearray()
         self._block_stream = self._block_frames = 0
         self._block_ends = False
@@ -56,8 +69,11 @@ class Http2Connection(OutgoingStreams):
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """What these bytes tell."""
+        """What these bytes tell, and what was left of those before, as far as it is read in one
+        turn: while `has_news` says so, there is more."""
         self._now_ms = now_ms
+        self._is_behind = False
+        self._fields_max = self._headers.read_count + FIELDS_AT_ONCE_MAX
         if not self.is_over:
             try:
                 self._read(self._held + data if self._held else data)
@@ -91,6 +107,12 @@ class Http2Connection(OutgoingStreams):
                 self._frame(size_kind & 0xFF, flags, stream_id & frames.STREAM_MASK, payload)
             except StreamFault as fault:
                 self._give_up(fault)
+                if self._headers.read_count > self._fields_max:
+                    self._is_behind = at < end
+                    break
+            except _Enough:
+                self._is_behind = at < end
+                break
         self._held_at += at
         self._held = data[at:] if at else data
 
@@ -100,7 +122,12 @@ class Http2Connection(OutgoingStreams):
         in all that the client sends; None when all is whole."""
         if self._block_stream:
             return BLOCK, self._block_stream
-        return (FRAME, self._held_at) if self._held else None
+        return (FRAME, self._held_at) if self._held and not self._is_behind else None
+
+    @property
+    def has_news(self) -> bool:
+        """Whether `receive` has something to tell without more bytes."""
+        return self._is_behind or bool(self._events)
 
     @property
     def half_size(self) -> int:
@@ -226,6 +253,8 @@ class Http2Connection(OutgoingStreams):
                 self._trailers(stream_id, self._headers.fields(block), is_end=is_end)
         except Malformed as error:
             raise StreamFault(stream_id, code=Error.PROTOCOL_ERROR, text=str(error)) from error
+        if self._headers.read_count > self._fields_max:
+            raise _Enough
 
     def _open(self, stream_id: int, block: bytes, *, is_end: bool) -> None:
         request = self._headers.request(block)  # of a refused one, too: the tables stay in step
@@ -422,7 +451,7 @@ class Http2Connection(OutgoingStreams):
     def _end(self, code: Error, text: str) -> None:
         self.is_over = True
         self.reason = text
-        self._held = b""
+        self._held, self._is_behind = b"", False
         self._block.clear()
         self._streams.drop_all()
         self._unsent_size = 0

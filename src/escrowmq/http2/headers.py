@@ -94,6 +94,8 @@ class HeaderReader:
 
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
+        self.read_count = 0
+        """Fields that were read; those of a block that is known are not."""
         self._kept: _Remembered[bytes, HttpRequest] = _Remembered(KEPT_BLOCKS_MAX)
         self._texts: _Remembered[Field, tuple[str, str]] = _Remembered(CHECKED_FIELDS_MAX)
         self._openings: _Remembered[tuple[Field, ...], tuple[bytes, str]] = _Remembered(
@@ -126,6 +128,7 @@ class HeaderReader:
         """What a block says, unchecked; each has to be read, for the sake of the table."""
         changes_count = self._blocks.changes_count
         fields = self._blocks.read(block)
+        self.read_count += len(fields)
         if changes_count != self._blocks.changes_count:
             self._kept.forget()
         return fields

@@ -22,6 +22,10 @@ OVERHEAD_EARNED: Final = 4
 """A client that measures its link answers each frame of data with a PING and two WINDOW_UPDATE."""
 
 
+FIELDS_AT_ONCE_MAX: Final = 8_000
+"""Header fields of one connection that are read before it is the others' turn, some 4 ms: each may
+be a single byte, and a read has 65,536 of these."""
+
 OVERHEAD_WORK: Final = 16
 """So many windows of streams, or settings of one frame, cost as much as a frame that carries
 nothing: a microsecond or two."""

@@ -81,7 +81,7 @@ class GrpcDialogue:
         """Serve what these bytes ask; the rest of what is too much for one turn is kept."""
         if self._is_given_up:
             return
-        if data or self.calls.has_news:
+        if data or (self.calls.has_news and not self._events):
             self._events.extend(self.calls.receive(data, now_ms))
         self._is_busy = True
         try:
