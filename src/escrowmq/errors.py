@@ -26,6 +26,7 @@ EscrowMQError
 ├── TransactionError
 │   ├── TransactionBroken           a message of it could not be sent, so all were rolled back
 │   ├── MarkerNotWritten            the database took no marker, so nothing was sent
+│   ├── TooManyKept                 no broker can be reached, and the database keeps enough
 │   ├── HalfNotSafe                 the first phase was stored, but not as safely as asked for
 │   ├── OutcomeUnknown              the broker did not confirm the end; the check-back will
 │   ├── OutcomeContradicted         the transaction had ended the other way before

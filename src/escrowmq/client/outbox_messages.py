@@ -310,7 +310,7 @@ class Marked:
                 return  # the client was closed meanwhile
             if go_on is not None:
                 try:
-                    self._producer.instance.spawn(self._go_on_telling(outcome, go_on(), told))
+                    self._producer.instance.spawn(self._go_on_telling(outcome, go_on, told))
                 except EscrowMQError as closed:
                     error = closed
                 else:
@@ -321,10 +321,10 @@ class Marked:
         return self._producer.settler.begin(end.half, outcome, count=end.together, finish=done)
 
     async def _go_on_telling(
-        self, outcome: Outcome, work: Awaitable[None], told: asyncio.Future[None]
+        self, outcome: Outcome, go_on: GoOn[None], told: asyncio.Future[None]
     ) -> None:
         try:
-            await work
+            await go_on()
         except EscrowMQError as error:
             self._heard(outcome, error)
         else:

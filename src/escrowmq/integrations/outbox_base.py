@@ -118,7 +118,7 @@ class Keeper(_Checks):
         self._database = database
         self._relaying = HandOver(producer.marked, new_name=new_name)
         self._relay = Relay(circuit, self._go_through) if circuit is not None else None
-        producer.answer_from(self._check, on_close=self._leave)
+        producer.answer_from(self._check, on_close=self._end)
 
     def create_tables(self) -> None:
         """Make the tables, where they are not there yet, for those who have no migrations."""
@@ -175,9 +175,15 @@ class Keeper(_Checks):
         """Answer no more checks from this database, and send no more with it. Closing the producer
         does the same."""
         self._producer.answer_no_more(self._check)
-        self._leave()
+        self._end()
         if self._relay is not None:
             self._relay.close()
+
+    def _end(self) -> None:
+        """It is over, or its producer is."""
+        self._leave()
+        if self._relay is not None:
+            self._relay.stop()
 
     def _leave(self) -> None:
         """Nothing is to be sent with it any more."""

@@ -198,22 +198,30 @@ class Relay:
         if self._pace.is_idle:
             self._woken.set()
 
-    def close(self) -> None:
-        """End it."""
+    def stop(self) -> None:
+        """Let it end soon."""
         self._is_closed = True
         self._woken.set()
+
+    def close(self) -> None:
+        """The same, and wait for its end."""
+        self.stop()
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
 
     def _run(self) -> None:
-        while not self._is_closed:
+        while True:
             try:
                 found: Pass | Exception = self._go()
             except Exception as error:  # noqa: BLE001 - the database; tried again
                 found = error
+            if self._is_closed:
+                return  # what failed may have failed for that
             self._pace.end(found)
             self._woken.wait(self._pace.pause_s)
             self._woken.clear()
+            if self._is_closed:
+                return
 
 
 class AsyncRelay:
