@@ -29,7 +29,7 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true")
     arguments = parser.parse_args()
     chance = random.Random(arguments.seed)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
         folder = Path(name)
         # A process that is asked and dies was asked: fifteen checks, a second apart, are soon over
         # where nobody lives long enough to answer.
