@@ -134,6 +134,33 @@ def test_whatever_is_raised_before_the_commit_rolls_back(
     assert orders() == ["2"]
 
 
+def test_what_the_database_rolled_back_by_itself_is_not_sent(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    """As it does for a deadlock, whose error somebody catches."""
+    if connections["shop"].vendor == "postgresql":
+        pytest.skip("PostgreSQL takes nothing more of a transaction that has failed")
+    with pytest.raises(MarkerNotWritten, match="rolled the transaction back meanwhile"):
+        with transaction.atomic("shop"):
+            add("1")
+            outbox.send(topic, b"never")
+            execute("rollback")
+            if connections["shop"].vendor == "sqlite":
+                execute("begin")
+            add("2")
+    with transaction.atomic("shop"):
+        with pytest.raises(KeyError), transaction.atomic("shop"):
+            outbox.send(topic, b"never")
+            raise KeyError
+        add("3")
+        outbox.send(topic, b"3")
+    assert orders() == ["3"]
+    wait_bodies(server, topic, [b"3"])
+    outbox.close()
+    with pytest.raises(UsageError, match="the outbox is closed"), transaction.atomic("shop"):
+        outbox.send(topic, b"never")
+
+
 def test_a_lost_end_is_answered_from_the_marker(server: Server, topic: str, outbox: Outbox) -> None:
     def fail() -> None:
         raise KeyError

@@ -375,6 +375,26 @@ def test_a_connection_without_a_block_tells_when_it_is_closed(
     wait_bodies(server, topic, [b"1"])
 
 
+@pytest.mark.parametrize("kind", ["postgresql", "sqlite"])
+def test_one_of_asyncio_tells_when_it_is_closed(
+    server: Server, topic: str, group: str, new_place: Callable[[str], Place], kind: str
+) -> None:
+    place = new_place(kind)
+
+    async def go() -> None:
+        engine = create_async_engine(place.async_url)
+        async with escrowmq.aio.Producer(server.nameserver, group=group) as producer:
+            outbox = AsyncOutbox(producer, engine)
+            await outbox.create_tables()
+            producer.answer_no_more(outbox._check)
+            async with engine.begin() as connection:
+                await outbox.send(connection, topic, b"1")
+            await asyncio.to_thread(wait_bodies, server, topic, [b"1"])
+        await engine.dispose()
+
+    asyncio.run(go())
+
+
 def test_a_commit_that_was_refused_is_not_told_of(
     server: Server, topic: str, engine: sa.Engine, patient: Outbox
 ) -> None:

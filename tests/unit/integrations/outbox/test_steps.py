@@ -41,3 +41,11 @@ def test_a_cancellation_is_no_answer_of_the_database() -> None:
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(run_async(conversation(), cancelled))
+
+
+def test_a_step_is_put_into_a_schema() -> None:
+    step = SqlStep(Statement("select 1 from escrowmq_markers"), is_read=True)
+    assert step.in_schema("") is step
+    found = step.in_schema('"sales"')
+    assert found.is_read
+    assert found.statement.text == 'select 1 from "sales".escrowmq_markers'

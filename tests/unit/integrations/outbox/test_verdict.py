@@ -93,6 +93,16 @@ def test_a_database_that_takes_no_name_says_so() -> None:
         run(verdict.find_place(LITE, new_name="first"), base.execute)
 
 
+def test_a_name_that_is_not_found_behind_its_insert_says_so() -> None:
+    """A table of some other kind: a view, a rule."""
+
+    def execute(step: SqlStep) -> Rows:
+        return [] if step.is_read else [(1,)]
+
+    with pytest.raises(StepFailed, match="not found in it"):
+        run(verdict.find_place(LITE, new_name="first"), execute)
+
+
 @pytest.mark.parametrize(
     ("marker", "outcome"),
     [
