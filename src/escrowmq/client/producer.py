@@ -6,13 +6,14 @@ import asyncio
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple, Self, Unpack
 
 import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property
+from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.checking import Checks, DatabaseCheck
@@ -59,8 +60,26 @@ class Unsettled(NamedTuple):
     """What brokers may ask a group about."""
 
     keys: set[str]
-    brokers: set[str]
-    """The names of those that were asked."""
+    brokers: dict[str, int]
+    """Those that were asked, by name: when the first message in a broker's log was stored; 0 where
+    there may have been others before it, NOT_YET where there is none."""
+
+
+NOT_YET: Final = 2**63 - 1
+"""Later than any time."""
+
+
+def _begun_ms(figures: Mapping[str, str]) -> int:
+    """Since when a broker's log has messages, as far as its figures tell."""
+    try:
+        first_offset, first_ms = (
+            int(figures[name]) for name in ("commitLogMinOffset", "earliestMessageTimeStamp")
+        )
+    except (KeyError, ValueError):
+        return 0
+    if first_offset > 0:
+        return 0
+    return first_ms if first_ms > 0 else NOT_YET
 
 
 class Producer(Tidy):
@@ -440,8 +459,9 @@ class Producer(Tidy):
         await self.instance.watch_all_brokers()
         cluster = Cluster(self.instance)
         transactions = Transactions(cluster)
-        found = Unsettled(set(), set(await cluster.masters()))
-        for name in found.brokers:
+        found, brokers = Unsettled(set(), {}), Brokers(cluster)
+        for name in await cluster.masters():
+            found.brokers[name] = _begun_ms(await brokers.runtime(name))
             with contextlib.suppress(NotSupported):  # RocketMQ's
                 async for item in transactions.pending(group=self.group, broker=name):
                     found.keys.update((item.transaction, item.message_id))

@@ -57,7 +57,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.checks: list[Any] = []
-        self.brokers = {"broker-a"}
+        self.brokers = {"broker-a": 0}
 
     def answer_from(self, check: Any, *, on_close: Callable[[], None]) -> None:
         self.checks.append(check)

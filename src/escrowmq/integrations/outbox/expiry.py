@@ -9,7 +9,7 @@ before anything goes by its age: one that jumps ahead would make everything old.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Container
+from collections.abc import Collection, Container, Mapping
 from typing import Final
 
 from escrowmq.errors import RouteMissing, UsageError
@@ -43,15 +43,15 @@ def forget_markers(
     keep_ms: int,
     now_ms: int,
     needed: Container[str],
-    brokers: Collection[str],
+    brokers: Mapping[str, int],
     gone: Collection[str] = (),
 ) -> Steps[int]:
     """Delete markers older than that, except those of the `needed` keys; how many went. `brokers`
-    are those that have said what they need. UsageError when the database's clock and the caller's
-    are apart, RouteMissing when a broker has taken messages and is not among them, unless it is
-    named in `gone`, which forgets it."""
+    are those that have said what they need, and since when they have messages. UsageError when the
+    database's clock and the caller's are apart; RouteMissing when a broker has taken messages and
+    is not among them, unless it is named in `gone`, which forgets it."""
     check_keep(keep_ms)
-    yield from _require_all(brokers, gone)
+    yield from _require_all(family, brokers, gone)
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count, after = 0, ""
     while True:
@@ -69,23 +69,35 @@ def forget_markers(
         after = keys[-1]
 
 
-def _require_all(brokers: Collection[str], gone: Collection[str]) -> Steps[None]:
-    if there := sorted(set(brokers) & set(gone)):
+def _require_all(
+    family: SqlFamily, brokers: Mapping[str, int], gone: Collection[str]
+) -> Steps[None]:
+    begun_ms = {tables.broker_id(name): ms for name, ms in brokers.items()}
+
+    def is_there(key: str, noted_ms: int) -> bool:
+        # A log that was begun later than that is not the one that has taken the messages.
+        return key in begun_ms and begun_ms[key] <= noted_ms + CLOCKS_APART_MAX_MS
+
+    rows = yield SqlStep(tables.noted_brokers(), is_read=True)
+    noted = {str(row[0]): (str(row[1]), is_there(str(row[0]), int(str(row[2])))) for row in rows}
+    there = [name for name in sorted(gone) if noted.get(tables.broker_id(name), ("", False))[1]]
+    if there:
         raise UsageError(
             f"brokers that are gone for good: {', '.join(there)}; the name server knows them, and "
-            "they answer. Nothing was deleted"
+            "they have what they took. Nothing was deleted"
         )
-    for name in gone:
-        yield SqlStep(tables.forget_broker(name))
-    known = {tables.broker_id(name) for name in brokers}
-    rows = yield SqlStep(tables.noted_brokers(), is_read=True)
-    missing = [str(row[1]) for row in rows if row[0] not in known]
+    left = {tables.broker_id(name) for name in gone}
+    missing = [name for key, (name, is_there) in noted.items() if not is_there and key not in left]
     if missing:
         raise RouteMissing(
             f"no word from {', '.join(missing)}, which has taken messages of this database and may "
-            "ask what became of them; nothing was deleted. Let this run again when it is back, or "
-            "name it as gone (gone=[...], escrowmq check-from-db --gone NAME) when it never will be"
+            "ask what became of them, or what answers by that name has begun an empty log since; "
+            "nothing was deleted. Let this run again when it is back, or name it as gone "
+            "(gone=[...], escrowmq check-from-db --gone NAME) when it never will be"
         )
+    for name in gone:
+        is_new = name in brokers
+        yield SqlStep(tables.renew_broker(family, name) if is_new else tables.forget_broker(name))
 
 
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:

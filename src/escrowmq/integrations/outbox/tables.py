@@ -251,8 +251,16 @@ def note_broker(family: SqlFamily, name: str) -> Statement:
 
 
 def noted_brokers() -> Statement:
-    """Ids of brokers that may ask for markers, and their names as far as the table holds them."""
-    return Statement(f"select id, says from {MARKERS} where {_IS_BROKER} order by id")
+    """Ids of brokers that may ask for markers, their names as far as the table holds them, and when
+    they took the first message."""
+    return Statement(f"select id, says, made_ms from {MARKERS} where {_IS_BROKER} order by id")
+
+
+def renew_broker(family: SqlFamily, name: str) -> Statement:
+    """What it took until now is gone for good."""
+    return Statement(
+        f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
+    )
 
 
 def forget_broker(name: str) -> Statement:

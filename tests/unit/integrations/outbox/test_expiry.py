@@ -20,7 +20,7 @@ def now_ms() -> int:
 
 def forget(base: Base, *, days: int = 7, clock_ms: int = 0, needed: tuple[str, ...] = ()) -> int:
     steps = expiry.forget_markers(
-        LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed, brokers=()
+        LITE, keep_ms=days * DAY_MS, now_ms=clock_ms or now_ms(), needed=needed, brokers={}
     )
     return run(steps, base.execute)
 
@@ -77,19 +77,23 @@ def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
     base = Base()
     base.put(tables.NAME_ID, "mine")
     base.put("0" * 16, "commit")
-    base.put("broker:b", "b")
+    base.put("broker:b", "b", made_ms=now_ms() - 10 * DAY_MS)
 
-    def steps(*brokers: str, gone: tuple[str, ...] = ()) -> Steps[int]:
+    def steps(gone: tuple[str, ...] = (), **brokers: int) -> Steps[int]:
         return expiry.forget_markers(
             LITE, keep_ms=7 * DAY_MS, now_ms=now_ms(), needed=(), brokers=brokers, gone=gone
         )
 
     with pytest.raises(RouteMissing, match="no word from b"):
-        run(steps("a"), base.execute)
+        run(steps(a=0), base.execute)
+    with pytest.raises(RouteMissing, match="has begun an empty log since"):
+        run(steps(b=now_ms() - 9 * DAY_MS), base.execute)
     with pytest.raises(UsageError, match="Nothing was deleted"):
-        run(steps("a", "b", gone=("b",)), base.execute)
+        run(steps(("b",), a=0, b=0), base.execute)
     assert len(base.all()) == 3
-    assert run(steps("a", "b"), base.execute) == 1
+    assert run(steps(a=0, b=now_ms() - 11 * DAY_MS), base.execute) == 1
     assert base.all() == {tables.NAME_ID: "mine", "broker:b": "b"}
-    assert run(steps("a", gone=("b",)), base.execute) == 0
+    assert run(steps(("b",), b=now_ms()), base.execute) == 0
+    assert run(steps(b=now_ms()), base.execute) == 0, "the new one counts from now on"
+    assert run(steps(("b", "never noted"), a=0), base.execute) == 0
     assert base.all() == {tables.NAME_ID: "mine"}
