@@ -80,15 +80,17 @@ def tenants(new_place: Callable[[str], Place]) -> Iterator[sa.Engine]:
     engine.dispose()
 
 
+def tells_nobody(engine: sa.Engine) -> None:
+    """From here on, brokers hear of no commit of a connection, and ask."""
+    event.listen(engine, "commit", lambda connection: connection.info.clear())
+
+
 def as_tenant(engine: sa.Engine, outbox: Outbox, topic: str, number: str) -> None:
-    """Committed in the tenant's schema, and the broker is not told."""
+    """Committed in the tenant's schema."""
     with engine.connect() as connection, connection.begin():
         connection.execute(sa.text("set local search_path to tenant"))
         connection.execute(sa.insert(Order).values(id=number))
         outbox.send(connection, topic, number.encode())
-        connection.info.pop("escrowmq.left", None)
-    connection = engine.connect()
-    connection.close()
 
 
 def test_a_marker_in_another_schema_is_no_rollback(
@@ -101,7 +103,7 @@ def test_a_marker_in_another_schema_is_no_rollback(
     """The check looked into `public`, and a committed order's message was gone for good."""
     outbox = Outbox(producer, tenants)
     outbox.create_tables()
-    event.listen(tenants, "commit", lambda connection: connection.info.clear())
+    tells_nobody(tenants)
     with caplog.at_level(logging.WARNING):
         as_tenant(tenants, outbox, topic, "1")
         until("a check", lambda: "give the outbox schema=" in caplog.text)
@@ -119,7 +121,7 @@ def test_a_schema_that_the_outbox_is_given_holds_for_all_transactions(
     server: Server, topic: str, tenants: sa.Engine, producer: escrowmq.Producer
 ) -> None:
     outbox = Outbox(producer, tenants, schema="public")
-    event.listen(tenants, "commit", lambda connection: connection.info.clear())
+    tells_nobody(tenants)
     as_tenant(tenants, outbox, topic, "1")
     wait_bodies(server, topic, [b"1"])  # which a check has found in `public`
     with tenants.connect() as connection:
