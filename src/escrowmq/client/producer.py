@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple, Self, Unpack
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Self, Unpack
 
 import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Property
-from escrowmq.client.admin.brokers import Brokers
-from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.checking import Checks, DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions, client_options
 from escrowmq.client.closing import Closing
@@ -40,8 +36,9 @@ from escrowmq.client.request_reply import Replies
 from escrowmq.client.send_flow import SendDispatch
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.client.transaction import Transaction
+from escrowmq.client.unsettled import Unsettled, unsettled
 from escrowmq.codec.recall_handle import decode_handle
-from escrowmq.errors import ClientClosed, EscrowMQError, NotSupported, UsageError
+from escrowmq.errors import ClientClosed, EscrowMQError, UsageError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -54,32 +51,6 @@ _log = logging.getLogger(__name__)
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 """The group under which RocketMQ's clients make themselves known, whatever they do; a broker
 finds a client by it to which it is to push a reply."""
-
-
-class Unsettled(NamedTuple):
-    """What brokers may ask a group about."""
-
-    keys: set[str]
-    brokers: dict[str, int]
-    """Those that were asked, by name: when the first message in a broker's log was stored; 0 where
-    there may have been others before it, NOT_YET where there is none."""
-
-
-NOT_YET: Final = 2**63 - 1
-"""Later than any time."""
-
-
-def _begun_ms(figures: Mapping[str, str]) -> int:
-    """Since when a broker's log has messages, as far as its figures tell."""
-    try:
-        first_offset, first_ms = (
-            int(figures[name]) for name in ("commitLogMinOffset", "earliestMessageTimeStamp")
-        )
-    except (KeyError, ValueError):
-        return 0
-    if first_offset > 0:
-        return 0
-    return first_ms if first_ms > 0 else NOT_YET
 
 
 class Producer(Tidy):
@@ -456,18 +427,7 @@ class Producer(Tidy):
         """What brokers may ask about, now or when they are told to resume it, and which brokers
         these are: all masters that the name server knows. Raises when one of them cannot be asked.
         RocketMQ's cannot say what they have pending."""
-        await self.instance.watch_all_brokers()
-        cluster = Cluster(self.instance)
-        transactions = Transactions(cluster)
-        found, brokers = Unsettled(set(), {}), Brokers(cluster)
-        for name in await cluster.masters():
-            found.brokers[name] = _begun_ms(await brokers.runtime(name))
-            with contextlib.suppress(NotSupported):  # RocketMQ's
-                async for item in transactions.pending(group=self.group, broker=name):
-                    found.keys.update((item.transaction, item.message_id))
-                async for item in transactions.discarded(group=self.group, broker=name):
-                    found.keys.update((item.transaction, item.message_id))
-        return found
+        return await unsettled(self.instance, self.group)
 
     async def unsettled_keys(self) -> set[str]:
         """Keys of transactions of this group that a broker may ask about, now or when it is told to

@@ -19,7 +19,6 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.client_settings import client_options
 from escrowmq.client.instance import Instance
-from escrowmq.client.producer import NOT_YET, _begun_ms
 from escrowmq.codec.batch import decode_batch
 from escrowmq.codec.properties import decode_properties, parse_properties
 from escrowmq.errors import (
@@ -499,14 +498,3 @@ def test_the_first_message_of_all_may_name_its_queue() -> None:
             assert (await producer.send("T", b"x", queue=queue)).queue == queue
 
     run(go)
-
-
-def test_a_log_says_since_when_it_has_messages() -> None:
-    """One that was begun later than a broker was noted is not the one that took the messages."""
-    for first_offset, first_ms, begun_ms in (
-        ("0", "17", 17), ("0", "-1", NOT_YET), ("-1", "0", NOT_YET), ("1073741824", "17", 0),
-        ("", "17", 0),
-    ):  # fmt: skip
-        figures = {"commitLogMinOffset": first_offset, "earliestMessageTimeStamp": first_ms}
-        assert _begun_ms(figures) == begun_ms
-    assert _begun_ms({}) == 0

@@ -12,7 +12,7 @@ import pytest
 
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.producer import Unsettled
+from escrowmq.client.unsettled import Unsettled
 from escrowmq.codec.hashes import account_mark
 from escrowmq.errors import RouteMissing
 from escrowmq.integrations.outbox import tables

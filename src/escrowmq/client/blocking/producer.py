@@ -26,6 +26,7 @@ from escrowmq.client.producer_settings import (
     ProducerSettings,
     message_of,
 )
+from escrowmq.client.unsettled import Unsettled
 
 _log = logging.getLogger(__name__)
 
@@ -244,7 +245,7 @@ class Producer(Served[engine.Producer]):
         """Messages whose outcome a row of a database tells."""
         return Marked(self._portal, self._inner.marked(database))
 
-    def unsettled(self) -> engine.Unsettled:
+    def unsettled(self) -> Unsettled:
         """What brokers may ask about, and which brokers these are."""
         return self._portal.call(self._inner.unsettled())
 
