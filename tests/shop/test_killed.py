@@ -65,7 +65,9 @@ class Shop:
     def order(self, key: str, step: str) -> None:
         """Order until the shop says that it is there, as customers do."""
         process, url = self.start("orders", step)
-        with pytest.raises(httpx.TransportError):
+        # Brokers are told of the end while the customer is answered: either may come first.
+        broken = contextlib.suppress if step == "end" else pytest.raises
+        with broken(httpx.TransportError):
             httpx.post(f"{url}/orders", json={"id": key, "amount": 1}, timeout=30)
         assert process.wait_end() == -signal.SIGKILL
         process, url = self.start("orders")

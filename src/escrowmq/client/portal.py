@@ -437,6 +437,14 @@ def acquire() -> Portal:
         return _shared.portal
 
 
+def call_if_open(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Wait for a coroutine on the process's loop, if plain clients have one."""
+    with _shared.lock:
+        portal = _shared.portal
+    if portal is not None:
+        portal.call(make())
+
+
 def release(portal: Portal) -> None:
     """One user less; the last one ends the thread."""
     with _shared.lock:

@@ -21,6 +21,7 @@ from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.end_sender import Settler
+from escrowmq.client.ends_under_way import EndsUnderWay
 from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.outbox_messages import Marked
@@ -107,7 +108,7 @@ class Producer(Tidy):
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="PRODUCE")
         self.lingering = self._lingering()
-        self._ends: set[asyncio.Future[None]] = set()
+        self._ends = EndsUnderWay()
         self._ending = Closing(self._close)
         self._has_checks = self.options.has_checks
         self._has_warned = False
@@ -159,7 +160,7 @@ class Producer(Tidy):
     async def _close(self) -> None:
         if self.lingering is not None and self._is_open:
             await self.lingering.flush()
-        await self._all_told()
+        await self._ends.wait()
         self._checks.close()
         self._replies.close()
         try:
@@ -231,7 +232,7 @@ class Producer(Tidy):
         self.check_open()
         if self.lingering is not None:
             await self.lingering.flush()
-        await self._all_told()
+        await self._ends.wait()
 
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
@@ -414,14 +415,7 @@ class Producer(Tidy):
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
         """Brokers are being told how a transaction of an outbox ended: `flush` and the producer's
         end wait for that. Returns what it was given."""
-        self._ends.add(told)
-        told.add_done_callback(self._ends.discard)
-        return told
-
-    async def _all_told(self) -> None:
-        """Wait until brokers were told of the ends so far. Each gives up by itself in its time."""
-        if self._ends:
-            await asyncio.wait(list(self._ends))
+        return self._ends.keep(told)
 
     async def unsettled(self) -> Unsettled:
         """What brokers may ask about, now or when they are told to resume it, and which brokers

@@ -12,6 +12,7 @@ from typing import Any, Final, Self, Unpack
 
 from escrowmq.client.blocking.face import engine_of
 from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.ends_under_way import wait_for_plain_ones
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account
@@ -269,6 +270,7 @@ class Broker:
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
         """What is delivered to a topic, with keys, tags and properties."""
+        wait_for_plain_ones()
         return self._thread.run(lambda: self._world.looking.messages(topic))
 
     def describe(self) -> str:
@@ -285,6 +287,7 @@ class Broker:
         self._thread.wait_for(self._world.consumed(group), "wait_consumed")
 
     def _find(self, find: Any) -> Found:  # noqa: ANN401
+        wait_for_plain_ones()  # outboxes tell of their commits in the background
         return self._thread.run(lambda: self._world.found(find()))
 
 
