@@ -44,6 +44,22 @@ def redis_server(tmp_path: Path) -> Iterator[services.RedisServer]:
 
 
 @pytest.fixture
+def snapshots(tmp_path: Path) -> Iterator[services.RedisServer]:
+    """A Redis server that comes back as old as its last snapshot."""
+    server = services.RedisServer(tmp_path / "snapshots", is_durable=False)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def replica(tmp_path: Path) -> Iterator[services.RedisServer]:
+    """A second server, to be another one's replica."""
+    server = services.RedisServer(tmp_path / "replica", is_durable=False)
+    yield server
+    server.kill()
+
+
+@pytest.fixture
 def forgetful(tmp_path: Path) -> Iterator[Callable[[], str]]:
     """Starts the broker; the address of its name server."""
     started: list[Process] = []

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -41,10 +42,12 @@ def missing_postgres() -> str:
 
 
 class RedisServer:
-    """A Redis server; it can be killed, and started again with or without its data."""
+    """A Redis server; it can be killed, and started again with or without its data. One that is not
+    durable has what its last snapshot has: `snapshot`."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, is_durable: bool = True) -> None:
         self._folder = folder
+        self._is_durable = is_durable
         self._port = free_port()
         self._process: Process | None = None
         self.url = f"redis://127.0.0.1:{self._port}/0"
@@ -55,9 +58,10 @@ class RedisServer:
         self._folder.mkdir(parents=True, exist_ok=True)
         command = [
             "redis-server", "--port", str(self._port), "--bind", "127.0.0.1",
-            "--dir", str(self._folder), "--appendonly", "yes", "--appendfsync", "always",
-            "--daemonize", "no",
+            "--dir", str(self._folder), "--save", "", "--daemonize", "no",
         ]  # fmt: skip
+        if self._is_durable:
+            command += ["--appendonly", "yes", "--appendfsync", "always"]
         self._process = Process(command, folder=self._folder, name="redis")
         with redis.Redis(port=self._port) as client:
             until("Redis answers", lambda: _answers(client))
@@ -68,10 +72,38 @@ class RedisServer:
             self._process.kill()
             self._process = None
 
+    def snapshot(self) -> None:
+        """Keep what it has now, and what comes later in its memory alone."""
+        with redis.Redis.from_url(self.url) as client:
+            client.save()
+
+    def follow(self, master: RedisServer) -> None:
+        """Copy all of a master's data from now on; it has the data of now when this returns."""
+        with redis.Redis.from_url(self.url) as client:
+            client.replicaof("127.0.0.1", str(master._port))
+            until("the replica is up to date", lambda: _has_all(client))
+
+    def stop_following(self) -> None:
+        """Nothing more comes from its master."""
+        with redis.Redis.from_url(self.url) as client:
+            client.replicaof("NO", "ONE")
+
+    def take_place_of(self, master: RedisServer) -> None:
+        """Answer at the address of a master that is dead."""
+        with redis.Redis.from_url(self.url) as client:
+            client.config_set("port", master._port)
+        self._port, self.url = master._port, master.url
+
     def lose_data(self) -> None:
         """Nothing is left of what it kept; it must not run."""
         assert self._process is None
         shutil.rmtree(self._folder)
+
+
+def _has_all(client: redis.Redis) -> bool:
+    """Whether a replica has read whatever its master has."""
+    state = client.info("replication")
+    return bool(state["master_link_status"] == "up" and not state["master_sync_in_progress"])
 
 
 def _answers(client: redis.Redis) -> bool:
@@ -138,12 +170,15 @@ class PostgresServer:
         self._child.wait(30)
 
 
-def start_forgetful(folder: Path, *, share: float) -> tuple[Process, str]:
+def start_forgetful(
+    folder: Path, *, share: float, settings: Sequence[str] = ()
+) -> tuple[Process, str]:
     """A broker that forgets some ENDs (forgetful.py), and the address of its name server."""
     command = [
         sys.executable, "-m", "tests.compensation.forgetful", "--share", str(share), "serve",
         "--data", str(folder / "store"), "--nameserver-port", "0", "--broker-port", "0",
         "--set", "transactionTimeOut=3600000",
+        *(word for one in settings for word in ("--set", one)),
     ]  # fmt: skip
     process = Process(
         command, folder=folder, name="forgetful",

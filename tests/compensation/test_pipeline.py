@@ -149,3 +149,29 @@ def test_a_redis_server_without_its_data_is_filled_again(
     )
     pipeline.compensator().run(is_dry=False)
     assert pipeline.shop.booked() == sorted(pipeline.committed)
+
+
+def test_an_announcement_that_a_recorded_rollback_contradicts_is_for_people(
+    pipeline: Pipeline,
+) -> None:
+    with pipeline.producer.transaction("paid", b"o0001:1") as tx:
+        tx.rollback()
+    ended = tx.results[0].message_id
+    if is_forgotten(ended, SHARE):
+        pipeline.admin.transactions.rollback(ended, topic="paid")
+    pipeline.committed["o0001"] = ended  # says its producer
+    pipeline.announcer.announce(ended, topic="paid")
+    until("it is announced", lambda: pipeline.sets.counts()[0] == 1)
+    for is_dry in (True, False):
+        report = pipeline.compensator().run(is_dry=is_dry)
+        assert found(report, Fate.ROLLED_BACK) == [ended]
+        assert report.counts["rolled back"] == len(report.findings) == 1
+    assert pipeline.shop.booked() == []
+
+
+def test_an_announcement_for_a_topic_that_nobody_has_is_missing(pipeline: Pipeline) -> None:
+    pipeline.announcer.announce("F" * 32, topic="piad")
+    until("it is announced", lambda: pipeline.sets.counts()[0] == 1)
+    report = Compensator(pipeline.admin, pipeline.sets, pipeline.shop).run(is_dry=False)
+    assert found(report, Fate.MISSING) == ["F" * 32]
+    assert "piad" in report.findings[0].detail

@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import pytest
 
 import escrowmq
-from escrowmq.errors import NotFound
+from escrowmq.errors import NotFound, NotSupported
 from tests.compensation.services import RedisServer, missing
 
 from .messages import START
@@ -80,11 +80,17 @@ class Messages:
         return escrowmq.ReceivedMessage(topic, b"x", message_id=message_id)
 
 
+class Transactions:
+    def show(self, message_id: str, *, topic: str, broker: str) -> NoReturn:
+        raise NotSupported("as RocketMQ's brokers do")
+
+
 class Admin(escrowmq.Admin):
     """Answers about every message but one."""
 
     def __init__(self, gone: str) -> None:
         self.messages = Messages(gone)  # type: ignore[assignment]
+        self.transactions = Transactions()  # type: ignore[assignment]
 
 
 class Shop:

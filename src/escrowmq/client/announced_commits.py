@@ -4,12 +4,17 @@ in common."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
-from escrowmq.errors import UsageError
+from escrowmq.errors import ResponseError, UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
 
 MARK: Final = "@"
 """Between a message's id and its topic; ids have none, and topics may have none either."""
+
+_ROLLED_BACK: Final = "rolled_back"
 
 
 class Member(NamedTuple):
@@ -28,6 +33,16 @@ def parse_member(text: str) -> Member:
     if not (message_id and mark and topic):
         raise UsageError(f"{text[:128]!r} names no message; it is <message id>{MARK}<topic>")
     return Member(message_id, topic)
+
+
+def is_rolled_back(admin: Admin, member: Member, *, broker: str = "") -> bool:
+    """Whether a broker has a transaction on record as rolled back. RocketMQ's brokers cannot tell,
+    and one that is settled for long may be forgotten: then nothing speaks against the producer."""
+    try:
+        found = admin.transactions.show(member.message_id, topic=member.topic, broker=broker)
+    except ResponseError:
+        return False
+    return bool(found) and all(one.state == _ROLLED_BACK for one in found)
 
 
 class Compared(NamedTuple):

@@ -3,6 +3,10 @@
 The business's own database knows what it has done; the set of consumed messages is a copy of that.
 So a message is consumed although the Redis server is away, and the copy is brought up to date when
 it is back. Announcements are nowhere else: they wait in their topic meanwhile.
+
+The server may come back empty, or older than it was: from a snapshot, or as a replica that lagged.
+So it keeps the reader's place in each queue beside the announcements, both in one step. Where its
+place is behind that of the group, the reader goes back to it.
 """
 
 from __future__ import annotations
@@ -15,7 +19,7 @@ from typing import Final, Protocol, Unpack
 import redis
 
 import escrowmq
-from escrowmq.base.message import SysFlag
+from escrowmq.base.message import SysFlag, Topic
 from escrowmq.client.announced_commits import Member, parse_member
 from escrowmq.client.consumer_settings import ConsumerSettings
 from escrowmq.compensation.announcing import TOPIC
@@ -86,10 +90,9 @@ class Worker:
 class AnnouncementReader:
     """Reads the announcements into their set, on a thread of its own, until it is closed.
 
-    While the Redis server is away it pauses, with what it holds unacknowledged. When the server is
-    back, what the business has done meanwhile is read into the set of consumed messages first. A
-    server that came back without its data gets everything again: all that the business knows, and
-    the announcements from the beginning of their topic.
+    While the Redis server is unreachable it pauses, with what it holds unacknowledged. When the
+    server is back, what the business has done meanwhile is read into the set of consumed messages
+    first. A server that came back older, or empty, gets everything again that it does not have.
     """
 
     def __init__(
@@ -105,8 +108,12 @@ class AnnouncementReader:
         self._business = business
         self._clock = SystemClock()
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
-        self._begun: set[str] = set()
-        """Queues of which it is known that they were read from their beginning."""
+        self._marks_count = 0
+        """Which mark was kept or seen last."""
+        self._compared: set[str] = set()
+        """Queues whose place is known to be the server's as well."""
+        self._gone_back: dict[str, int] = {}
+        """Places that queues were set back to, and nothing was read from there yet."""
         self._over = threading.Event()
         self._working = threading.Event()
         settings.setdefault("topic", TOPIC)
@@ -144,48 +151,100 @@ class AnnouncementReader:
             return
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
         try:
-            # It may have been away while nobody needed it, and have come back without its data.
-            if self._sets.is_whole():
-                self._begun.clear()  # another member may have noticed, and set all right but these
+            # It may have been restarted while nobody needed it, with older data or with none.
+            if self._sets.is_whole() and self._sets.marks_count() >= self._marks_count:
+                self._compared.clear()  # another member may have noticed, and mended all but these
                 _, mark = self._business.done_since(self._sets.read_mark())
-                self._sets.keep_mark(mark)
+                self._marks_count = self._sets.keep_mark(mark)
                 return
-        except Exception as error:  # noqa: BLE001 - the server or the user's database is away
+        except Exception as error:  # noqa: BLE001 - the server or the user's database is unreachable
             _log.info("how far the business is could not be noted: %s", error)
             return
-        _log.warning("the Redis server has lost its data; everything is read again")
+        _log.warning("the Redis server has lost data; what it does not have is read again")
         self._pause()
 
     def _read_again(self) -> None:
-        """Begin anew with the queues that nobody has read since the server was empty. They come to
-        this member now and then, as it shares them with the others of its group, and there may be
-        none yet when it starts."""
+        """Go back in the queues of which the server does not have everything. They come to this
+        member now and then, as it shares them with the others of its group, and there may be none
+        yet when it starts."""
         try:
             for queue in self._consumer.queues():
-                name = f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
-                if name in self._begun:
-                    continue
-                if not self._sets.has_begun(name):
-                    self._consumer.seek(queue, "first")
-                    self._sets.note_begun(name)
-                self._begun.add(name)
+                if _name(queue) not in self._compared:
+                    self._compare(queue)
+                    self._compared.add(_name(queue))
         except ClientClosed:
             raise
         except (redis.RedisError, EscrowMQError) as error:  # or the queue is another member's again
             _log.info("whether all was read again is asked in a moment: %s", error)
 
+    def _compare(self, queue: escrowmq.MessageQueue) -> None:
+        name = _name(queue)
+        if not self._sets.has_begun(name):
+            self._consumer.seek(queue, "first")
+            self._sets.note_begun(name, self._consumer.position(queue))
+            return
+        reached = self._consumer.position(queue)
+        place = self._sets.read_place(name)
+        if place is None:
+            self._sets.keep_place(name, reached)
+        elif place < reached:
+            if self._gone_back.get(name) == place:
+                self._pass_over(name, place, reached)
+                return
+            _log.warning(
+                "%s is read again from %d to %d for the Redis server", name, place, reached
+            )
+            self._consumer.seek(queue, place)
+            self._gone_back[name] = place
+
+    def _pass_over(self, name: str, place: int, first: int) -> None:
+        """What was to be read again is not in the topic any more."""
+        _log.error(
+            "announcements %d to %d of %s are neither on the Redis server nor in their topic any "
+            "more; compare the database with the broker (escrowmq pipeline reconcile)",
+            place, first - 1, name,
+        )  # fmt: skip
+        self._sets.keep_place(name, first)
+        del self._gone_back[name]
+
     def _take(self, taken: list[escrowmq.Delivery]) -> None:
-        members = [member for one in taken if (member := _announced(one))]
+        queues: dict[escrowmq.MessageQueue, list[escrowmq.Delivery]] = {}
+        for one in taken:
+            queues.setdefault(one.queue, []).append(one)
+        for queue, some in queues.items():
+            self._take_of(queue, some)
+
+    def _take_of(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> None:
         while not self._over.is_set():
             try:
-                self._sets.announce(members)
+                is_kept = self._keep(queue, taken)
             except redis.RedisError as error:
                 _log.warning("announcements wait for the Redis server: %s", error)
                 self._pause()
-            else:
+                continue
+            if is_kept:
                 for one in taken:
                     one.ack()
-                return
+            else:
+                _log.warning("the Redis server has lost data; what it does not have is read again")
+                self._pause()
+            return
+
+    def _keep(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> bool:
+        """Put announcements into their set; False when the server lacks what stands before."""
+        members = [member for one in taken if (member := _announced(one))]
+        if queue.topic.startswith(Topic.RETRY_PREFIX):
+            self._sets.announce(members)
+            return True
+        name, first = _name(queue), min(one.queue_offset for one in taken)
+        place = self._gone_back.get(name)
+        if place is not None and place < first and self._sets.read_place(name) == place:
+            self._pass_over(name, place, first)
+        until = max(one.queue_offset for one in taken) + 1
+        is_kept = self._sets.announce_read(members, queue=name, first=first, until=until)
+        if is_kept:
+            self._gone_back.pop(name, None)
+        return is_kept
 
     def _pause(self) -> None:
         self._consumer.pause()
@@ -199,7 +258,7 @@ class AnnouncementReader:
                 if self._sets.is_there():
                     self._catch_up()
                     break
-            except Exception as error:  # noqa: BLE001 - the server or the user's database is away
+            except Exception as error:  # noqa: BLE001 - the server or the user's database is unreachable
                 _log.warning("the set of consumed messages cannot be brought up to date: %s", error)
             self._over.wait(_LOOK_S)
         if not self._over.is_set():
@@ -211,10 +270,14 @@ class AnnouncementReader:
         mark = self._sets.read_mark() if is_whole else None
         members, mark = self._business.done_since(mark)
         self._sets.consume(str(member) for member in members)
-        self._sets.keep_mark(mark)
+        self._marks_count = self._sets.keep_mark(mark)
         if not is_whole:
             self._sets.mark_whole()
-        self._begun.clear()
+        self._compared.clear()
+
+
+def _name(queue: escrowmq.MessageQueue) -> str:
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}"
 
 
 def _announced(message: escrowmq.ReceivedMessage) -> str | None:

@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, Final, cast
 
 import redis
 
 from escrowmq.client.announced_commits import Compared
 from escrowmq.compensation.redis_server import connect
+from escrowmq.errors import UsageError
 
 BUCKETS_COUNT: Final = 256
 _CHUNK: Final = 10_000
 _BY_QUEUE: Final = "by queue"
+
+_ANNOUNCE: Final = """
+local reached = tonumber(redis.call('hget', KEYS[1], ARGV[1]) or '0')
+if reached < tonumber(ARGV[2]) then
+    return 0
+end
+local at = 4
+for number = 2, #KEYS do
+    local count = tonumber(ARGV[at])
+    redis.call('sadd', KEYS[number], unpack(ARGV, at + 1, at + count))
+    at = at + count + 1
+end
+redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+"""One step, for snapshots and replicas too: they have the members and the place, or neither."""
+
+_ARGUMENTS_MAX: Final = 1_000
+"""Lua's unpack takes some thousands."""
 
 
 class RedisSets:
@@ -49,6 +70,20 @@ class RedisSets:
         """These commits were announced."""
         self._add("announced", members)
 
+    def announce_read(self, members: Iterable[str], *, queue: str, first: int, until: int) -> bool:
+        """These commits were announced between two offsets of a queue. False, with nothing added,
+        when what stands before the first one is not in the sets: the server has forgotten it."""
+        buckets = self._buckets(members)
+        words: list[str | int] = [queue, first, until]
+        for some in buckets.values():
+            if len(some) > _ARGUMENTS_MAX:
+                raise UsageError(
+                    f"{len(some)} announcements in one bucket; {_ARGUMENTS_MAX} at a time are taken"
+                )
+            words += [len(some), *some]
+        keys = [self._place_key(), *(self._key("announced", number) for number in buckets)]
+        return bool(self._redis.eval(_ANNOUNCE, len(keys), *keys, *words))
+
     def consume(self, members: Iterable[str]) -> None:
         """These messages were consumed."""
         self._add("consumed", members)
@@ -72,24 +107,21 @@ class RedisSets:
         return sum(found[: self._buckets_count]), sum(found[self._buckets_count :])
 
     def _key(self, kind: str, number: int) -> str:
-        # The braces keep both sets of a bucket on one node of a Redis cluster.
         return f"{self._name}:{{{number:03d}}}:{kind}"
 
     def _add(self, kind: str, members: Iterable[str]) -> None:
-        buckets: dict[int, list[str]] = {}
-        count = 0
+        left = iter(members)
+        while some := self._buckets(islice(left, _CHUNK)):
+            self._add_buckets(kind, some)
+
+    def _buckets(self, members: Iterable[str]) -> dict[int, list[str]]:
+        found: dict[int, list[str]] = {}
         for member in members:
             number = zlib.crc32(member.encode()) % self._buckets_count
-            buckets.setdefault(number, []).append(member)
-            count += 1
-            if count == _CHUNK:
-                self._add_buckets(kind, buckets)
-                buckets, count = {}, 0
-        self._add_buckets(kind, buckets)
+            found.setdefault(number, []).append(member)
+        return found
 
     def _add_buckets(self, kind: str, buckets: dict[int, list[str]]) -> None:
-        if not buckets:
-            return
         pipe = self._redis.pipeline(transaction=False)
         for number, members in buckets.items():
             pipe.sadd(self._key(kind, number), *members)
@@ -122,14 +154,17 @@ class RedisSets:
         return True
 
     def is_whole(self) -> bool:
-        """Whether the server has kept what it was told; False after a start without its data."""
+        """Whether the server has data; False after a start without it. It can be older data than
+        it had: places and marks tell that."""
         return self._redis.get(f"{self._name}:whole") is not None
 
     def mark_whole(self) -> None:
         """Everything that should be in the sets is there now, or on its way from the queues of
         announcements, each of which is read from its beginning (`has_begun`)."""
-        self._redis.delete(f"{self._name}:begun")
-        self._redis.set(f"{self._name}:whole", _BY_QUEUE)
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.delete(f"{self._name}:begun", self._place_key())
+        pipe.set(f"{self._name}:whole", _BY_QUEUE)
+        pipe.execute()
 
     def has_begun(self, queue: str) -> bool:
         """Whether a queue of announcements was read from its beginning since the server was empty.
@@ -138,18 +173,42 @@ class RedisSets:
             return True
         return bool(self._redis.sismember(f"{self._name}:begun", queue))
 
-    def note_begun(self, queue: str) -> None:
-        """It is read from its beginning now."""
-        self._redis.sadd(f"{self._name}:begun", queue)
+    def note_begun(self, queue: str, first: int) -> None:
+        """It is read from its beginning now, which is this offset."""
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.sadd(f"{self._name}:begun", queue)
+        pipe.hset(self._place_key(), queue, str(first))
+        pipe.execute()
+
+    def read_place(self, queue: str) -> int | None:
+        """Up to which offset of a queue the announcements are in the set; None when an older
+        release has read it, which did not note that."""
+        found = self._redis.hget(self._place_key(), queue)
+        return None if found is None else int(cast("bytes", found))
+
+    def keep_place(self, queue: str, until: int) -> None:
+        """Up to this offset there is nothing to be read any more."""
+        self._redis.hset(self._place_key(), queue, str(until))
 
     def read_mark(self) -> str | None:
         """The place in the business's list of consumed messages that `keep_mark` noted last."""
         found = self._redis.get(f"{self._name}:mark")
         return found.decode() if isinstance(found, bytes) else found
 
-    def keep_mark(self, mark: str) -> None:
-        """Up to this place of the business's list everything is in the consumed set."""
-        self._redis.set(f"{self._name}:mark", mark)
+    def keep_mark(self, mark: str) -> int:
+        """Up to this place of the business's list everything is in the consumed set. Which of all
+        marks it is, counted from 1."""
+        pipe = self._redis.pipeline(transaction=True)
+        pipe.set(f"{self._name}:mark", mark)
+        pipe.incr(f"{self._name}:marks")
+        return cast("int", pipe.execute()[1])
+
+    def marks_count(self) -> int:
+        """How many marks were kept; fewer than before on a server that has become an older one."""
+        return int(cast("bytes | None", self._redis.get(f"{self._name}:marks")) or 0)
+
+    def _place_key(self) -> str:
+        return f"{self._name}:read"
 
     def close(self) -> None:
         """Let go of the connections."""

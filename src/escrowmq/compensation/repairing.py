@@ -11,10 +11,10 @@ from typing import Final
 import msgspec
 
 import escrowmq
-from escrowmq.client.announced_commits import Member, Sets, parse_member
+from escrowmq.client.announced_commits import Member, Sets, is_rolled_back, parse_member
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.compensation.consuming import Business
-from escrowmq.errors import EscrowMQError, NotFound
+from escrowmq.errors import EscrowMQError, NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
@@ -37,11 +37,14 @@ class Fate(enum.Enum):
     DONE_BEFORE = "done before"
     """The business knew its id: its note in the set had been missing."""
 
+    ROLLED_BACK = "rolled back"
+    """The broker has it on record as rolled back: producer and broker contradict each other."""
+
     MISSING = "missing"
-    """No broker has its message any more."""
+    """No broker has its message any more, or none has its topic."""
 
     FAILED = "failed"
-    """The business could not do it; it is tried again next time."""
+    """The business, or a broker, could not do it; it is tried again next time."""
 
 
 class Finding(msgspec.Struct):
@@ -112,7 +115,9 @@ class Compensator:
     def _deal_with(self, member: Member, *, is_dry: bool) -> Finding:
         try:
             message = self._admin.messages.prepared(member.message_id, topic=member.topic)
-        except NotFound as error:
+            if is_rolled_back(self._admin, member):
+                return Finding(member, Fate.ROLLED_BACK, "announced as committed all the same")
+        except (NotFound, RouteMissing) as error:
             return Finding(member, Fate.MISSING, str(error))
         except EscrowMQError as error:
             return Finding(member, Fate.FAILED, str(error))
