@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 import escrowmq
+from escrowmq.codec.routes import decode_route
 from tests.interop import servers, wire
 from tests.interop.drivers import unique
 from tests.interop.process import until
@@ -93,6 +94,80 @@ def test_one_of_several_topics_goes_and_the_others_are_read_on(
     options = {"failOnDataLoss": "false", **EARLIEST, **retries}
     copied(streamed(spark, server, both, **options), tmp_path)
     assert copied_numbers(tmp_path) == [*range(6), *range(10, 13)]
+
+
+def test_queues_that_go_and_come_back_are_read_on_where_they_were(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, unique("shrunk"), queues=4)
+    send_numbers(server, topic, range(40))
+    frame = streamed(spark, server, topic, **EARLIEST)
+    copied(frame, tmp_path)
+    with escrowmq.Admin(server.nameserver) as admin:
+        for number, count in ((100, 2), (200, 1), (300, 4)):
+            admin.topics.update(topic, read_queues=count, write_queues=count)
+            until_queues(server, topic, count)
+            send_numbers(server, topic, range(number, number + 8))
+            copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
+    rows = [*range(40), *range(100, 108), *range(200, 208), *range(300, 308)]
+    assert copied_numbers(tmp_path) == rows
+
+
+def test_unread_rows_of_queues_that_went_are_told_and_read_when_they_are_back(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, unique("shrunk"), queues=4)
+    send_numbers(server, topic, range(20))
+    copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
+    send_numbers(server, topic, range(20, 40))
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.update(topic, read_queues=2, write_queues=2)
+        until_queues(server, topic, 2)
+        text = failure(lambda: copied(streamed(spark, server, topic, **EARLIEST), tmp_path))
+        assert f"queue 2 of {topic} on broker-a, read up to 5, is not there any more" in text
+        options = {"failOnDataLoss": "false", **EARLIEST}
+        copied(streamed(spark, server, topic, **options), tmp_path)
+        assert len(copied_numbers(tmp_path)) == 30
+        copied(streamed(spark, server, topic, **EARLIEST), tmp_path)  # it is told once
+        admin.topics.update(topic, read_queues=4, write_queues=4)
+        until_queues(server, topic, 4)
+    copied(streamed(spark, server, topic, **EARLIEST), tmp_path)
+    assert copied_numbers(tmp_path) == [*range(40)]
+
+
+def test_a_topic_that_may_only_be_written_for_a_while_keeps_its_place(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    reads, other = (servers.new_topic(server, unique("perm"), queues=2) for _ in range(2))
+    both = f"{reads},{other}"
+    send_numbers(server, reads, range(10))
+    copied(streamed(spark, server, both, **EARLIEST), tmp_path)
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.update(reads, permission="w")
+        until_queues(server, reads, 0)
+        send_numbers(server, reads, range(10, 14))
+        send_numbers(server, other, range(100, 104))
+        retries = {"fetchOffset.numRetries": 0, **EARLIEST}
+        text = failure(lambda: copied(streamed(spark, server, both, **retries), tmp_path))
+        assert f"the topic '{reads}' has no queue that may be read (perm)" in text
+        options = {"failOnDataLoss": "false", **retries}
+        copied(streamed(spark, server, both, **options), tmp_path)
+        assert copied_numbers(tmp_path) == [*range(10), *range(100, 104)]
+        admin.topics.update(reads, permission="rw")
+        until_queues(server, reads, 2)
+    copied(streamed(spark, server, both, **EARLIEST), tmp_path)
+    assert copied_numbers(tmp_path) == [*range(14), *range(100, 104)]
+
+
+def until_queues(server: Server, topic: str, count: int) -> None:
+    """Wait until the name server knows so many queues that may be read."""
+
+    def known() -> bool:
+        reply = wire.ask(server.nameserver, 105, {"topic": topic})
+        queues = decode_route(reply.body).queue_datas or []
+        return sum(one.read_queue_nums for one in queues if one.perm & 4) == count
+
+    until(f"it has {count} queues", known)
 
 
 def test_another_topic_on_an_old_checkpoint_begins_at_its_beginning(

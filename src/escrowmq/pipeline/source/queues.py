@@ -4,16 +4,19 @@ A broker that is away is no loss: its queues are waited for. A queue is lost whe
 there and does not have it any more. And a queue may be another one than it was: a topic that was
 deleted and made anew counts from 0 again. It is known by its birth: the first offset that it keeps
 and when that message was stored. Retention only lets the first offset grow.
+
+A topic may lose queues and get them back. So their places and births are kept: a queue that is back
+is read on from there, and only one that is another by its birth from its beginning.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, TypeVar
 
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.errors import DataLost, RouteMissing, TransportError
+from escrowmq.errors import DataLost, EscrowMQError, RouteMissing, TransportError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster, rest
 from escrowmq.pipeline.brokers.ranges import Positions
@@ -49,15 +52,18 @@ class Queues:
         """The time."""
         return self._clock.now_ms()
 
-    def look(self, since: Positions) -> tuple[Positions, Positions]:
-        """The end of every queue that there is, and `since` without what is lost. DataLost about
-        the first that is."""
+    def look(
+        self, since: Positions, gone: Collection[MessageQueue] = ()
+    ) -> tuple[Positions, set[MessageQueue]]:
+        """The end of every queue that there is, and which of `since` their topics do not have now;
+        of those in `gone` this is known. DataLost about the first that went with unread rows."""
         if self.now_ms() - self._seen_ms > FRESH_MS:
             before = self.ends
             self.ends = self._patiently(lambda: self.cluster.end(self._find(since)), since)
             self._seen_ms = self.now_ms()
+            self._gone |= set(gone)
             self._patiently(lambda: self._note_gone(since, before), since)
-        return self.ends, {q: at for q, at in since.items() if q not in self._gone}
+        return self.ends, self._gone & since.keys()
 
     def require(self, wanted: Positions) -> set[MessageQueue]:
         """Those of some queues that can be read now. Brokers that are away are waited for; queues
@@ -165,11 +171,18 @@ class Queues:
             _log.warning("the checkpoint has the topic %s, which is not read any more", topic)
             self._told.add(topic)
         for queue in self._lost(set(gone) - set(other), self.ends):
-            if before.get(queue) == since[queue]:
+            if since[queue] in (before.get(queue), self._end_of(queue)):
                 _log.warning("%s is not there any more; all of it was read", _name(queue))
             else:
                 self._tell_lost(queue, since[queue])
             self._gone.add(queue)
+
+    def _end_of(self, queue: MessageQueue) -> int | None:
+        """Where a queue ends that its topic does not have now; its broker may have it still."""
+        try:
+            return self._at_once.end([queue])[queue]
+        except EscrowMQError:
+            return None
 
     def _tell_lost(self, queue: MessageQueue, reached: int) -> None:
         text = f"{_name(queue)}, read up to {reached}, is not there any more"
@@ -186,7 +199,7 @@ def tell_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: boo
     )
     if fails_on_loss:
         raise DataLost(f"{text}. Set failOnDataLoss=false to read it from its beginning")
-    _log.warning("%s; failOnDataLoss=false, so it is read from its beginning", text)
+    _log.warning("%s, so it is read from its beginning", text)
 
 
 def is_anew(

@@ -8,7 +8,7 @@ before the first message comes, a query begins with an empty batch.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -30,7 +30,13 @@ from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
 from escrowmq.pipeline.source.queues import Queues, is_anew, tell_anew
 from escrowmq.pipeline.source.schema import arrow_schema
-from escrowmq.pipeline.source.stream_place import Offset, StreamPlace, decode_place, encode_place
+from escrowmq.pipeline.source.stream_place import (
+    Births,
+    Offset,
+    StreamPlace,
+    decode_place,
+    encode_place,
+)
 from escrowmq.pipeline.source.user_errors import briefly
 
 try:
@@ -113,7 +119,7 @@ class StreamReader(DataSourceStreamReader):
             lows = until.began
         anew = {queue: born[0] for queue, born in until.births.items()
                 if is_anew(queue, since.births, until.births)}  # fmt: skip
-        ranges = self._ranges(lows | anew, until.at)
+        ranges = self._ranges(lows | anew, until.at, told=since.gone)
         return parts_of(ranges, self._options)
 
     @briefly
@@ -121,7 +127,9 @@ class StreamReader(DataSourceStreamReader):
         """The rows of a partition."""
         return read_part(partition, self._options, self._schema)
 
-    def _ranges(self, lows: Positions, highs: Positions) -> list[QueueRange]:
+    def _ranges(
+        self, lows: Positions, highs: Positions, *, told: Collection[MessageQueue]
+    ) -> list[QueueRange]:
         unread = {q: lows.get(q, 0) for q, high in highs.items() if lows.get(q) != high}
         if not unread:
             return []
@@ -131,7 +139,8 @@ class StreamReader(DataSourceStreamReader):
         found |= cluster.first(queue for queue in there if queue not in lows)
         for queue, low in found.items():
             if low > highs[queue]:
-                found[queue] = self._put_back(queue, low, f"ends at {highs[queue]}")
+                why = f"ends at {highs[queue]}"
+                found[queue] = self._put_back(queue, low, why, is_told=queue in told)
         found = without_loss(cluster, found, fails_on_loss=self._options.pulling.fails_on_loss)
         return ranges_between(found, {queue: highs[queue] for queue in found})
 
@@ -140,7 +149,9 @@ class StreamReader(DataSourceStreamReader):
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
         """The end of the next batch; the start itself when there is to be none."""
         since = decode_place(start)
-        lows, highs = self._backlog(since.at)
+        ends, gone = self._look(since)
+        lows, known = self._lows(since, ends)
+        highs = {queue: max(end, lows[queue]) for queue, end in self._bounded(ends).items()}
         ranges = ranges_between(lows, highs)
         if not self._is_due(ranges, rows_min):
             if not since.is_initial:
@@ -148,7 +159,7 @@ class StreamReader(DataSourceStreamReader):
             ranges, highs = [], dict(lows)  # an empty batch: what counts is its place
         births = self._queues().births(each.queue for each in ranges)
         for queue in births:
-            if is_anew(queue, since.births, births):
+            if is_anew(queue, known, births):
                 lows[queue] = self._put_back(queue, lows[queue], "its first message is another")
         ranges = ranges_between(lows, highs)
         if rows_max:
@@ -157,29 +168,49 @@ class StreamReader(DataSourceStreamReader):
             size = sampled_size(ranges, self._options)
             ranges = limited(ranges, max(1, int(size_max / size)))
         self._triggered_ms = self._queues().now_ms()
-        births = {queue: born for queue, born in since.births.items() if queue in lows} | births
         began = since.at if since.is_initial else None
-        return encode_place(StreamPlace(ends_of(lows, ranges), began, births=births))
+        place = StreamPlace(
+            ends_of(lows, ranges), began, births=known | births, gone=frozenset(gone)
+        )
+        return encode_place(place)
 
-    def _backlog(self, since: Positions) -> tuple[Positions, Positions]:
-        """Where each queue is, and up to where it can be read."""
-        queues = self._queues()
-        ends, lows = queues.look(since)
+    def _look(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
+        """Where each queue ends, and which of those that were read are gone."""
+        ends, gone = self._queues().look(since.at, since.gone)
         if self._has_target and self._target is None:
             self._target = dict(ends)
-        lows = dict(lows)
+        return ends, gone
+
+    def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
+        """Where to go on in each queue, and what tells it from another of its name."""
+        queues = self._queues()
+        lows, births = dict(since.at), dict(since.births)
         lows |= queues.cluster.first(queue for queue in ends if queue not in lows)
+        back = {queue for queue in since.gone if queue in ends}
+        now = queues.births(back)
         for queue, end in ends.items():
             if end < lows[queue]:
-                lows[queue] = self._put_back(queue, lows[queue], f"ends at {end}")
-        if self._target is not None:
-            target = self._target
-            ends = {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
-        return lows, {queue: max(end, lows[queue]) for queue, end in ends.items()}
+                why, is_other = f"ends at {end}", True
+            else:
+                why, is_other = "its first message is another", is_anew(queue, births, now)
+            if is_other:
+                lows[queue] = self._put_back(queue, lows[queue], why, is_told=queue in back)
+                births.pop(queue, None)
+        return lows, births | now
 
-    def _put_back(self, queue: MessageQueue, reached: int, why: str) -> int:
-        """Where to begin in a queue that is another one than it was."""
-        fails_on_loss = self._options.pulling.fails_on_loss
+    def _bounded(self, ends: Positions) -> Positions:
+        """The ends as far as they are to be read now."""
+        if self._target is None:
+            return ends
+        target = self._target
+        return {queue: min(end, target.get(queue, 0)) for queue, end in ends.items()}
+
+    def _put_back(
+        self, queue: MessageQueue, reached: int, why: str, *, is_told: bool = False
+    ) -> int:
+        """Where to begin in a queue that is another one than it was. That it was lost is no error
+        any more when it `is_told`."""
+        fails_on_loss = self._options.pulling.fails_on_loss and not is_told
         tell_anew(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
 

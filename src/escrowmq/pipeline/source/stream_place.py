@@ -1,13 +1,15 @@
 """A stream's place, as Spark keeps it in the checkpoint.
 
-{"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}, "born": {"topic": {...}}}
+{"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}, "born": {"topic": {...}},
+ "gone": {"topic": {"broker": {"0": 17}}}}
 
 `q` says where each queue is. `from` says where the query began, and stands in the end of its first
 batch: Spark stores the ends of batches and no beginnings, and asks for the beginning again after a
 crash before the first commit, when "latest" is somewhere else already. What it is told then has
 `initial`, so that the first batch is known from the others.
 
-`born` has [first offset, when it was stored] of each queue that was read (queues.py).
+`born` has [first offset, when it was stored] of each queue that was read (queues.py). `gone` names
+queues that are in `q` and not in their topic now: it may get them back.
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ class StreamPlace(msgspec.Struct, frozen=True):
     is_initial: bool = False
     """It is no end of a batch."""
     births: Births = {}
+    gone: frozenset[MessageQueue] = frozenset()
 
 
 def encode_place(place: StreamPlace) -> Offset:
@@ -50,6 +53,8 @@ def encode_place(place: StreamPlace) -> Offset:
         found["initial"] = True
     if place.births:
         found["born"] = _table({queue: list(born) for queue, born in place.births.items()})
+    if place.gone:
+        found["gone"] = _table({queue: place.at[queue] for queue in place.gone})
     return found
 
 
@@ -60,6 +65,7 @@ class _Written(msgspec.Struct):
     began: dict[str, dict[str, dict[int, int]]] | None = msgspec.field(name="from", default=None)
     initial: bool = False
     born: dict[str, dict[str, dict[int, tuple[int, int]]]] = {}
+    gone: dict[str, dict[str, dict[int, int]]] = {}
 
 
 def decode_place(offset: object) -> StreamPlace:
@@ -83,6 +89,7 @@ def decode_place(offset: object) -> StreamPlace:
         None if found.began is None else _positions(found.began),
         found.initial,
         _positions(found.born),
+        frozenset(_positions(found.gone)),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
 import pytest
@@ -32,8 +33,10 @@ class Queues:
     def now_ms(self) -> int:
         return self.time_ms
 
-    def look(self, since: Positions) -> tuple[Positions, Positions]:
-        return {QUEUE: self.end}, since
+    def look(
+        self, since: Positions, gone: Collection[MessageQueue]
+    ) -> tuple[Positions, set[MessageQueue]]:
+        return {QUEUE: self.end}, set(gone)
 
     def first(self, queues: Any) -> Positions:
         return dict.fromkeys(queues, 0)

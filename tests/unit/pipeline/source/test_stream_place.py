@@ -18,6 +18,8 @@ def test_a_place_comes_back_from_the_checkpoint() -> None:
     for began in (None, {MessageQueue("t", "b", 2): 1}):
         place = StreamPlace(AT, began, began is None, {MessageQueue("t", "b", 2): (0, 17)})
         assert decode_place(json.loads(json.dumps(encode_place(place)))) == place
+    place = StreamPlace(AT, gone=frozenset([MessageQueue("t", "b", 10)]))
+    assert decode_place(json.loads(json.dumps(encode_place(place)))) == place
 
 
 def test_equal_places_make_equal_texts() -> None:
