@@ -182,6 +182,37 @@ def test_a_replay_sends_each_message_once(
     assert sorted({int(row.body) for row in found}) == [*range(20)]
 
 
+@pytest.mark.parametrize("words", [[], ["--rate", "100000"]])
+def test_a_replay_keeps_order_keys_and_queues_in_order(
+    spark: SparkSession, server: Server, pipeline: Callable[..., Any], words: list[str]
+) -> None:
+    source, target = (servers.new_topic(server, unique("order"), queues=count) for count in (4, 3))
+    with escrowmq.Producer(server.nameserver, group="g") as producer:
+        for number in range(40):
+            key = "odd" if number % 2 else "even"
+            producer.send(source, b"%d" % number, tag=key, order_key=key)
+            queue = escrowmq.MessageQueue(source, "broker-a", number % 4)
+            producer.send(source, b"%d" % number, tag=f"in {number % 4}", queue=queue)
+    # Each of many short tasks has a piece of a queue, unless replay puts them together again.
+    cut = ["--option", "maxRecordsPerPartition=3"]
+    common = ["replay", "-n", server.nameserver, source, "--to-topic", target, "--send"]
+    assert pipeline(*common, *cut, *words)[1] == "80 messages sent\n"
+    reader = spark.read.format("escrowmq").option("nameServer", server.nameserver)
+    found: dict[str, list[tuple[int, int, int]]] = {}
+    for row in reader.option("subscribe", target).load().collect():
+        found.setdefault(row.tags, []).append((row.queueId, row.queueOffset, int(row.body)))
+    assert len(found) == 6
+    for tag, rows in found.items():
+        assert len({queue_id for queue_id, _, _ in rows}) == 1, tag
+        numbers = [number for _, _, number in sorted(rows)]
+        assert numbers == sorted(numbers), tag
+    for number in range(4):
+        assert found[f"in {number}"][0][0] == number % 3
+    with escrowmq.Producer(server.nameserver, group="g") as producer:
+        sent = producer.send(target, b"40", order_key="even")
+    assert sent.queue.queue_id == found["even"][0][0], "what comes later goes there as well"
+
+
 @pytest.mark.parametrize(
     ("words", "text"),
     [

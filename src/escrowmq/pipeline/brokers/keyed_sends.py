@@ -4,7 +4,7 @@ identity, so that consumers can leave out what they have seen."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Final, Self
 
@@ -50,9 +50,21 @@ class KeyedSender:
         """Store it, with properties beside the user's; it is acknowledged when this returns."""
         self._runner.run(self._send(message, {**(properties or {}), Property.UNIQ_KEY: key}, queue))
 
+    def queues(self, topic: str) -> Sequence[MessageQueue]:
+        """The queues of a topic that may be written, in the order of every client."""
+        return self._runner.run(self._queues(topic))
+
+    async def _queues(self, topic: str) -> Sequence[MessageQueue]:
+        return await (await self._open()).instance.queues_to_write(topic)
+
     async def _send(
         self, message: Message, extra: dict[str, str], queue: MessageQueue | None
     ) -> None:
+        dispatch = (await self._open()).dispatch
+        out = dispatch.prepare(message, extra)
+        await dispatch.deliver(message, out, queue=queue)
+
+    async def _open(self) -> Producer:
         if self._producer is None:
             access = self._access
             producer = Producer(
@@ -64,6 +76,4 @@ class KeyedSender:
             )
             await producer.open()
             self._producer = producer
-        dispatch = self._producer.dispatch
-        out = dispatch.prepare(message, extra)
-        await dispatch.deliver(message, out, queue=queue)
+        return self._producer

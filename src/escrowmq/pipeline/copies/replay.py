@@ -1,9 +1,14 @@
 """A range of a topic sent to a topic once more. Each copy has a unique key that comes of the place
-of its source, so that a second replay sends the same messages, not others."""
+of its source, so that a second replay sends the same messages, not others.
+
+Order is kept: an order key goes to the queue that every client sends it to, and what has none to
+one queue for each queue of the source. A queue of the source is sent by one task, one message after
+the other.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -11,10 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from escrowmq.base.message import Property
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.pacing import Pace
-from escrowmq.pipeline.sink.rows import addressed
+from escrowmq.pipeline.sink.rows import Addressed, addressed
 
 GROUP: Final = "escrowmq-replay"
 SOURCE: Final = (
@@ -23,6 +30,7 @@ SOURCE: Final = (
 )
 """What is read of each message that is sent again."""
 
+_SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
 _COUNT: Final = "partition int, sent bigint"
 
 
@@ -49,10 +57,13 @@ def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:
 
 
 def send(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
-    """Send them when the result is computed: how many, by partition. Order within a queue of the
-    source is kept as far as its rows are in one partition."""
+    """Send them when the result is computed: how many, by partition. What is in one queue of the
+    source is sent in its order, whatever cut or joined the rows before."""
     if target.per_s:
         keyed = keyed.coalesce(1)  # a rate is kept by one
+    else:
+        keyed = keyed.repartition("topic", "brokerName", "queueId")
+    keyed = keyed.sortWithinPartitions("queueOffset", "topic", "brokerName", "queueId")
 
     def write(batches: Iterator[Any]) -> Iterator[Any]:
         yield from _send(batches, target)
@@ -67,13 +78,17 @@ def _send(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
     pace = Pace(target.per_s)
     sent = 0
     with KeyedSender(target.access, group=GROUP) as sender:
+        queues: Sequence[MessageQueue] = ()
         for batch in batches:
+            queues = queues or sender.queues(target.topic)
             keys = batch.column("key").to_pylist()
-            for key, row in zip(
-                keys, addressed(_content(batch), topic=target.topic, order_by=""), strict=True
-            ):
+            orders = map(_order_key, batch.column("properties").to_pylist())
+            rows = addressed(_content(batch), topic=target.topic, order_by="")
+            for key, order_key, row in zip(keys, orders, rows, strict=True):
                 pace.wait()
-                sender.send(row.message, key=key)
+                if order_key:
+                    row.message.order_key = order_key
+                sender.send(row.message, key=key, queue=None if order_key else _queue(row, queues))
                 sent += 1
     number = context.partitionId() if context is not None else 0
     yield pa.RecordBatch.from_arrays(
@@ -83,7 +98,20 @@ def _send(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
 
 
 def _content(batch: Any) -> Any:  # noqa: ANN401 - Arrow's
-    return batch.select(["body", "tags", "keys", "properties"])
+    return batch.select([name for name in _SENT if name in batch.schema.names])
+
+
+def _order_key(properties: Any) -> str:  # noqa: ANN401 - Arrow's
+    return dict(properties or ()).get(Property.SHARDING_KEY, "")
+
+
+def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | None:
+    """Where the copies of a queue of the source go: to one of the same broker, if that has some,
+    by its number."""
+    if row.queue_id is None:
+        return None
+    own = [queue for queue in queues if queue.broker_name == row.broker_name] or queues
+    return own[row.queue_id % len(own)]
 
 
 def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
