@@ -1,14 +1,15 @@
 """A broker that forgets some ENDs and never asks: what compensation is for.
 
-    python -m tests.compensation.forgetful --share 0.3 serve --data DIR ...
+    python -m tests.compensation.forgetful 0.3 AHEAD_MS serve --data DIR ...
 
 It forgets all ENDs of a share of the transactions, chosen by their message's id, so that sending
-one again is of no use. Everything else is EscrowMQ's own broker.
+one again is of no use. Its clock may be ahead, or behind. Everything else is EscrowMQ's own broker.
 """
 
 from __future__ import annotations
 
 import sys
+import time
 import zlib
 
 from escrowmq.broker.shortcut import Shortcut
@@ -39,6 +40,13 @@ def forget(share: float) -> None:
     Shortcut._stretch_of_ends = lambda *words: words[4]  # type: ignore[method-assign]
 
 
+def set_clock(ahead_ms: int) -> None:
+    """From now on, this process has another time."""
+    right = time.time_ns
+    time.time_ns = lambda: right() + ahead_ms * 1_000_000
+
+
 if __name__ == "__main__":
-    forget(float(sys.argv[2]))
+    forget(float(sys.argv[1]))
+    set_clock(int(sys.argv[2]))
     sys.exit(main(sys.argv[3:]))

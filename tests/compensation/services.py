@@ -171,11 +171,11 @@ class PostgresServer:
 
 
 def start_forgetful(
-    folder: Path, *, share: float, settings: Sequence[str] = ()
+    folder: Path, *, share: float, settings: Sequence[str] = (), ahead_ms: int = 0
 ) -> tuple[Process, str]:
     """A broker that forgets some ENDs (forgetful.py), and the address of its name server."""
     command = [
-        sys.executable, "-m", "tests.compensation.forgetful", "--share", str(share), "serve",
+        sys.executable, "-m", "tests.compensation.forgetful", str(share), str(ahead_ms), "serve",
         "--data", str(folder / "store"), "--nameserver-port", "0", "--broker-port", "0",
         "--set", "transactionTimeOut=3600000",
         *(word for one in settings for word in ("--set", one)),

@@ -154,20 +154,20 @@ class Injected:
     def no_final(self) -> None:
         half = self._half()
         self._end(half, "c")
-        self._note("committed without final", half)
+        self._note("committed-without-final", half)
 
     def two_finals(self) -> None:
         half = self._half()
         self._row(half, self._final(half))
         self._final(half)
         self._end(half, "c")
-        self._note("two finals", half)
+        self._note("two-finals", half)
 
     def after_rollback(self) -> None:
         half = self._half()
         self._row(half, self._final(half))
         self._end(half, "r")
-        self._note("final after rollback", half)
+        self._note("final-after-rollback", half)
 
     def no_half(self) -> None:
         self._half()  # so that it lies between halves
@@ -175,19 +175,19 @@ class Injected:
         key = f"nobody-{next(self._numbers)}"
         nobody = Half(key, TOPICS[0], (0, self._last.log_offset + 1))
         self._row(nobody, self._final(nobody))
-        self._note("final without half", nobody)
+        self._note("final-without-half", nobody)
 
     def no_row(self) -> None:
         half = self._half()
         self._final(half)
         self._end(half, "c")
-        self._note("message without row", half)
+        self._note("message-without-row", half)
 
     def only_row(self) -> None:
         self.rolled_back()
         key = f"row-{next(self._numbers)}"
         self.rows.append((key, TOPICS[0], _moment(self._now_ms)))
-        self.expected.add(("row without message", key))
+        self.expected.add(("row-without-message", key))
 
     def sent_twice(self) -> None:
         """No answer came to the producer; the broker's check ended the first half."""
@@ -291,7 +291,7 @@ class Injected:
         table[f"paid@{GROUP}"]["1"] = committed
         for key, (topic, queue_id, queue_offset) in self._finals_of.items():
             if (topic, queue_id) == ("paid", 1) and queue_offset >= committed:
-                self.expected.add(("not consumed", key))
+                self.expected.add(("not-consumed", key))
         config = self.folder / "config"
         config.mkdir()
         (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": table}))

@@ -70,10 +70,9 @@ class Log:
     def final(self, half: dict[str, Any], *, age_s: float = 990, **more: Any) -> dict[str, Any]:
         """The message that a commit makes visible."""
         properties = half["properties"]
-        return self.put(
-            more.pop("topic", properties["REAL_TOPIC"]), age_s=age_s, sys_flag=COMMIT,
-            prepared=more.pop("prepared", half["physicalOffset"]), **(properties | more),
-        )  # fmt: skip
+        own = {"tags": half["tags"], "body": half["body"], "prepared": half["physicalOffset"]}
+        topic = more.pop("topic", properties["REAL_TOPIC"])
+        return self.put(topic, age_s=age_s, sys_flag=COMMIT, **(own | properties | more))
 
     def table(self, spark: SparkSession) -> DataFrame:
         """The log as the source gives it."""

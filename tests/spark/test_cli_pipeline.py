@@ -96,8 +96,8 @@ def test_what_is_wrong_is_named_and_what_can_be_is_redone(
     report = json.loads(told)
     wanted = {kind for kind, _ in injected.expected}
     assert report["classes"].keys() == wanted
-    without = {key for kind, key in injected.expected if kind == "message without row"}
-    lost = {key for kind, key in injected.expected if kind == "committed without final"}
+    without = {key for kind, key in injected.expected if kind == "message-without-row"}
+    lost = {key for kind, key in injected.expected if kind == "committed-without-final"}
     assert report["deeds"]["would be redone"] >= len(without | lost)
     assert Shop.done == set()
 
@@ -108,9 +108,9 @@ def test_what_is_wrong_is_named_and_what_can_be_is_redone(
     assert code == 0, "their messages were stored again, under their own ids"
     table = spark.read.parquet(str(out / "differences"))
     gone = named(table.where("goneAt is not null"))
-    assert {key for kind, key in gone if kind == "committed without final"} == lost
-    doubled = {key for kind, key in injected.expected if kind == "two finals"}
-    seen = {key for kind, key in named(table) if kind == "two finals"}
+    assert {key for kind, key in gone if kind == "committed-without-final"} == lost
+    doubled = {key for kind, key in injected.expected if kind == "two-finals"}
+    seen = {key for kind, key in named(table) if kind == "two-finals"}
     assert seen == doubled, "the redo stored nothing twice"
 
 
@@ -125,7 +125,7 @@ def test_the_funnel_counts_each_transaction_once(
     fates = world.injected.fates
     assert sum(row["expired"] for row in first) == fates["expired"]
     assert sum(row["pending"] for row in first) >= fates["pending"]
-    doubled = {key for kind, key in world.injected.expected if kind == "two finals"}
+    doubled = {key for kind, key in world.injected.expected if kind == "two-finals"}
     assert sum(row["doubled"] for row in first) == len(doubled)
     twice = spark.read.parquet(str(out / "twice"))
     assert {row["messageId"] for row in twice.collect()} == doubled

@@ -31,7 +31,7 @@ SHARE = 0.3
 ORDERS = 30
 DAY_MS = 86_400_000
 EMPTY = "empty"
-NO_FINAL, NOT_CONSUMED = "committed without final", "not consumed"
+NO_FINAL, NOT_CONSUMED = "committed-without-final", "not-consumed"
 
 
 class Shop:

@@ -19,6 +19,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.pipeline.reconcile import differences, records, sum_check
 from escrowmq.pipeline.reconcile.fates import Fate, fates
+from escrowmq.pipeline.reconcile.live_messages import BIRTHS
 
 NOW = START
 
@@ -48,9 +49,9 @@ def ours() -> World:
     log.final(first)
     log.op(first, second, outcomes="cr")
     log.final(log.half(note("no op yet", Fate.COMMITTED)), age_s=20)
-    log.final(log.half(note("op is gone", Fate.COMMITTED, "final of open half")))
+    log.final(log.half(note("op is gone", Fate.COMMITTED, "final-of-open-half")))
     for key, outcomes in (("rolled back first", "rc"), ("committed first", "cr")):
-        told_twice = log.half(note(key, Fate.COMMITTED, "contradictory ends"))
+        told_twice = log.half(note(key, Fate.COMMITTED, "contradictory-ends"))
         log.final(told_twice)
         for outcome in outcomes:
             log.op(told_twice, outcomes=outcome)
@@ -60,12 +61,12 @@ def ours() -> World:
     expired = log.half(note("expired", Fate.EXPIRED))
     log.put("TRANS_CHECK_MAX_TIME_TOPIC", UNIQ_KEY="expired")
     log.op(expired, outcomes="x")
-    log.op(log.half(note("lost", Fate.COMMITTED, "committed without final")), outcomes="c")
-    twice = log.half(note("twice", Fate.COMMITTED, "two finals"))
+    log.op(log.half(note("lost", Fate.COMMITTED, "committed-without-final")), outcomes="c")
+    twice = log.half(note("twice", Fate.COMMITTED, "two-finals"))
     log.final(twice)
     log.final(twice)
     log.op(twice, outcomes="c")
-    wrong = log.half(note("wrong", Fate.ROLLED_BACK, "final after rollback"))
+    wrong = log.half(note("wrong", Fate.ROLLED_BACK, "final-after-rollback"))
     log.final(wrong)
     log.op(wrong, outcomes="r")
     delayed = log.half(note("delayed", Fate.COMMITTED), escrowDelay="true")
@@ -111,7 +112,7 @@ def theirs() -> World:
     log.put("TRANS_CHECK_MAX_TIME_TOPIC", age_s=1000, UNIQ_KEY="ended and asked")
     # The producer ends the first copy, the answer to the check the second one: RocketMQ does both.
     doubled = log.half(
-        note("doubled", Fate.COMMITTED, "two finals"), TRAN_PREPARED_QUEUE_OFFSET="5"
+        note("doubled", Fate.COMMITTED, "two-finals"), TRAN_PREPARED_QUEUE_OFFSET="5"
     )
     for half in (halves[5], doubled):
         log.final(half)
@@ -120,6 +121,50 @@ def theirs() -> World:
     log.put("TRANS_CHECK_MAX_TIME_TOPIC", age_s=1000, UNIQ_KEY="resumed")
     log.half(note("resumed", Fate.PENDING, "overdue"), age_s=900, TRANSACTION_CHECK_TIMES="0")
     return world
+
+
+def subtle() -> World:
+    """What only a look at topics, contents, times and other halves tells."""
+    world = World()
+    log, note = world.log, world.note
+    same = log.half(note("same", Fate.COMMITTED), tags="card", KEYS="o-1")
+    log.final(same, tags="card")
+    changes: tuple[dict[str, Any], ...] = ({"tags": "cash"}, {"KEYS": "o-2"}, {"body": b"other"})
+    for nth, more in enumerate(changes):
+        half = log.half(note(f"changed {nth}", Fate.COMMITTED, "final-changed"), tags="card")
+        log.final(half, **({"tags": "card"} | more))
+        log.op(half, outcomes="c")
+    stray = log.half(note("elsewhere", Fate.COMMITTED, "committed-without-final"))
+    log.final(stray, topic="shipped")
+    gone = log.half(note("late elsewhere", Fate.COMMITTED, "committed-without-final"), **DELAYED)
+    log.put("shipped", UNIQ_KEY="late elsewhere", **DELAYED)
+    two = [log.half(note("two", Fate.COMMITTED, "committed-twice")) for _ in range(2)]
+    for half in two:
+        log.final(half)
+    log.op(same, stray, gone, *two, outcomes="ccccc")
+    wishes: tuple[tuple[str, dict[str, Any], float, str], ...] = (
+        ("hours early", {"DELAY": "18"}, 990, "delivered-early"),
+        ("a moment early", {"DELAY": "1"}, 1000, ""),
+        ("in time", {"TIMER_DELAY_SEC": "100"}, 900, ""),
+        ("before its moment", {"TIMER_DELIVER_MS": MOMENT_MS}, 990, "delivered-early"),
+    )
+    for key, more, age_s, found in wishes:
+        half = log.half(note(key, Fate.COMMITTED, found), **DELAYED, **more)
+        log.put("paid", age_s=age_s, UNIQ_KEY=key, **DELAYED, **more)
+        log.op(half, outcomes="c")
+    for key, due_s, found in (("due", 300, "committed-without-final"), ("not due", -60, "")):
+        half = log.half(note(key, Fate.COMMITTED, found), **DELAYED)
+        due_ms = int((NOW.timestamp() - due_s) * 1000)
+        log.put(
+            "rmq_sys_wheel_timer", sys_flag=8, UNIQ_KEY=key, REAL_TOPIC="paid",
+            TIMER_OUT_MS=str(due_ms), **DELAYED,
+        )  # fmt: skip
+        log.op(half, outcomes="c")
+    return world
+
+
+DELAYED: dict[str, Any] = {"escrowDelay": "true"}
+MOMENT_MS = str(int(NOW.timestamp() * 1000) - 500_000)
 
 
 def sent_twice() -> World:
@@ -201,34 +246,122 @@ def test_what_is_not_understood_is_counted(spark: SparkSession) -> None:
 
 
 @pytest.mark.versions
-@pytest.mark.parametrize("make", [ours, theirs])
+@pytest.mark.parametrize("make", [ours, theirs, subtle])
 def test_exactly_the_differences_are_found(spark: SparkSession, make: Callable[[], World]) -> None:
     world = make()
     tables = Tables(spark, world)
     found = differences.transactions(tables.fates, now=NOW, overdue_s=120, grace_s=60)
     assert classes(found) == world.classes
     rows = {row["class"]: row for row in found.collect()}
+    if make is subtle:
+        assert rows["final-changed"]["evidence"]["changed"] in ("tag", "keys", "body")
+        return
     assert rows["overdue"]["repair"] == "ask the producers"
     later = differences.transactions(
         tables.fates, now=NOW + dt.timedelta(hours=1), overdue_s=120, grace_s=60
     )
     evidence = {row["messageId"]: row["evidence"] for row in found.collect()}
     assert evidence.items() <= {r["messageId"]: r["evidence"] for r in later.collect()}.items()
-    assert rows["two finals"]["evidence"]["finalLogOffsets"].count(",") == 1
+    assert rows["two-finals"]["evidence"]["finalLogOffsets"].count(",") == 1
     if make is ours:
-        assert rows["committed without final"]["repair"] == "store the final message again"
+        assert rows["committed-without-final"]["repair"] == "store the final message again"
 
 
 def test_a_final_message_without_its_half_is_found_where_halves_were_read(
     spark: SparkSession,
 ) -> None:
     tables = Tables(spark, ours())
-    for begin, end, expected in ((0, 9999, {"nobody's": "final without half"}), (51, 9999, {}),
+    for begin, end, expected in ((0, 9999, {"nobody's": "final-without-half"}), (51, 9999, {}),
                                  (0, 49, {})):  # fmt: skip
         schema = "broker string, logBegin long, logEnd long"
         read = spark.createDataFrame([("broker-a", begin, end)], schema)
         found = differences.orphans(tables.halves, tables.finals, read=read)
         assert classes(found) == expected
+
+
+def test_a_final_message_in_another_topic_than_its_half_names_is_found(
+    spark: SparkSession,
+) -> None:
+    tables = Tables(spark, subtle())
+    found = differences.elsewhere(tables.halves, tables.finals)
+    assert classes(found) == {
+        "elsewhere": "final-elsewhere",
+        "late elsewhere": "final-elsewhere",
+    }
+    assert found.head()["evidence"]["wanted"] == "paid"
+
+
+def test_a_half_that_was_committed_on_two_brokers_is_found(spark: SparkSession) -> None:
+    one, other = Log("broker-a"), Log("broker-b")
+    for log in (one, other):
+        half = log.half("k")
+        log.final(half)
+        log.op(half, outcomes="c")
+    one.rows += other.rows
+    tables = Tables(spark, _of(one))
+    found = differences.transactions(tables.fates, now=NOW, overdue_s=120, grace_s=60).collect()
+    assert {(row["broker"], row["class"]) for row in found} == {
+        ("broker-a", "committed-twice"),
+        ("broker-b", "committed-twice"),
+    }
+
+
+def test_an_op_record_of_a_half_that_never_was_is_found(spark: SparkSession) -> None:
+    log = Log()
+    log.half("before what was read")
+    halves = [log.half("k"), log.half("k2")]
+    log.op(*halves, {"queueOffset": 0}, {"queueOffset": 77}, outcomes="crcc")
+    messages = log.table(spark)
+    read = records.halves(messages).where("halfOffset > 0")
+    for until, found in ((NOW, {"#77": "op-without-half"}), (START - dt.timedelta(days=1), {})):
+        named = differences.ops_without_half(records.ops(messages), read, until=until)
+        assert classes(named) == found
+
+
+def test_what_was_committed_before_its_topic_began_was_deleted_with_it(
+    spark: SparkSession,
+) -> None:
+    log = Log()
+    for key, topic in (("old", "anew"), ("lost", "kept"), ("empty", "empty"), ("other", "unknown")):
+        log.op(log.half(key, topic=topic), outcomes="c")
+    began = START - dt.timedelta(seconds=900)
+    births = spark.createDataFrame(
+        [
+            ("broker-a", "anew", began),
+            ("broker-a", "kept", began - dt.timedelta(days=1)),
+            ("broker-a", "empty", None),
+            ("broker-b", "unknown", began),
+        ],
+        BIRTHS,
+    )
+    found = differences.transactions(
+        Tables(spark, _of(log)).fates, now=NOW, overdue_s=120, births=births
+    )
+    assert classes(found) == {
+        "old": "purged",
+        "lost": "committed-without-final",
+        "empty": "purged",
+        "other": "committed-without-final",
+    }
+
+
+def test_rows_that_are_there_twice_and_rows_under_another_topic(spark: SparkSession) -> None:
+    log = Log()
+    for key in ("once", "twice", "astray", "any"):
+        log.final(log.half(key), age_s=300)
+    log.final(log.half("spaced", topic="ns%paid"), age_s=300)
+    tables = Tables(spark, _of(log))
+    at = START - dt.timedelta(seconds=300)
+    written: list[tuple[Any, ...]] = [
+        ("once", "paid", at), ("twice", "paid", at), ("twice", "paid", at),
+        ("astray", "shipped", at), ("any", None, at), ("spaced", "paid", at),
+    ]  # fmt: skip
+    rows = spark.createDataFrame(written, "messageId string, topic string, at timestamp")
+    assert classes(differences.rows_twice(rows)) == {"twice": "row-twice"}
+    found = differences.messages_without_row(tables.finals, rows, now=NOW, grace_s=60)
+    assert classes(found) == {"astray": "message-without-row"}
+    found = differences.rows_without_message(rows, tables.finals, now=NOW, grace_s=60)
+    assert classes(found) == {"astray": "row-without-message"}
 
 
 def test_a_stranger_in_the_place_of_a_final_message_is_found(spark: SparkSession) -> None:
@@ -240,7 +373,7 @@ def test_a_stranger_in_the_place_of_a_final_message_is_found(spark: SparkSession
         [("broker-a", 0, 9999)], "broker string, logBegin long, logEnd long"
     )
     found = differences.orphans(tables.halves, tables.finals, read=read)
-    assert classes(found) == {"stranger": "final without half"}
+    assert classes(found) == {"stranger": "final-without-half"}
 
 
 def test_later_runs_name_final_messages_whose_half_cannot_be_open(spark: SparkSession) -> None:
@@ -285,7 +418,7 @@ def test_what_a_group_has_not_consumed(spark: SparkSession) -> None:
         "consumerGroup string, broker string, topic string, queueId int, committed long",
     )
     found = differences.not_consumed(tables.finals, offsets, now=NOW, grace_s=60)
-    assert classes(found) == {"k1": "not consumed", "k2": "not consumed"}
+    assert classes(found) == {"k1": "not-consumed", "k2": "not-consumed"}
     assert found.head()["evidence"]["consumerGroup"] == "mailer"
 
 
@@ -316,8 +449,8 @@ def test_the_business_and_the_messages(spark: SparkSession) -> None:
         differences.rows_without_message(rows, tables.finals, now=NOW, grace_s=60),
     )
     assert classes(found) == {
-        "message only": "message without row",
-        "row only": "row without message",
+        "message only": "message-without-row",
+        "row only": "row-without-message",
     }
 
 

@@ -40,4 +40,4 @@ def test_exactly_the_injected_differences_are_named(spark: SparkSession, tmp_pat
     assert sorted(map(repr, after)) == sorted(map(repr, before))
     assert again.run == report.run + 1
     assert job.results.open_classes() == report.classes
-    assert "two finals" in report.classes
+    assert "two-finals" in report.classes

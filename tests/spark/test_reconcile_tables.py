@@ -77,6 +77,9 @@ class Memory:
         rows = [("broker-a", offset) for offset in self.parked_offsets]
         return self._spark.createDataFrame(rows, PARKED)
 
+    def births(self) -> DataFrame | None:
+        return None
+
 
 class Job:
     def __init__(self, spark: SparkSession, folder: Path, **more: Any) -> None:
@@ -114,10 +117,10 @@ def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     log.op(lost, outcomes="c")
     job.source.parked_offsets = [open_half["queueOffset"]]
     first = job.run()
-    assert first.classes == {"parked": 1, "committed without final": 1}
+    assert first.classes == {"parked": 1, "committed-without-final": 1}
     job.source.parked_offsets = []
     second = job.run()
-    assert second.classes == {"overdue": 1, "committed without final": 1}
+    assert second.classes == {"overdue": 1, "committed-without-final": 1}
     log.put("paid", age_s=-3600, UNIQ_KEY="lost", escrowRedone="true")
     log.final(open_half, age_s=-3600)
     log.op(open_half, outcomes="c")
@@ -127,7 +130,7 @@ def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     assert job.state() == {
         ("parked", "open"): (1, 1, True),
         ("overdue", "open"): (2, 2, True),
-        ("committed without final", "lost"): (1, 2, True),
+        ("committed-without-final", "lost"): (1, 2, True),
     }
     assert job.run().balance.halves == 0, "what is settled is kept no longer"
     runs = job.results.runs.read().orderBy("run").collect()
@@ -161,13 +164,13 @@ def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Pat
     half = job.source.log.half("k")
     job.source.log.final(half)
     job.source.log.op(half, outcomes="c")
-    assert job.run().classes == {"not consumed": 1}
+    assert job.run().classes == {"not-consumed": 1}
     assert job.run(Settings()).classes == {}
-    assert job.state() == {("not consumed", "k"): (1, 1, False)}
-    assert job.run().classes == {"not consumed": 1}
+    assert job.state() == {("not-consumed", "k"): (1, 1, False)}
+    assert job.run().classes == {"not-consumed": 1}
     job.source.committed["mailer"] = 1
     assert job.run().classes == {}
-    assert job.state() == {("not consumed", "k"): (1, 3, True)}
+    assert job.state() == {("not-consumed", "k"): (1, 3, True)}
 
 
 def test_a_run_that_lost_its_lease_counts_for_nothing(spark: SparkSession, tmp_path: Path) -> None:
@@ -378,8 +381,8 @@ def test_days_are_those_of_utc_whatever_the_session_says(
         for zone in ("UTC", "Pacific/Kiritimati"):
             spark.conf.set("spark.sql.session.timeZone", zone)
             job.source.read_from = 0
-            assert job.run(Settings()).classes == {"two finals": 1}
-            assert job.results.open_classes() == {"two finals": 1}
+            assert job.run(Settings()).classes == {"two-finals": 1}
+            assert job.results.open_classes() == {"two-finals": 1}
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
 

@@ -113,6 +113,10 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         help="message id, topic or null, time; one parameter, the time since when",
     )  # fmt: skip
     parser.add_argument(
+        "--compare-bodies", action="store_true",
+        help="read all bodies, and compare those of halves and of their messages",
+    )  # fmt: skip
+    parser.add_argument(
         "--sets", default="", metavar="REDIS_URL",
         help="compare the sets of compensation there, instead of halves and ends",
     )  # fmt: skip
@@ -163,9 +167,11 @@ def _thresholds(text: str) -> dict[str, int]:
 
 
 _CLASSES: Final = (
-    "pending", "overdue", "parked", "committed-without-final", "final-without-half", "two-finals",
-    "final-after-rollback", "contradictory-ends", "final-of-open-half", "not-consumed",
-    "row-without-message", "message-without-row",
+    "pending", "overdue", "parked", "committed-without-final", "purged", "final-without-half",
+    "final-elsewhere", "two-finals", "committed-twice", "final-changed", "delivered-early",
+    "final-after-rollback", "contradictory-ends", "final-of-open-half", "op-without-half",
+    "announced-but-rolled-back", "not-consumed", "row-without-message", "message-without-row",
+    "row-twice",
 )  # fmt: skip
 
 

@@ -52,11 +52,10 @@ def reconcile(arguments: argparse.Namespace) -> int:
     _tell(arguments, report, deeds)
     is_open = arguments.fail_on and arguments.count == "open"
     classes = job.results.open_classes() if is_open else report.classes
-    counts = {name.replace(" ", "-"): count for name, count in classes.items()}
     exceeded = {
-        name: counts[name]
+        name: classes[name]
         for name, allowed in arguments.fail_on.items()
-        if counts.get(name, 0) > allowed
+        if classes.get(name, 0) > allowed
     }
     for name, count in exceeded.items():
         allowed = arguments.fail_on[name]
@@ -136,7 +135,7 @@ def _check_sets(arguments: argparse.Namespace) -> None:
         raise UsageError("--announcements needs what was consumed: --rows, or --database")
     if arguments.sets and has_rows:
         raise UsageError("the consumed set of --sets has the business's rows; leave them out")
-    only_halves = ["store", "group", "skip_topic", "skip_broker", "until"]
+    only_halves = ["store", "group", "skip_topic", "skip_broker", "until", "compare_bodies"]
     for name in [*only_halves, *(["since"] if arguments.sets else [])]:
         if getattr(arguments, name):
             raise UsageError(f"--{name.replace('_', '-')} has no meaning for announced commits")

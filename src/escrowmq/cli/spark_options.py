@@ -79,6 +79,7 @@ def messages_of(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Messages:
     """Where halves, ends and messages are read."""
+    compares_bodies = getattr(arguments, "compare_bodies", False)
     if arguments.store:
         if arguments.skip_broker:
             raise UsageError("--skip-broker is for live clusters; leave out the broker's --store")
@@ -86,14 +87,15 @@ def messages_of(
 
         folders = dict(parse_store(each) for each in arguments.store)
         return FileMessages(
-            spark, folders, options=pairs(arguments.option), skipped=arguments.skip_topic
-        )
+            spark, folders, options=pairs(arguments.option), skipped=arguments.skip_topic,
+            compares_bodies=compares_bodies,
+        )  # fmt: skip
     from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
 
     assert admin is not None, "without stores there is a cluster"
     return BrokerMessages(
         spark, source_options(arguments), admin=admin, skipped=arguments.skip_topic,
-        skipped_brokers=arguments.skip_broker,
+        skipped_brokers=arguments.skip_broker, compares_bodies=compares_bodies,
     )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import escrowmq
 from escrowmq.base.message import Property
-from escrowmq.client.announced_commits import Member, Sets, parse_member
+from escrowmq.client.announced_commits import Member, Sets, is_rolled_back, parse_member
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
@@ -121,6 +121,8 @@ class CommitReconciler:
             kind, repair = Class.PENDING, Repair.WAIT
         elif is_visible:
             kind, repair = Class.NOT_CONSUMED, Repair.CONSUME
+        elif is_rolled_back(self._admin, member, broker=message.broker_name):
+            kind, repair = Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
         else:
             kind, repair = Class.NO_FINAL, Repair.STORE_FINAL
         at = moment(message.stored_ms)

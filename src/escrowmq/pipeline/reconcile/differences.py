@@ -13,6 +13,7 @@ from functools import reduce
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from escrowmq.base.message import Topic
 from escrowmq.pipeline.reconcile.fates import Fate
 
 
@@ -24,19 +25,38 @@ class Class(enum.StrEnum):
 
     OVERDUE = "overdue"
     PARKED = "parked"
-    NO_FINAL = "committed without final"
-    NO_HALF = "final without half"
-    TWO_FINALS = "two finals"
-    FINAL_AFTER_ROLLBACK = "final after rollback"
-    CONTRADICTED = "contradictory ends"
+    NO_FINAL = "committed-without-final"
+    NO_HALF = "final-without-half"
+    TWO_FINALS = "two-finals"
+    FINAL_AFTER_ROLLBACK = "final-after-rollback"
+    CONTRADICTED = "contradictory-ends"
     """Op records tell several outcomes of one half."""
 
-    FINAL_OF_OPEN = "final of open half"
+    FINAL_OF_OPEN = "final-of-open-half"
     """Delivered, but no op record names the half: a broker will ask about it, or end it again."""
 
-    NOT_CONSUMED = "not consumed"
-    ROW_WITHOUT_MESSAGE = "row without message"
-    MESSAGE_WITHOUT_ROW = "message without row"
+    PURGED = "purged"
+    """Committed, and its topic was deleted and made anew since, or has no message at all."""
+
+    FINAL_ELSEWHERE = "final-elsewhere"
+    """A final message in another topic than its half names."""
+
+    COMMITTED_TWICE = "committed-twice"
+    """A half that its producer sent twice, and both were committed."""
+
+    CHANGED = "final-changed"
+    """Another tag, key or body than the half has."""
+
+    EARLY = "delivered-early"
+    OP_WITHOUT_HALF = "op-without-half"
+    """An op record names a half that never was."""
+
+    ANNOUNCED_ROLLED_BACK = "announced-but-rolled-back"
+    NOT_CONSUMED = "not-consumed"
+    ROW_WITHOUT_MESSAGE = "row-without-message"
+    MESSAGE_WITHOUT_ROW = "message-without-row"
+    ROW_TWICE = "row-twice"
+    """The business has done a message more than once."""
 
 
 class Repair(enum.StrEnum):
@@ -51,28 +71,43 @@ class Repair(enum.StrEnum):
     RUN_QUERY = "start the streaming query again, or wait: the broker drops it in the end"
     CONSUME = "start a consumer of the group"
     DELIVER = "deliver the message to the business"
+    TIMER = "look at the broker's timer: it is due, and may be delivered yet"
+    NONE = "nothing, if the topic was deleted on purpose"
 
 
-def transactions(fates: DataFrame, *, now: datetime, overdue_s: int, grace_s: int = 0) -> DataFrame:
-    """Differences between halves, op records and final messages."""
+def transactions(
+    fates: DataFrame,
+    *,
+    now: datetime,
+    overdue_s: int,
+    grace_s: int = 0,
+    births: DataFrame | None = None,
+) -> DataFrame:
+    """Differences between halves, op records and final messages. `births` tells when the first
+    message of a topic (`broker`, `topic`) was stored that is there now (`beganAt`; null where there
+    is none): what was committed before cannot be there, and was deleted with its topic."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
     final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
+    late_s = F.unix_timestamp(F.lit(now)) - F.col("lateMs") / 1_000
     is_open = F.col("fate").isin(Fate.PENDING, Fate.PARKED)
+    is_committed = F.col("fate") == Fate.COMMITTED
+    is_late = F.coalesce(late_s > overdue_s, F.lit(False))
     kind = (
         F.when(F.col("fate") == Fate.PARKED, Class.PARKED)
         .when(is_open & (age_s > overdue_s), Class.OVERDUE)
         .when(is_open, Class.PENDING)
-        .when((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") == 0), Class.NO_FINAL)
+        .when(is_committed & (F.col("finalsCount") == 0) & F.col("isPurged"), Class.PURGED)
+        .when(is_committed & ((F.col("finalsCount") == 0) | is_late), Class.NO_FINAL)
         .when(
             F.col("fate").isin(Fate.ROLLED_BACK, Fate.EXPIRED) & (F.col("finalsCount") > 0),
             Class.FINAL_AFTER_ROLLBACK,
         )
         .when(F.col("finalsCount") > 1, Class.TWO_FINALS)
+        .when(is_committed & F.col("isTwice"), Class.COMMITTED_TWICE)
         .when(F.col("isContradicted"), Class.CONTRADICTED)
-        .when(
-            F.col("isOpen") & (F.col("fate") == Fate.COMMITTED) & (final_age_s >= grace_s),
-            Class.FINAL_OF_OPEN,
-        )
+        .when(F.size("changed") > 0, Class.CHANGED)
+        .when(F.col("isEarly"), Class.EARLY)
+        .when(F.col("isOpen") & is_committed & (final_age_s >= grace_s), Class.FINAL_OF_OPEN)
     )
     repair = _by_class(
         kind,
@@ -85,8 +120,14 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int, grace_s: in
             Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
             Class.CONTRADICTED: Repair.BY_HAND,
             Class.FINAL_OF_OPEN: Repair.DEDUPLICATE,
+            Class.PURGED: Repair.NONE,
+            Class.COMMITTED_TWICE: Repair.DEDUPLICATE,
+            Class.CHANGED: Repair.BY_HAND,
+            Class.EARLY: Repair.BY_HAND,
         },
     )
+    # Its timer may deliver it yet: nobody else should.
+    repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     evidence = _evidence(
         halfOffset=F.col("halfOffset"),
@@ -96,12 +137,74 @@ def transactions(fates: DataFrame, *, now: datetime, overdue_s: int, grace_s: in
         outcome=F.col("outcome"),
         endedAt=F.col("endedAt"),
         finalLogOffsets=F.concat_ws(",", F.col("finalLogOffsets")),
+        changed=F.concat_ws(",", F.col("changed")),
+        dueAt=F.when(F.col("isEarly"), F.timestamp_millis("dueMs")).otherwise(
+            F.timestamp_millis("lateMs")
+        ),
+        topicBegan=F.when(F.col("isPurged"), F.col("beganAt")),
     )
     return (
-        fates.where(F.col("fate") != Fate.STORED_AGAIN)
+        _with_births(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), births)
         .select("*", kind.alias("class"))
         .where(F.col("class").isNotNull())
         .select(*_columns(evidence=evidence, repair=repair, at=F.col("storedAt")))
+    )
+
+
+def _with_twice(fates: DataFrame) -> DataFrame:
+    """`isTwice`: another half of the same message was committed as well, on whatever broker."""
+    done = fates.where((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") > 0))
+    twice = done.groupBy("messageId", "topic").count().where("count > 1")
+    marks = twice.select("messageId", "topic", F.lit(True).alias("isMarked"))
+    joined = fates.join(F.broadcast(marks), ["messageId", "topic"], "left")
+    own = F.coalesce(F.col("isMarked") & (F.col("finalsCount") > 0), F.lit(False))
+    return joined.withColumn("isTwice", own)
+
+
+def _with_births(fates: DataFrame, births: DataFrame | None) -> DataFrame:
+    """`isPurged`: a final message of it would be older than its topic."""
+    if births is None:
+        nothing = F.lit(None).cast("timestamp")
+        return fates.withColumn("beganAt", nothing).withColumn("isPurged", F.lit(False))
+    marks = births.select("broker", "topic", "beganAt", F.lit(True).alias("isKnown"))
+    joined = fates.join(F.broadcast(marks), ["broker", "topic"], "left")
+    is_before = F.coalesce(F.col("endedAt") < F.col("beganAt"), F.col("beganAt").isNull())
+    is_purged = F.coalesce(F.col("isKnown"), F.lit(False)) & is_before
+    return joined.withColumn("isPurged", is_purged)
+
+
+def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
+    """Final messages in topics that no half of theirs names, though halves of theirs are there."""
+    homes = halves.groupBy("broker", "messageId").agg(F.collect_set("topic").alias("homes"))
+    strays = finals.join(homes, ["broker", "messageId"]).where(
+        (F.size("homes") > 0) & ~F.array_contains("homes", F.col("topic"))
+    )
+    evidence = _evidence(
+        wanted=F.concat_ws(",", F.col("homes")),
+        finalLogOffset=F.col("logOffset"),
+        queueId=F.col("queueId"),
+        queueOffset=F.col("queueOffset"),
+    )
+    return strays.withColumn("class", F.lit(Class.FINAL_ELSEWHERE)).select(
+        *_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("storedAt"))
+    )
+
+
+def ops_without_half(ops: DataFrame, halves: DataFrame, *, until: datetime) -> DataFrame:
+    """Op records that name halves which are not there. `halves` are all that were read, without a
+    gap from the first one on; an op record from before `until` can only name one of these or an
+    older one. The message is given as the offset that is named."""
+    begins = halves.groupBy("broker").agg(F.min("halfOffset").alias("begin"))
+    named = ops.where(F.col("endedAt") < F.lit(until)).join(F.broadcast(begins), "broker")
+    nothing = named.where(F.col("halfOffset") >= F.col("begin")).join(
+        halves.select("broker", "halfOffset"), ["broker", "halfOffset"], "left_anti"
+    )
+    evidence = _evidence(halfOffset=F.col("halfOffset"), outcome=F.col("outcome"))
+    return (
+        nothing.withColumn("class", F.lit(Class.OP_WITHOUT_HALF))
+        .withColumn("topic", F.lit(Topic.HALF))
+        .withColumn("messageId", F.concat(F.lit("#"), F.col("halfOffset")))
+        .select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("endedAt")))
     )
 
 
@@ -178,10 +281,10 @@ def not_consumed(
 def messages_without_row(
     finals: DataFrame, rows: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Final messages that the business has no row of. `rows` has a `messageId`."""
-    found = _settled(finals, now=now, grace_s=grace_s).join(
-        rows.select("messageId").hint("shuffle_hash"), "messageId", "left_anti"
-    )
+    """Final messages that the business has no row of. `rows` has a `messageId`, and `topic` where
+    it knows it."""
+    settled = _settled(finals, now=now, grace_s=grace_s).withColumn("name", _name())
+    found = _without(settled, _by_name(rows))
     evidence = _evidence(
         queueId=F.col("queueId"),
         queueOffset=F.col("queueOffset"),
@@ -201,11 +304,53 @@ def rows_without_message(
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
     old = rows.where(F.unix_timestamp("at") < F.unix_timestamp(F.lit(now)) - grace_s)
-    found = old.join(
-        finals.select("messageId").hint("shuffle_hash"), "messageId", "left_anti"
-    ).withColumn("class", F.lit(Class.ROW_WITHOUT_MESSAGE))
+    known = _by_name(finals)
+    found = (
+        _without(_by_name(old).where("name is not null"), known)
+        .unionByName(_without(_by_name(old).where("name is null"), known, has_name=False))
+        .withColumn("class", F.lit(Class.ROW_WITHOUT_MESSAGE))
+    )
     evidence = _evidence(writtenAt=F.col("at"))
     return found.select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at")))
+
+
+def rows_twice(rows: DataFrame) -> DataFrame:
+    """Messages that the business has more than one row of."""
+    for name in ("topic", "broker"):
+        if name not in rows.columns:
+            rows = rows.withColumn(name, F.lit(None).cast("string"))
+    several = rows.groupBy("messageId", "topic", "broker").agg(
+        F.count(F.lit(1)).alias("count"), F.max("at").alias("at"), F.min("at").alias("firstAt")
+    )
+    evidence = _evidence(rows=F.col("count"), firstAt=F.col("firstAt"), lastAt=F.col("at"))
+    return (
+        several.where("count > 1")
+        .withColumn("class", F.lit(Class.ROW_TWICE))
+        .select(*_columns(evidence=evidence, repair=F.lit(Repair.BY_HAND), at=F.col("at")))
+    )
+
+
+def _name() -> Column:
+    """A topic as its user calls it, without a namespace."""
+    return F.substring_index("topic", "%", -1)
+
+
+def _by_name(frame: DataFrame) -> DataFrame:
+    if "topic" not in frame.columns:
+        frame = frame.withColumn("topic", F.lit(None).cast("string"))
+    return frame.withColumn("name", _name())
+
+
+def _without(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
+    """Rows of the one that the other has not, by message and topic. A row of the business that does
+    not say its topic stands for messages of any."""
+    if not has_name:
+        ids = right.select("messageId").hint("shuffle_hash")
+        return left.join(ids, "messageId", "left_anti")
+    named = right.where("name is not null").select("messageId", "name").hint("shuffle_hash")
+    nameless = right.where("name is null").select("messageId").hint("shuffle_hash")
+    found = left.join(named, ["messageId", "name"], "left_anti")
+    return found.join(nameless, "messageId", "left_anti")
 
 
 def together(*found: DataFrame) -> DataFrame:

@@ -8,6 +8,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from escrowmq.pipeline.reconcile.due_times import EARLY_MS
+
 
 class Fate(enum.StrEnum):
     """Where the transaction of a half stands."""
@@ -27,6 +29,7 @@ class Fate(enum.StrEnum):
 
 
 _MESSAGE: Final = ("broker", "messageId")
+_HOME: Final = (*_MESSAGE, "topic")
 _COLLECTED: Final = "finals"
 
 
@@ -39,7 +42,9 @@ def fates(
 ) -> DataFrame:
     """The halves, each with `fate`, `outcome` (what its op record tells), `endedAt`, and the number
     of final messages (`finalsCount`, `finalAt` for the first); `isContradicted` when its op records
-    tell several outcomes, `isOpen` when none names it. `parked` names halves (`broker`,
+    tell several outcomes, `isOpen` when none names it. `changed` names what is another in a final
+    message; `isEarly` says that one came before it was due, `lateMs` when the one that is not there
+    was due. `parked` names halves (`broker`,
     `halfOffset`) that nobody answers for."""
     ended = ops.groupBy("broker", "halfOffset").agg(
         F.min("outcome").alias("outcome"),
@@ -55,7 +60,7 @@ def fates(
         joined = joined.join(F.broadcast(marks), ["broker", "halfOffset"], "left")
     known = (
         _with_copies(joined)
-        .join(_by_message(finals), list(_MESSAGE), "left")
+        .join(_by_message(finals), list(_HOME), "left")
         .join(discards, list(_MESSAGE), "left")
         .withColumn("own", _own_finals())
     )
@@ -72,6 +77,11 @@ def fates(
         "finalsCount",
         F.array_min(F.transform("own", lambda final: final["storedAt"])).alias("finalAt"),
         F.sort_array(F.transform("own", lambda final: final["at"])).alias("finalLogOffsets"),
+        _changed().alias("changed"),
+        F.exists("own", _is_early).alias("isEarly"),
+        F.when(delivered == 0, F.array_max(F.transform("own", lambda final: final["dueMs"]))).alias(
+            "lateMs"
+        ),
     )
 
 
@@ -94,10 +104,35 @@ def _with_copies(joined: DataFrame) -> DataFrame:
 
 
 def _by_message(finals: DataFrame) -> DataFrame:
-    return finals.groupBy(*_MESSAGE).agg(
+    return finals.groupBy(*_HOME).agg(
         F.collect_list(
-            F.struct("preparedOffset", F.col("logOffset").alias("at"), "storedAt", "isWaiting")
+            F.struct(
+                "preparedOffset",
+                F.col("logOffset").alias("at"),
+                "storedAt",
+                "isWaiting",
+                "content",
+                "dueMs",
+            )
         ).alias(_COLLECTED)
+    )
+
+
+def _changed() -> Column:
+    """The parts of a message that are others than its half's: `tag`, `keys`, `body`."""
+
+    def differs(part: str) -> Column:
+        mine = F.col("content")[part]
+        return F.exists("own", lambda final: ~final["isWaiting"] & (final["content"][part] != mine))
+
+    names = [F.when(differs(part), F.lit(part)) for part in ("tag", "keys", "body")]
+    return F.filter(F.array(*names), lambda name: name.isNotNull())
+
+
+def _is_early(final: Column) -> Column:
+    due_ms = F.col("dueMs") - EARLY_MS
+    return F.coalesce(
+        ~final["isWaiting"] & (F.unix_millis(final["storedAt"]) < due_ms), F.lit(False)
     )
 
 
@@ -117,7 +152,8 @@ def _own_finals() -> Column:
 
 
 _FINALS: Final = (
-    "array<struct<preparedOffset:bigint,at:bigint,storedAt:timestamp,isWaiting:boolean>>"
+    "array<struct<preparedOffset:bigint,at:bigint,storedAt:timestamp,isWaiting:boolean,"
+    "content:struct<tag:string,keys:string,body:binary>,dueMs:bigint>>"
 )
 
 

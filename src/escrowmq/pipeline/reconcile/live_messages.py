@@ -7,6 +7,7 @@ what an op record tells of can always be found.
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -19,15 +20,18 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, NotSupported, RouteMissing, UsageError
+from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Given, parse_access
 from escrowmq.pipeline.brokers.ranges import Positions
+from escrowmq.pipeline.reconcile import broker_clocks
 from escrowmq.pipeline.reconcile.progress import (
     Offsets,
     RunProgress,
     Window,
     as_offsets,
     merged,
+    moment,
     topics_of,
 )
 from escrowmq.pipeline.reconcile.records import is_final
@@ -42,6 +46,7 @@ COLUMNS: Final = (
 )
 """What is read of each message. Bodies are read of op records alone."""
 
+BIRTHS: Final = "broker string, topic string, beganAt timestamp"
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
 PARKED: Final = "broker string, halfOffset bigint"
 Brokers = Mapping[str, frozenset[str]]
@@ -99,6 +104,10 @@ class Messages(Protocol):
     def parked(self) -> DataFrame | None:
         """Halves that nobody answers for (`PARKED`); None where nobody knows."""
 
+    def births(self) -> DataFrame | None:
+        """When the topics that were read began (`BIRTHS`), as far as that is known; null where one
+        is empty. None where what was deleted is read all the same."""
+
 
 class BrokerMessages:
     """The topics of a live cluster, EscrowMQ's or RocketMQ's, or of both kinds. `options` are the
@@ -113,8 +122,10 @@ class BrokerMessages:
         admin: Admin,
         skipped: Iterable[str] = (),
         skipped_brokers: Iterable[str] = (),
+        compares_bodies: bool = False,
     ) -> None:
         self._spark = spark
+        self._compares_bodies = compares_bodies
         self._options = dict(options)
         require_no_choice(self._options)
         self._admin = admin
@@ -122,6 +133,9 @@ class BrokerMessages:
         self.skipped_brokers = frozenset(skipped_brokers)
         self._brokers: frozenset[str] = frozenset()
         """Those whose halves were read."""
+        self._ahead_ms: dict[str, int] = {}
+        """How far the clocks of some are ahead."""
+        self._births: list[tuple[str, str, dt.datetime | None]] = []
 
     def inner(self, window: Window) -> TableBatch:
         """Halves, op records and what was given up."""
@@ -134,13 +148,16 @@ class BrokerMessages:
                     "here. Is it the right cluster?"
                 )
             halves = self._queues(cluster, Topic.HALF, window)
-            half_ends = cluster.at(dict.fromkeys(halves, window.until_ms))
+            self._brokers = frozenset(queue.broker_name for queue in halves)
+            self._ahead_ms = broker_clocks.look(
+                sorted(self._brokers), self._admin.brokers.runtime, SystemClock().now_ms
+            )
+            half_ends = cluster.at(self._times(halves, window.until_ms))
             others = [q for t in _INNER[1:] if t in known for q in self._queues(cluster, t, window)]
             ends = half_ends | cluster.end(others)
-            starts = _starts(cluster, ends, window)
+            starts = self._starts(cluster, ends, window)
         finally:
             cluster.close()
-        self._brokers = frozenset(queue.broker_name for queue in halves)
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
         ops = _only(starts, topic=Topic.OP)
         rest = {queue: start for queue, start in starts.items() if queue not in ops}
@@ -165,8 +182,9 @@ class BrokerMessages:
             late = [topic for topic in _LATE if topic in known and has_late]
             queues = [q for t in sorted({*wanted, *late}) for q in self._queues(cluster, t, window)]
             self._require(queues, {topic: brokers.get(topic, frozenset()) for topic in wanted})
-            starts = _starts(cluster, queues, window)
+            starts = self._starts(cluster, queues, window)
             ends = cluster.end(queues)
+            self._births = self._births_of(cluster, [q for q in queues if q.topic not in late])
         finally:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
@@ -215,7 +233,47 @@ class BrokerMessages:
                 rows += [(item.broker, item.half_offset) for item in parked]
         return self._spark.createDataFrame(rows, PARKED)
 
+    def births(self) -> DataFrame | None:
+        """When the topics that were read began."""
+        return self._spark.createDataFrame(self._births, BIRTHS)
+
     # -- inside ------------------------------------------------------------------------------
+
+    def _births_of(
+        self, cluster: Cluster, queues: Iterable[MessageQueue]
+    ) -> list[tuple[str, str, dt.datetime | None]]:
+        """The first message of each topic on each broker, where nothing was removed of it yet."""
+        first = cluster.first(queues)
+        stored_ms = cluster.earliest_ms(first)
+        by_topic: dict[tuple[str, str], list[MessageQueue]] = {}
+        for queue in first:
+            by_topic.setdefault((queue.broker_name, queue.topic), []).append(queue)
+        found: list[tuple[str, str, dt.datetime | None]] = []
+        for (broker, topic), own in by_topic.items():
+            if any(first[queue] for queue in own):
+                continue
+            times = [stored_ms[queue] for queue in own if stored_ms[queue] >= 0]
+            began_ms = min(times) - self._ahead_ms.get(broker, 0) if times else None
+            found.append((broker, topic, None if began_ms is None else moment(began_ms)))
+        return found
+
+    def _times(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
+        """A time of this machine's clock, by the clocks of queues' brokers."""
+        return {q: max(0, time_ms + self._ahead_ms.get(q.broker_name, 0)) for q in queues}
+
+    def _starts(
+        self, cluster: Cluster, queues: Iterable[MessageQueue], window: Window
+    ) -> Positions:
+        """Where to begin in each queue: some way before where the last run ended, or where the user
+        wants to begin."""
+        before: RunProgress = window.before
+        known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
+        new = [queue for queue in queues if queue not in known]
+        again = cluster.at(self._times(known, window.again_ms))
+        found = {queue: min(at, again[queue]) for queue, at in known.items()}
+        if window.since_ms:
+            return found | cluster.at(self._times(new, window.since_ms))
+        return found | cluster.first(new)
 
     def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
         """The queues of a topic. A broker that is down is unknown to the name servers: DataLost
@@ -251,21 +309,30 @@ class BrokerMessages:
         return Cluster(parse_access(given, needs_name_server=True), tries=4, try_again_ms=1_000)
 
     def _read(self, starts: Positions, ends: Positions, *, has_body: bool = False) -> DataFrame:
-        columns = COLUMNS + (", body binary" if has_body else "")
+        has_digest = self._compares_bodies and not has_body
+        columns = COLUMNS + (", body binary" if has_body or has_digest else "")
         reader = self._spark.read.format("escrowmq").schema(columns).options(**self._options)
         offsets = as_offsets({queue: ends[queue] for queue in starts})
         frame = (
             reader.option("includeSystemTopics", "true")
-            .option("includeBody", str(has_body).lower())
+            .option("includeBody", str(has_body or has_digest).lower())
             .option("subscribe", ",".join(offsets))
             .option("startingOffsets", json.dumps(as_offsets(starts)))
             .option("endingOffsets", json.dumps(offsets))
             .load()
         )
-        return frame if has_body else frame.withColumn("body", F.lit(None).cast("binary"))
+        frame = broker_clocks.corrected(frame, self._ahead_ms)
+        if has_body:
+            return frame
+        return frame.withColumn("body", digest() if has_digest else F.lit(None).cast("binary"))
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
         return without_topics(frame, self.skipped)
+
+
+def digest() -> Column:
+    """What is kept of a body to compare it."""
+    return F.unhex(F.md5("body"))
 
 
 def require_no_choice(options: Mapping[str, str]) -> None:
@@ -300,19 +367,6 @@ def is_of_topics(topics: Iterable[str]) -> Column:
         return F.lit(False)
     real = F.col("properties").getItem("REAL_TOPIC")
     return F.col("topic").isin(names) | F.coalesce(real, F.lit("")).isin(names)
-
-
-def _starts(cluster: Cluster, queues: Iterable[MessageQueue], window: Window) -> Positions:
-    """Where to begin in each queue: some way before where the last run ended, or where the user
-    wants to begin."""
-    before: RunProgress = window.before
-    known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
-    new = [queue for queue in queues if queue not in known]
-    again = cluster.at(dict.fromkeys(known, window.again_ms))
-    found = {queue: min(at, again[queue]) for queue, at in known.items()}
-    if window.since_ms:
-        return found | cluster.at(dict.fromkeys(new, window.since_ms))
-    return found | cluster.first(new)
 
 
 def _only(positions: Positions, *, topic: str) -> Positions:

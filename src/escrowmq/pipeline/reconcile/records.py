@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
+from escrowmq.pipeline.reconcile.due_times import due_ms, waiting_due_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
 """Where transactions leave records, beside the topics of the messages themselves."""
@@ -54,6 +55,8 @@ def halves(messages: DataFrame) -> DataFrame:
             _property(Property.TRANSACTION_CHECK_TIMES).isNotNull()
             | _property(Property.TRAN_PREPARED_QUEUE_OFFSET).isNotNull()
         ).alias("isRenewal"),
+        _content().alias("content"),
+        F.when(_property(DELAYED) == "true", due_ms()).alias("dueMs"),
     )
 
 
@@ -129,6 +132,18 @@ def finals(messages: DataFrame) -> DataFrame:
         F.col("msgId").alias("messageId"),
         F.col("storeTimestamp").alias("storedAt"),
         is_waiting.alias("isWaiting"),
+        _content().alias("content"),
+        F.when(is_waiting, waiting_due_ms()).alias("dueMs"),
+    )
+
+
+def _content() -> Column:
+    """What a half and its final message have in common: `tag`, `keys`, and `body`, a digest, which
+    is null where bodies are not compared."""
+    return F.struct(
+        F.coalesce(F.col("tags"), F.lit("")).alias("tag"),
+        F.coalesce(_property(Property.KEYS), F.lit("")).alias("keys"),
+        F.col("body").alias("body"),
     )
 
 

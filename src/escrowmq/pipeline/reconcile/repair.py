@@ -12,6 +12,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.base.message import Property
+from escrowmq.client.announced_commits import Member, is_rolled_back
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
@@ -126,7 +127,7 @@ class Redo:
 
     def _deal_with(self, kind: str, lost: _Lost, repair: str) -> tuple[Deed, str]:
         work = self._deeds.get(kind)
-        if work is None or repair == Repair.BY_HAND:
+        if work is None or repair in (Repair.BY_HAND, Repair.TIMER):
             return Deed.PROPOSED, repair or ""
         self._pace.wait()
         try:
@@ -162,6 +163,10 @@ class Redo:
                 lost.message_id, topic=lost.topic, broker=lost.broker, reason="reconciliation"
             )
             return Deed.DONE, "it was committed"
+        if is_rolled_back(self._admin, Member(lost.message_id, lost.topic), broker=lost.broker):
+            return Deed.PROPOSED, "its broker has it on record as rolled back; decide by hand"
+        if self._is_purged(lost, half):
+            return Deed.PROPOSED, "its topic has nothing as old as it: it was deleted since"
         if self._is_dry:
             return Deed.WOULD, "its message would be stored again"
         queue_id = half.system.get(Property.REAL_QID, "")
@@ -195,6 +200,17 @@ class Redo:
         except NotFound:
             return False
         return True
+
+    def _is_purged(self, lost: _Lost, half: escrowmq.ReceivedMessage) -> bool:
+        """Whether a topic holds nothing on a broker, or nothing but what is younger than the half,
+        and lost nothing by age: it was deleted, then, and perhaps made anew."""
+        status = self._admin.topics.describe(lost.topic).queues
+        own = [one for one in status if one.queue.broker_name == lost.broker]
+        if any(one.min_offset for one in own):
+            return False
+        held = [one.queue for one in own if one.max_offset]
+        first = [self._admin.messages.at(queue, 0)[0] for queue in held]
+        return all(one.stored_ms > half.stored_ms for one in first)
 
     def _is_open(self, lost: _Lost) -> bool:
         try:

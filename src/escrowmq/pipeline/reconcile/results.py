@@ -32,6 +32,7 @@ LASTING: Final = (
     Class.OVERDUE,
     Class.PARKED,
     Class.NO_FINAL,
+    Class.ANNOUNCED_ROLLED_BACK,
     Class.NOT_CONSUMED,
     Class.MESSAGE_WITHOUT_ROW,
 )
@@ -67,7 +68,7 @@ class Results:
 
     def __init__(self, spark: SparkSession, root: str, *, kind: str = "parquet") -> None:
         self._spark = spark
-        self.differences = Table(
+        self.differences = _Named(
             spark, root, "differences", schema=DIFFERENCES, by=("day",), kind=kind
         )
         self.runs = Table(spark, root, "runs", schema=RUNS, by=("day", "run"), kind=kind)
@@ -109,6 +110,15 @@ class Results:
             row.progress.run,
         )  # fmt: skip
         self.runs.replace(self._spark.createDataFrame([cells], RUNS).coalesce(1))
+
+
+class _Named(Table):
+    """Differences. Older ones wrote their classes with blanks."""
+
+    def read(self) -> DataFrame:
+        """All rows."""
+        rows = super().read()
+        return rows.withColumn("class", F.replace("class", F.lit(" "), F.lit("-")))
 
 
 def _merge(

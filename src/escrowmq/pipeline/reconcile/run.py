@@ -113,8 +113,7 @@ class Reconciler:
             judged = kept.keep(self._fates(messages, halves, finals))
             summed = balance(halves, judged)
             odd = records.odd(gathered.new).collect()[0].asDict()
-            read = _read(gathered.new)
-            found = kept.keep(self._differences(halves, finals, judged, read, window))
+            found = kept.keep(self._differences(gathered.new, halves, finals, judged, window))
             classes = {r["class"]: r["count"] for r in found.groupBy("class").count().collect()}
             on_step("writing")
             require_lease(lease)
@@ -159,24 +158,32 @@ class Reconciler:
 
     def _differences(
         self,
+        new: DataFrame,
         halves: DataFrame,
         finals: DataFrame,
         judged: DataFrame,
-        read: DataFrame,
         window: Window,
     ) -> DataFrame:
         now, settings = moment(window.now_ms), self._settings
+        ops = []
+        if not self._source.skipped:  # else halves that are left out would count as not there
+            until = moment(window.until_ms)
+            read = records.ops(new), records.halves(new)
+            ops.append(differences.ops_without_half(*read, until=until))
         return differences.together(
             differences.transactions(
                 judged,
                 now=now,
                 overdue_s=int(settings.overdue_s),
                 grace_s=int(settings.grace_s),
+                births=self._source.births(),
             ),
+            differences.elsewhere(halves, finals),
+            *ops,
             differences.orphans(
                 halves,
                 finals,
-                read=read,
+                read=_read(new),
                 until=moment(window.until_ms),
                 new_since=self._all_known_since(window),
             ),
@@ -226,6 +233,7 @@ class Reconciler:
         return [
             differences.messages_without_row(finals, rows, now=now, grace_s=grace_s),
             differences.rows_without_message(young, finals, now=now, grace_s=grace_s),
+            differences.rows_twice(rows),
         ]
 
 

@@ -21,6 +21,7 @@ from escrowmq.pipeline.reconcile.live_messages import (
     OFFSETS,
     Brokers,
     TableBatch,
+    digest,
     is_of_topics,
     require_no_choice,
     without_topics,
@@ -49,6 +50,7 @@ class FileMessages:
         *,
         options: Mapping[str, str] | None = None,
         skipped: Iterable[str] = (),
+        compares_bodies: bool = False,
     ) -> None:
         if not folders:
             raise UsageError("no store folder is given; give one for each broker")
@@ -56,6 +58,7 @@ class FileMessages:
             if "://" not in folder:
                 plan_parts(folder, _ANY_SIZE)  # raises at once when that is no store
         self._spark = spark
+        self._compares_bodies = compares_bodies
         self._folders = dict(folders)
         self._options = dict(options or {})
         require_no_choice(self._options)
@@ -123,6 +126,10 @@ class FileMessages:
         """Nobody knows: files do not tell who is connected."""
         return None
 
+    def births(self) -> DataFrame | None:
+        """The log has the messages of topics that were deleted as well."""
+        return None
+
     # -- inside ------------------------------------------------------------------------------
 
     def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
@@ -160,7 +167,8 @@ class FileMessages:
         # part that was read before.
         is_late = is_op & (F.col("storeTimestamp") >= F.lit(moment(window.now_ms)))
         frame = frame.where(~is_late & self._is_again(window))
-        return frame.withColumn("body", F.when(is_op, F.col("body")))
+        own = F.when(is_op, F.col("body"))
+        return frame.withColumn("body", own.otherwise(digest()) if self._compares_bodies else own)
 
     def _is_again(self, window: Window) -> Column:
         """Whether a row is in what this run reads."""

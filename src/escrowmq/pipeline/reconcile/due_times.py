@@ -1,0 +1,47 @@
+"""When messages of transactions with a delay are due."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from escrowmq.base.message import Property
+
+LEVELS_S: Final = (
+    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
+)  # fmt: skip
+"""RocketMQ's delay levels (messageDelayLevel), as brokers have them unless they are told otherwise.
+"""
+
+EARLY_MS: Final = 2_000
+"""A timer's tick, and as much again for two clocks of one machine."""
+
+
+def due_ms() -> Column:
+    """When the message of a half may be seen at the earliest: a wish for a span counts from the
+    commit on, which is no earlier than the half. Null without a wish that is understood."""
+    stored_ms = F.unix_millis("storeTimestamp")
+    return F.coalesce(
+        _number(Property.TIMER_DELIVER_MS),
+        stored_ms + _number(Property.TIMER_DELAY_MS),
+        stored_ms + _number(Property.TIMER_DELAY_SEC) * 1_000,
+        stored_ms + _level_ms(),
+    )
+
+
+def waiting_due_ms() -> Column:
+    """When a record of a delay queue, or of the timer, is due."""
+    return F.coalesce(_number(Property.TIMER_OUT_MS), F.unix_millis("storeTimestamp") + _level_ms())
+
+
+def _number(name: str) -> Column:
+    return F.expr(f"try_cast(properties['{name}'] as bigint)")
+
+
+def _level_ms() -> Column:
+    spans = F.array(*[F.lit(span_s * 1_000).cast("bigint") for span_s in LEVELS_S])
+    wanted = _number(Property.DELAY)
+    level = F.least(wanted, F.lit(len(LEVELS_S))).cast("int")  # passes over null
+    return F.when(wanted > 0, F.get(spans, level - 1))

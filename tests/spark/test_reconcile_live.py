@@ -1,0 +1,123 @@
+"""A live broker whose topic was deleted and made anew, or whose clock is wrong."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import escrowmq
+from escrowmq.cli.main import main
+from escrowmq.errors import OutcomeUnknown
+from tests.compensation.services import start_forgetful
+from tests.interop.process import until
+from tests.interop.servers import Server
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytest.importorskip("pyspark")
+
+from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
+from escrowmq.pipeline.brokers.options import Given, parse_access
+from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.repair import Deed, Redo
+
+TOPIC = "purged"
+HOURS_MS = 3 * 3_600_000
+
+
+@pytest.fixture
+def reconcile(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> Callable[..., dict[str, Any]]:
+    """Runs the command on a name server; its report."""
+
+    def run(nameserver: str, *words: str) -> dict[str, Any]:
+        common = ["-n", nameserver, "--out", str(tmp_path / "out"), "--json", *words]
+        assert main(["pipeline", "reconcile", *common]) == 0
+        found: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return found
+
+    return run
+
+
+def commit(nameserver: str, *bodies: str) -> list[str]:
+    """Transactions that are committed; the ids of their messages."""
+    with escrowmq.Producer(nameserver, group="orders") as producer:
+        found = []
+        for body in bodies:
+            with producer.transaction(TOPIC, body.encode()) as tx:
+                pass
+            found.append(tx.results[0].message_id)
+        return found
+
+
+def bodies_of(admin: escrowmq.Admin) -> list[str]:
+    """What is in the topic."""
+    return sorted(
+        message.body.decode()
+        for status in admin.topics.describe(TOPIC).queues
+        if status.max_offset
+        for message in admin.messages.at(status.queue, 0, count_max=32)
+    )
+
+
+@pytest.mark.parametrize("new", [["new 0", "new 1", "new 2"], []])
+def test_what_was_purged_is_named_so_and_never_brought_back(
+    own_server: Callable[..., Server],
+    reconcile: Callable[..., dict[str, Any]],
+    new: list[str],
+) -> None:
+    server = own_server()
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.create(TOPIC, queues=2)
+        old = commit(server.nameserver, *(f"old {number}" for number in range(6)))
+        admin.topics.delete(TOPIC)
+        admin.topics.create(TOPIC, queues=2)
+        commit(server.nameserver, *new)
+        quick = ["--grace", "0", "--redo", "--rate", "0"]
+        report = reconcile(server.nameserver, *quick)
+        assert report["classes"] == {"purged": len(old)}
+        assert report["deeds"] == {"proposed": len(old)}
+        assert bodies_of(admin) == new
+        # A difference of an older run, from before the topic was deleted.
+        access = parse_access(Given({"nameServer": server.nameserver}), needs_name_server=True)
+        with KeyedSender(access, group="redo") as sender:
+            redo = Redo(admin, sender, is_dry=False)
+            row = {
+                "class": Class.NO_FINAL, "messageId": old[0], "topic": TOPIC,
+                "broker": "broker-a", "repair": Repair.STORE_FINAL,
+            }  # fmt: skip
+            assert redo.run([row]) == {Deed.PROPOSED.value: 1}
+        assert "it was deleted since" in redo.findings[0].detail
+        assert bodies_of(admin) == new
+
+
+@pytest.mark.parametrize(
+    ("ahead_ms", "overdue_s", "found"),
+    [(HOURS_MS, "0", "overdue"), (-HOURS_MS, "600", "pending"), (0, "600", "pending")],
+)
+def test_a_broker_whose_clock_is_wrong_is_judged_by_this_machines(
+    reconcile: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+    ahead_ms: int,
+    overdue_s: str,
+    found: str,
+) -> None:
+    process, nameserver = start_forgetful(tmp_path, share=1, ahead_ms=ahead_ms)
+    try:
+        with escrowmq.Admin(nameserver) as admin:
+            admin.topics.create(TOPIC, queues=1)
+            with escrowmq.Producer(nameserver, group="orders", timeout_ms=200) as producer:
+                with pytest.raises(OutcomeUnknown), producer.transaction(TOPIC, b"x"):
+                    pass
+                times = ["--grace", "0", "--lookback", "3600", "--overdue", overdue_s]
+                until(
+                    "it is judged", lambda: reconcile(nameserver, *times)["classes"] == {found: 1}
+                )
+    finally:
+        process.kill()
