@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
+from escrowmq.pipeline.copies.export import exported
+
 SEGMENT_SIZE = 8 << 20
 YOUNG_MS = 1_200_000
 PATIENT = ("--grace", 900, "--overdue", 3600, "--lookback", 1800, "--timeout", 60)
@@ -152,6 +154,23 @@ def test_a_topic_is_exported_once(
     table = spark.read.parquet(str(tmp_path / "messages"))
     assert sorted(int(row.body) for row in table.collect()) == [*range(15)]
     assert {"topic", "day"} <= set(table.columns)
+
+
+def test_an_export_has_the_days_of_utc_and_topics_as_text(
+    spark: SparkSession, server: Server, pipeline: Callable[..., Any], tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, "007", queues=1)
+    send_numbers(server, topic, range(4))
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    assert zone is not None
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Kiritimati")  # 14 hours ahead
+    try:
+        pipeline("export", "-n", server.nameserver, "--out", tmp_path, topic)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    table = exported(spark, str(tmp_path))
+    assert {row.topic for row in table.collect()} == {"007"}
+    assert table.where("day = to_date(storeTimestamp)").count() == 4
 
 
 def test_an_export_begins_where_an_option_says_in_whatever_case(

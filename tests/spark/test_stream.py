@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+import escrowmq
 from tests.interop import servers, wire
 from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
 from .releases import needs_limits, needs_no_limits
-from .topics import copied, copied_numbers, send_numbers, streamed
+from .topics import copied, copied_numbers, loaded, numbers_of, send_numbers, streamed
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytest.importorskip("pyarrow")
+
+from escrowmq.pipeline.lag import lag
 
 
 def sizes_of(query: Any) -> list[int]:
@@ -187,3 +192,63 @@ def test_a_topic_that_was_made_anew_is_told(
     send_numbers(server, topic, range(107, 109))
     copied(streamed(spark, server, topic, failOnDataLoss="false", **options), tmp_path)
     assert copied_numbers(tmp_path) == [*range(9), *range(100, 109)]
+
+
+@pytest.mark.versions
+def test_a_stream_begins_where_a_consumer_group_is(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    topic = servers.new_topic(server, unique("moved"), queues=3)
+    send_numbers(server, topic, range(12))
+    group = unique("mailer")
+    taken = []
+    with escrowmq.Consumer(
+        server.nameserver, group=group, topic=topic, consume_from="first"
+    ) as consumer:
+        for message in consumer:
+            taken.append(int(message.body))
+            message.ack()
+            if len(taken) == 5:
+                break
+    send_numbers(server, topic, range(12, 20))
+    options = {"startingOffsets": f"group:{group}"}
+    rest = sorted({*range(20)} - {*taken})
+    assert numbers_of(loaded(spark, server, topic, **options)) == rest
+    frame = streamed(spark, server, topic, **options)
+    copied(frame, tmp_path)
+    send_numbers(server, topic, range(20, 24))
+    copied(frame, tmp_path)
+    assert copied_numbers(tmp_path) == [*rest, *range(20, 24)]
+    with pytest.raises(Exception, match="no broker keeps an offset of this group"):
+        loaded(spark, server, topic, startingOffsets=f"group:{group}s").count()
+
+
+@needs_limits
+def test_the_lag_is_a_number(spark: SparkSession, server: Server, tmp_path: Path) -> None:
+    topic = servers.new_topic(server, unique("lag"), queues=2)
+    send_numbers(server, topic, range(10))
+    options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": 4}
+    query = copied(streamed(spark, server, topic, **options), tmp_path)
+    lags = [lag(progress) for progress in query.recentProgress]
+    assert lags == sorted(lags, reverse=True)
+    assert (lags[0], lags[-1]) == (6, 0)
+
+
+@needs_limits
+@pytest.mark.parametrize("trigger", [{"continuous": "1 second"}, {"realTime": "5 seconds"}])
+def test_triggers_without_batches_are_refused(
+    spark: SparkSession, server: Server, topic: str, tmp_path: Path, trigger: dict[str, str]
+) -> None:
+    frame = streamed(spark, server, topic).selectExpr("cast(body as string) as value")
+    writer = frame.writeStream.format("console").outputMode("update")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(**trigger)
+
+    def run() -> None:
+        query = writer.start()
+        try:
+            query.awaitTermination(60)
+        finally:
+            query.stop()
+
+    with pytest.raises(Exception, match=r"does not support continuous|not supported in Real-time"):
+        run()

@@ -151,6 +151,21 @@ class Cluster:
             found[queue] = int(text) if text.isdecimal() else -1
         return found
 
+    def committed(self, group: str, queues: Iterable[MessageQueue]) -> Positions:
+        """How far a group is in each queue of which a broker keeps an offset of it."""
+        asked: dict[MessageQueue, Fields] = {
+            queue: {"consumerGroup": group, "setZeroIfNotFound": "false"} for queue in queues
+        }
+        replies = self._ask_queues(Request.QUERY_CONSUMER_OFFSET, asked, is_checked=False)
+        found = {}
+        for queue, reply in replies.items():
+            if reply.code == Response.QUERY_NOT_FOUND:
+                continue
+            if reply.code != Response.SUCCESS:
+                raise response_error(reply.code, reply.remark, address=queue.broker_name)
+            found[queue] = _offset_in(reply, Request.QUERY_CONSUMER_OFFSET)
+        return found
+
     def commit(self, group: str, positions: Positions) -> None:
         """Tell the brokers how far a group is: of each topic one queue before the others, as
         RocketMQ's lose one of two that are a group's first together (client/offsets)."""
@@ -230,10 +245,7 @@ class Cluster:
 
     def _offsets(self, code: int, asked: Mapping[MessageQueue, Fields]) -> Positions:
         replies = self._ask_queues(code, asked)
-        try:
-            return {queue: int((reply.ext or {})["offset"]) for queue, reply in replies.items()}
-        except (KeyError, ValueError) as error:
-            raise RemoteProtocolError(f"an answer to request {code} has no offset") from error
+        return {queue: _offset_in(reply, code) for queue, reply in replies.items()}
 
     def _ask_queues(
         self, code: int, asked: Mapping[MessageQueue, Fields], *, is_checked: bool = True
@@ -285,3 +297,10 @@ class Cluster:
             # Answers may still come on it that nobody takes.
             self._links.pop(address, link).close()
             raise
+
+
+def _offset_in(reply: Command, code: int) -> int:
+    try:
+        return int((reply.ext or {})["offset"])
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(f"an answer to request {code} has no offset") from error

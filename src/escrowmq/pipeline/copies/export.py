@@ -9,10 +9,11 @@ from typing import Any, Final
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StringType, StructField, StructType
 
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.formats import Format, explained, parse_format
-from escrowmq.pipeline.reconcile.partitioned_table import make_namespace, namespace
+from escrowmq.pipeline.reconcile.partitioned_table import day_of, make_namespace, namespace
 from escrowmq.pipeline.source.stream import HAS_LIMITS
 
 BY: Final = ("topic", "day")
@@ -87,6 +88,28 @@ def export_range(
             writer.save(f"{root}/{TABLE}")
 
 
+def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataFrame:
+    """The table in a folder. Of Parquet, Spark takes the type of a topic's name from how it looks,
+    and `007` for a number; here it is text.
+
+    >>> exported(spark, "/lake").where("topic = '007'").count()
+    3
+    """
+    form = parse_format(kind)
+    root = place.rstrip("/")
+    with explained(form):
+        if form.name == "iceberg":
+            return spark.read.table(f"{namespace(spark, root, form)}.{TABLE}")
+        frame = spark.read.format(form.name).load(f"{root}/{TABLE}")
+        if form.name != "parquet":
+            return frame
+        fields = [
+            StructField("topic", StringType()) if field.name == "topic" else field
+            for field in frame.schema.fields
+        ]
+        return spark.read.schema(StructType(fields)).parquet(f"{root}/{TABLE}")
+
+
 def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
     """Whether a stream writes into the table, from this folder or, in a catalog, from any."""
     try:
@@ -111,4 +134,4 @@ def _from_earliest(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _by_day(frame: DataFrame) -> DataFrame:
-    return frame.withColumn("day", F.to_date("storeTimestamp"))
+    return frame.withColumn("day", day_of("storeTimestamp"))

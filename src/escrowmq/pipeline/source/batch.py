@@ -110,6 +110,8 @@ class QueuesReader(DataSourceReader):
         fails_on_loss = options.pulling.fails_on_loss
         end = look_up(cluster, queues, options.end)
         end = require_inside(cluster, end, options.end, fails_on_loss=fails_on_loss)
+        if options.start.group:
+            start = require_inside(cluster, start, options.start, fails_on_loss=fails_on_loss)
         start = without_loss(cluster, start, fails_on_loss=fails_on_loss)
         _require_order(start, end, options)
         ranges = self._bounds.clip(ranges_between(start, end))

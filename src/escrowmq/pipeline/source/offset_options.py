@@ -1,14 +1,17 @@
 """Where to begin and to end, as options say it: by offset, by time, or at either end.
 
-`startingOffsets`      `earliest`, `latest`, or {"topic": {"broker": {"0": 17, "1": -2}}}
+`startingOffsets`      `earliest`, `latest`, `group:NAME` for where a consumer group is, or
+                       {"topic": {"broker": {"0": 17, "1": -2}}}
                        with -2 for the earliest offset and -1 for the latest one
-`startingTimestamp`    ms since 1970, for all queues
+`startingTimestamp`    ms since 1970, or an ISO time, for all queues
 `startingOffsetsByTimestamp`   {"topic": ms}, or {"topic": {"broker": {"0": ms}}}
 The same with `ending`. A timestamp for all goes before those by queue, and these before offsets.
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
@@ -21,6 +24,9 @@ from escrowmq.pipeline.brokers.options import Given
 EARLIEST: Final = -2
 LATEST: Final = -1
 
+_GROUP: Final = "group:"
+_DATE: Final = re.compile(r"\d{4}-")
+
 Side = Literal["starting", "ending"]
 Table = dict[str, dict[str, dict[int, int]]]
 
@@ -32,6 +38,8 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """The option that it was said with, for refusals."""
     word: int = EARLIEST
     """EARLIEST or LATEST, when there is neither a table nor a time."""
+    group: str = ""
+    """A consumer group, to begin where it is."""
     offsets: Table | None = None
     times: Table | None = None
     topic_times: dict[str, int] = {}
@@ -96,7 +104,7 @@ def parse_place(given: Given, side: Side, *, default: int) -> Place:
     word = given.text(by_offset)
     if given.has(f"{side}Timestamp"):
         given.has(by_time)
-        time_ms = given.number(f"{side}Timestamp", default=0)
+        time_ms = _time(given, f"{side}Timestamp")
         return Place(option=f"{side}Timestamp", time_ms=time_ms, takes_latest=takes_latest)
     if given.has(by_time):
         whole, table = _times(by_time, given.value(by_time))
@@ -105,8 +113,14 @@ def parse_place(given: Given, side: Side, *, default: int) -> Place:
     words["latest"] = LATEST
     if word.lower() in words:
         return Place(option=by_offset, word=words[word.lower()])
+    if side == "starting" and word.lower().startswith(_GROUP):
+        group = word[len(_GROUP) :].strip()
+        if not group:
+            raise UsageError(f"{by_offset}={word!r}; name the consumer group, as group:mailer")
+        return Place(option=by_offset, group=group)
     if not word.startswith("{"):
-        allowed = ", ".join([*(each for each in words if each), "JSON"])
+        others = ["group:NAME"] if side == "starting" else []
+        allowed = ", ".join([*(each for each in words if each), *others, "JSON"])
         raise UsageError(f"{by_offset}={word!r}; one of {allowed} is expected")
     low = EARLIEST if side == "starting" else LATEST
     return Place(option=by_offset, offsets=_table(by_offset, given.value(by_offset), low))
@@ -126,6 +140,24 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
     if not found:
         raise UsageError(f'{option} names no queue; write {{"orders": {{"broker-a": [0, 1]}}}}')
     return found
+
+
+def _time(given: Given, option: str) -> int:
+    """Milliseconds since 1970, from themselves or an ISO time; one without a zone is UTC's."""
+    text = given.text(option).strip()
+    if not _DATE.match(text):
+        return given.number(option, default=0)
+    try:
+        found = dt.datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{option}={text!r}: {error}; milliseconds since 1970, or a time as "
+            "2026-11-21T12:00Z are expected"
+        ) from error
+    moment = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
+    if moment.timestamp() < 0:
+        raise UsageError(f"{option}={text!r} is before 1970; give a later time")
+    return int(moment.timestamp() * 1000)
 
 
 def _times(option: str, value: object) -> tuple[dict[str, int], Table]:

@@ -53,10 +53,23 @@ def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> P
     times = {queue: time for queue in queues if (time := place.time_of(queue)) is not None}
     if times:
         return _at(cluster, times, place)
+    if place.group:
+        return _of_group(cluster, queues, place)
     given = {queue: place.offset_of(queue) for queue in queues}
     first = cluster.first(queue for queue, number in given.items() if number == EARLIEST)
     end = cluster.end(queue for queue, number in given.items() if number == LATEST)
     return given | first | end
+
+
+def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Positions:
+    """Where a consumer group is; the beginning of queues that it has not come to."""
+    found = cluster.committed(place.group, queues)
+    if queues and not found:
+        raise UsageError(
+            f"{place.option}=group:{place.group}: no broker keeps an offset of this group in these "
+            "topics; look for a slip in its name, or begin with earliest or at a time"
+        )
+    return found | cluster.first(queue for queue in queues if queue not in found)
 
 
 def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Positions:
@@ -104,7 +117,7 @@ def require_inside(
 ) -> Positions:
     """The positions, none behind the end of its queue. UsageError when an offset that was given
     by number is, or a line in the log."""
-    if place.offsets is None:
+    if place.offsets is None and not place.group:
         return positions
     found = dict(positions)
     for queue, end in cluster.end(positions).items():

@@ -265,8 +265,8 @@ def _check_files(found: SourceOptions) -> None:
     if found.assigned:
         raise UsageError("assign needs a broker; with storePath name topics with subscribe")
     for place in (found.start, found.end):
-        if place.offsets is not None or place.times is not None:
+        if place.offsets is not None or place.times is not None or place.group:
             raise UsageError(
-                f"{place.option} by queue needs a broker; with storePath use startingTimestamp "
-                "and endingTimestamp, or where() on the columns"
+                f"{place.option} by queue or group needs a broker; with storePath use "
+                "startingTimestamp and endingTimestamp, or where() on the columns"
             )

@@ -33,6 +33,35 @@ def test_words() -> None:
     assert start().time_of(Q0) is None
 
 
+def test_a_group_is_named() -> None:
+    place = start(startingOffsets="group:mailer")
+    assert (place.group, place.offsets, place.time_of(Q0)) == ("mailer", None, None)
+    with pytest.raises(UsageError, match="name the consumer group"):
+        start(startingOffsets="group: ")
+    with pytest.raises(UsageError, match="one of latest, JSON is expected"):
+        end(endingOffsets="group:mailer")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1795000000000", 1_795_000_000_000),
+        ("2026-11-21T12:00Z", 1_795_262_400_000),
+        ("2026-11-21T14:00:00.5+02:00", 1_795_262_400_500),
+        ("2026-11-21", 1_795_219_200_000),
+    ],
+)
+def test_times_in_ms_and_as_iso_says(text: str, expected: int) -> None:
+    assert start(startingTimestamp=text).time_of(Q0) == expected
+    assert end(endingTimestamp=text).time_of(Q0) == expected
+
+
+@pytest.mark.parametrize("text", ["2026-13-01", "1812-09-07", "yesterday", "-5", "1.5", "12:00"])
+def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="startingTimestamp"):
+        start(startingTimestamp=text)
+
+
 def test_offsets_by_queue() -> None:
     place = start(startingOffsets='{"t": {"b": {"0": 17, "1": -2}}}')
     assert (place.offset_of(Q0), place.offset_of(Q1)) == (17, -2)

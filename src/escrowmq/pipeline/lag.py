@@ -1,0 +1,57 @@
+"""How far a streaming query is behind, out of its progress reports."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import UsageError
+from escrowmq.pipeline.source.stream_place import StreamPlace, decode_place
+
+
+def lag(progress: Any) -> int:  # noqa: ANN401 - a report as an object, or as a dict
+    """The messages that a query had not read when a batch ended, in all queues of all its topics.
+
+    >>> lag(query.lastProgress)
+    0
+
+    `progress` is `query.lastProgress`, one of `query.recentProgress`, or a listener's
+    `event.progress`. UsageError when it tells of no topic, or was made by PySpark 4.1, whose
+    reports do not say where topics end.
+    """
+    return sum(lag_by_queue(progress).values())
+
+
+def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:  # noqa: ANN401
+    """The same, queue by queue."""
+    found: dict[MessageQueue, int] = {}
+    is_ours = False
+    for source in _member(progress, "sources") or ():
+        end, latest = _place(_member(source, "endOffset")), _place(_member(source, "latestOffset"))
+        if end is None:
+            continue
+        if latest is None:
+            raise UsageError(
+                "this progress report does not say where the topics end; PySpark 4.2 and later "
+                "report it (latestOffset)"
+            )
+        is_ours = True
+        for queue, until in latest.at.items():
+            found[queue] = found.get(queue, 0) + max(0, until - end.at.get(queue, 0))
+    if not is_ours:
+        raise UsageError("this progress report has no source of EscrowMQ's; give a query of topics")
+    return found
+
+
+def _member(of: Any, name: str) -> Any:  # noqa: ANN401
+    return of.get(name) if isinstance(of, dict) else getattr(of, name, None)
+
+
+def _place(offset: Any) -> StreamPlace | None:  # noqa: ANN401 - JSON, read or not
+    """An offset of ours; None for another source's, or none."""
+    try:
+        found = json.loads(offset) if isinstance(offset, str) else offset
+        return decode_place(found)
+    except (ValueError, UsageError):
+        return None
