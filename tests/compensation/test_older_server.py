@@ -172,6 +172,29 @@ def test_what_was_consumed_since_the_snapshot_is_noted_again(world: World) -> No
     world.until_known()
 
 
+def test_what_was_consumed_before_a_restart_is_noted_before_the_mark_moves(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consuming, "_MARK_MS", 3_600_000)
+    reader = world.read()
+    world.announce()
+    world.server.snapshot()
+    world.book.done = [Member(*one.split("@")) for one in world.members]
+    world.sets.consume(world.members)
+    world.restart()
+    reader._mark_at_ms = 0
+    until("a mark is kept", lambda: world.sets.is_there() and world.sets.read_mark() == str(SOME))
+    world.until_known()
+
+
+def test_a_server_that_tells_nothing_of_itself_is_taken_as_it_is(snapshots: RedisServer) -> None:
+    with redis.Redis.from_url(snapshots.url) as client:
+        client.acl_setuser("some", enabled=True, nopass=True, keys="*", commands=["+@all", "-info"])
+    sets = RedisSets(snapshots.url.replace("redis://", "redis://some:any@"))
+    assert sets.server_id() == ""
+    assert len(RedisSets(snapshots.url).server_id()) == 40
+
+
 @pytest.mark.usefixtures("soon")
 def test_a_replica_that_lagged_takes_the_masters_place(world: World, replica: RedisServer) -> None:
     world.read()

@@ -108,6 +108,8 @@ class AnnouncementReader:
         self._business = business
         self._clock = SystemClock()
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
+        self._server_id = ""
+        """Which process of a server was seen last."""
         self._marks_count = 0
         """Which mark was kept or seen last."""
         self._compared: set[str] = set()
@@ -151,17 +153,30 @@ class AnnouncementReader:
             return
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
         try:
-            # It may have been restarted while nobody needed it, with older data or with none.
-            if self._sets.is_whole() and self._sets.marks_count() >= self._marks_count:
+            if self._is_as_it_was():
                 self._compared.clear()  # another member may have noticed, and mended all but these
                 _, mark = self._business.done_since(self._sets.read_mark())
                 self._marks_count = self._sets.keep_mark(mark)
                 return
-        except Exception as error:  # noqa: BLE001 - the server or the user's database is unreachable
+        except redis.RedisError as error:
+            _log.warning("how far the business is waits for the Redis server: %s", error)
+            self._pause()
+            return
+        except Exception as error:  # noqa: BLE001 - the user's database is unreachable
             _log.info("how far the business is could not be noted: %s", error)
             return
         _log.warning("the Redis server has lost data; what it does not have is read again")
         self._pause()
+
+    def _is_as_it_was(self) -> bool:
+        """Whether the server has all that it had. It may have been restarted while nobody needed
+        it, with older data or with none; and then the mark must not move before what was consumed
+        since is read again."""
+        return (
+            self._sets.server_id() == self._server_id
+            and self._sets.is_whole()
+            and self._sets.marks_count() >= self._marks_count
+        )
 
     def _read_again(self) -> None:
         """Go back in the queues of which the server does not have everything. They come to this
@@ -266,6 +281,7 @@ class AnnouncementReader:
             self._consumer.resume()
 
     def _catch_up(self) -> None:
+        self._server_id = self._sets.server_id()
         is_whole = self._sets.is_whole()
         mark = self._sets.read_mark() if is_whole else None
         members, mark = self._business.done_since(mark)

@@ -153,6 +153,14 @@ class RedisSets:
             return False
         return True
 
+    def server_id(self) -> str:
+        """Which process answers: another one after a restart or a fail-over. Empty where this may
+        not be asked."""
+        try:
+            return str(self._redis.info("server").get("run_id", ""))
+        except redis.ResponseError:  # INFO is forbidden to this account
+            return ""
+
     def is_whole(self) -> bool:
         """Whether the server has data; False after a start without it. It can be older data than
         it had: places and marks tell that."""

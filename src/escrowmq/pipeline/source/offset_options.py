@@ -11,7 +11,6 @@ The same with `ending`. A timestamp for all goes before those by queue, and thes
 from __future__ import annotations
 
 import datetime as dt
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, Literal
 
@@ -25,7 +24,6 @@ EARLIEST: Final = -2
 LATEST: Final = -1
 
 _GROUP: Final = "group:"
-_DATE: Final = re.compile(r"\d{4}-")
 
 Side = Literal["starting", "ending"]
 Table = dict[str, dict[str, dict[int, int]]]
@@ -145,14 +143,14 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
 def _time(given: Given, option: str) -> int:
     """Milliseconds since 1970, from themselves or an ISO time; one without a zone is UTC's."""
     text = given.text(option).strip()
-    if not _DATE.match(text):
+    if text.isdecimal():
         return given.number(option, default=0)
     try:
         found = dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{option}={text!r}: {error}; milliseconds since 1970, or a time as "
-            "2026-11-21T12:00Z are expected"
+            f"{option}={text!r} is no time; milliseconds since 1970 are expected, or an ISO time "
+            "as 2026-11-21T12:00Z"
         ) from error
     moment = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
     if moment.timestamp() < 0:
