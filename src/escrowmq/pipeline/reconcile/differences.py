@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 from datetime import datetime
 from functools import reduce
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
@@ -109,27 +110,37 @@ def transactions(
         .when(F.col("isEarly"), Class.EARLY)
         .when(F.col("isOpen") & is_committed & (final_age_s >= grace_s), Class.FINAL_OF_OPEN)
     )
-    repair = _by_class(
-        kind,
-        {
-            Class.PENDING: Repair.WAIT,
-            Class.OVERDUE: Repair.ASK,
-            Class.PARKED: Repair.START_PRODUCER,
-            Class.NO_FINAL: Repair.STORE_FINAL,
-            Class.TWO_FINALS: Repair.DEDUPLICATE,
-            Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
-            Class.CONTRADICTED: Repair.BY_HAND,
-            Class.FINAL_OF_OPEN: Repair.DEDUPLICATE,
-            Class.PURGED: Repair.NONE,
-            Class.COMMITTED_TWICE: Repair.DEDUPLICATE,
-            Class.CHANGED: Repair.BY_HAND,
-            Class.EARLY: Repair.BY_HAND,
-        },
-    )
+    repair = _by_class(kind, _REPAIRS)
     # Its timer may deliver it yet: nobody else should.
     repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
-    evidence = _evidence(
+    return (
+        _with_births(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), births)
+        .select("*", kind.alias("class"))
+        .where(F.col("class").isNotNull())
+        .select(*_columns(evidence=_evidence_of_half(), repair=repair, at=F.col("storedAt")))
+    )
+
+
+_REPAIRS: Final = {
+    Class.PENDING: Repair.WAIT,
+    Class.OVERDUE: Repair.ASK,
+    Class.PARKED: Repair.START_PRODUCER,
+    Class.PURGED: Repair.NONE,
+    Class.NO_FINAL: Repair.STORE_FINAL,
+    Class.FINAL_AFTER_ROLLBACK: Repair.BY_HAND,
+    Class.TWO_FINALS: Repair.DEDUPLICATE,
+    Class.COMMITTED_TWICE: Repair.DEDUPLICATE,
+    Class.CONTRADICTED: Repair.BY_HAND,
+    Class.CHANGED: Repair.BY_HAND,
+    Class.EARLY: Repair.BY_HAND,
+    Class.FINAL_OF_OPEN: Repair.DEDUPLICATE,
+}
+
+
+def _evidence_of_half() -> Column:
+    due_ms = F.when(F.col("isEarly"), F.col("dueMs")).otherwise(F.col("lateMs"))
+    return _evidence(
         halfOffset=F.col("halfOffset"),
         logOffset=F.col("logOffset"),
         producerGroup=F.col("producerGroup"),
@@ -138,16 +149,8 @@ def transactions(
         endedAt=F.col("endedAt"),
         finalLogOffsets=F.concat_ws(",", F.col("finalLogOffsets")),
         changed=F.concat_ws(",", F.col("changed")),
-        dueAt=F.when(F.col("isEarly"), F.timestamp_millis("dueMs")).otherwise(
-            F.timestamp_millis("lateMs")
-        ),
+        dueAt=F.timestamp_millis(due_ms),
         topicBegan=F.when(F.col("isPurged"), F.col("beganAt")),
-    )
-    return (
-        _with_births(_with_twice(fates.where(F.col("fate") != Fate.STORED_AGAIN)), births)
-        .select("*", kind.alias("class"))
-        .where(F.col("class").isNotNull())
-        .select(*_columns(evidence=evidence, repair=repair, at=F.col("storedAt")))
     )
 
 
