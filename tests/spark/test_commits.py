@@ -156,6 +156,32 @@ def test_a_commit_whose_message_is_gone_is_for_people(
     assert all(row["evidence"]["lookUp"] for row in rows)
 
 
+def test_an_announcement_that_its_broker_contradicts_is_for_people(
+    shop: Shop, reconcile: Callable[..., Any]
+) -> None:
+    with (
+        escrowmq.Producer(shop.nameserver, group="orders") as producer,
+        producer.transaction("paid", b"order") as tx,
+    ):
+        tx.rollback()
+    ended = tx.results[0].message_id
+    shop.admin.transactions.rollback(ended, topic="paid")  # should the broker have forgotten it
+    sets = RedisSets(shop.redis.url, name="contradicted")
+    sets.mark_whole()
+    sets.announce([member(ended)])
+    words = ("--sets", shop.redis.url, "--sets-name", "contradicted")
+    code, report, errors = reconcile(*words, "--redo", out="contradicted")
+    assert code == 0, errors
+    assert report["classes"] == {"announced-but-rolled-back": 1}
+    assert report["deeds"] == {"proposed": 1}
+    sets.consume([member(ended)])  # somebody has decided
+    code, report, errors = reconcile(
+        *words, "--fail-on", "announced-but-rolled-back=0", out="contradicted"
+    )
+    assert code == 0, errors
+    sets.close()
+
+
 def test_the_topic_of_announcements_and_the_rows_say_the_same(
     spark: SparkSession, shop: Shop, reconcile: Callable[..., Any], tmp_path: Path
 ) -> None:

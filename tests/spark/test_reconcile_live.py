@@ -97,6 +97,16 @@ def test_what_was_purged_is_named_so_and_never_brought_back(
         assert bodies_of(admin) == new
 
 
+def test_a_first_run_before_any_half_is_old_enough_finds_nothing(
+    own_server: Callable[..., Server], reconcile: Callable[..., dict[str, Any]]
+) -> None:
+    server = own_server()
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.topics.create(TOPIC, queues=1)
+    commit(server.nameserver, "young")
+    assert reconcile(server.nameserver)["balance"]["halves"] == 0
+
+
 @pytest.mark.parametrize(
     ("ahead_ms", "overdue_s", "found"),
     [(HOURS_MS, "0", "overdue"), (-HOURS_MS, "600", "pending"), (0, "600", "pending")],

@@ -237,7 +237,7 @@ def test_sql_finds_the_source_by_its_name(spark: SparkSession, server: Server, t
     ("options", "text"),
     [
         ({"subscrbe": "x"}, "there is no option 'subscrbe' here; is subscribe meant?"),
-        ({"startingOffsets": "soon"}, "one of earliest, latest, JSON is expected"),
+        ({"startingOffsets": "soon"}, "one of earliest, latest, group:NAME, JSON is expected"),
         ({"maxPartitions": "-1"}, "a whole number from 0 to 2147483647 is expected"),
         ({"secretKey": "x", "accessKey": "y"}, "put it into a file"),
     ],

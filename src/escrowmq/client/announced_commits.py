@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 MARK: Final = "@"
 """Between a message's id and its topic; ids have none, and topics may have none either."""
 
-_ROLLED_BACK: Final = "rolled_back"
+ROLLED_BACK: Final = {"rolled_back"}
+COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
@@ -35,14 +36,15 @@ def parse_member(text: str) -> Member:
     return Member(message_id, topic)
 
 
-def is_rolled_back(admin: Admin, member: Member, *, broker: str = "") -> bool:
-    """Whether a broker has a transaction on record as rolled back. RocketMQ's brokers cannot tell,
-    and one that is settled for long may be forgotten: then nothing speaks against the producer."""
+def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
+    """How brokers have a transaction on record, as `committed` or `rolled_back`, or what it waits
+    for. RocketMQ's brokers cannot tell, and one that was settled long ago may be forgotten: then
+    nothing is known."""
     try:
         found = admin.transactions.show(member.message_id, topic=member.topic, broker=broker)
     except ResponseError:
-        return False
-    return bool(found) and all(one.state == _ROLLED_BACK for one in found)
+        return set()
+    return {one.state for one in found}
 
 
 class Compared(NamedTuple):

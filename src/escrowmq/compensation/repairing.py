@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 import escrowmq
-from escrowmq.client.announced_commits import Member, Sets, is_rolled_back, parse_member
+from escrowmq.client.announced_commits import ROLLED_BACK, Member, Sets, ended_as, parse_member
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound, RouteMissing
@@ -115,7 +115,7 @@ class Compensator:
     def _deal_with(self, member: Member, *, is_dry: bool) -> Finding:
         try:
             message = self._admin.messages.prepared(member.message_id, topic=member.topic)
-            if is_rolled_back(self._admin, member):
+            if ended_as(self._admin, member) == ROLLED_BACK:
                 return Finding(member, Fate.ROLLED_BACK, "announced as committed all the same")
         except (NotFound, RouteMissing) as error:
             return Finding(member, Fate.MISSING, str(error))

@@ -11,13 +11,21 @@ from pyspark.sql import SparkSession
 
 import escrowmq
 from escrowmq.base.message import Property
-from escrowmq.client.announced_commits import Member, Sets, is_rolled_back, parse_member
+from escrowmq.client.announced_commits import (
+    COMMITTED,
+    ROLLED_BACK,
+    Member,
+    Sets,
+    ended_as,
+    parse_member,
+)
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.lease import require_lease
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
+from escrowmq.pipeline.reconcile.repair import is_purged
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
 from escrowmq.pipeline.reconcile.run import GRACE_S, Report
 from escrowmq.pipeline.reconcile.sum_check import Balance
@@ -121,13 +129,22 @@ class CommitReconciler:
             kind, repair = Class.PENDING, Repair.WAIT
         elif is_visible:
             kind, repair = Class.NOT_CONSUMED, Repair.CONSUME
-        elif is_rolled_back(self._admin, member, broker=message.broker_name):
-            kind, repair = Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
         else:
-            kind, repair = Class.NO_FINAL, Repair.STORE_FINAL
+            kind, repair = self._of_invisible(member, message)
         at = moment(message.stored_ms)
         broker = message.broker_name
         return (kind.value, broker, topic, message_id, at, evidence, repair.value)
+
+    def _of_invisible(
+        self, member: Member, message: escrowmq.ReceivedMessage
+    ) -> tuple[Class, Repair]:
+        """What a commit is that consumers cannot see, by what its broker has on record."""
+        ended = ended_as(self._admin, member, broker=message.broker_name)
+        if ended == ROLLED_BACK:
+            return Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
+        if ended == COMMITTED and is_purged(self._admin, message):
+            return Class.PURGED, Repair.NONE
+        return Class.NO_FINAL, Repair.STORE_FINAL
 
     def _look_up(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
         """The message, and whether consumers can see it."""

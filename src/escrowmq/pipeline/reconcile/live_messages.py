@@ -182,6 +182,8 @@ class BrokerMessages:
             late = [topic for topic in _LATE if topic in known and has_late]
             queues = [q for t in sorted({*wanted, *late}) for q in self._queues(cluster, t, window)]
             self._require(queues, {topic: brokers.get(topic, frozenset()) for topic in wanted})
+            if not queues:  # all halves are too young yet
+                return None
             starts = self._starts(cluster, queues, window)
             ends = cluster.end(queues)
             self._births = self._births_of(cluster, [q for q in queues if q.topic not in late])

@@ -12,7 +12,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.base.message import Property
-from escrowmq.client.announced_commits import Member, is_rolled_back
+from escrowmq.client.announced_commits import ROLLED_BACK, Member, ended_as
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
@@ -163,9 +163,10 @@ class Redo:
                 lost.message_id, topic=lost.topic, broker=lost.broker, reason="reconciliation"
             )
             return Deed.DONE, "it was committed"
-        if is_rolled_back(self._admin, Member(lost.message_id, lost.topic), broker=lost.broker):
+        member = Member(lost.message_id, lost.topic)
+        if ended_as(self._admin, member, broker=lost.broker) == ROLLED_BACK:
             return Deed.PROPOSED, "its broker has it on record as rolled back; decide by hand"
-        if self._is_purged(lost, half):
+        if is_purged(self._admin, half):
             return Deed.PROPOSED, "its topic has nothing as old as it: it was deleted since"
         if self._is_dry:
             return Deed.WOULD, "its message would be stored again"
@@ -201,17 +202,6 @@ class Redo:
             return False
         return True
 
-    def _is_purged(self, lost: _Lost, half: escrowmq.ReceivedMessage) -> bool:
-        """Whether a topic holds nothing on a broker, or nothing but what is younger than the half,
-        and lost nothing by age: it was deleted, then, and perhaps made anew."""
-        status = self._admin.topics.describe(lost.topic).queues
-        own = [one for one in status if one.queue.broker_name == lost.broker]
-        if any(one.min_offset for one in own):
-            return False
-        held = [one.queue for one in own if one.max_offset]
-        first = [self._admin.messages.at(queue, 0)[0] for queue in held]
-        return all(one.stored_ms > half.stored_ms for one in first)
-
     def _is_open(self, lost: _Lost) -> bool:
         try:
             return bool(self._states(lost) & set(_OPEN))
@@ -232,3 +222,15 @@ class Redo:
             "detail": finding.detail,
         }
         _audit.info("%s", audit_line("reconciliation", line))
+
+
+def is_purged(admin: escrowmq.Admin, half: escrowmq.ReceivedMessage) -> bool:
+    """Whether a topic holds nothing on the broker of a half, or nothing but what is younger than
+    it, and lost nothing by age: it was deleted, then, and perhaps made anew."""
+    status = admin.topics.describe(half.topic).queues
+    own = [one for one in status if one.queue.broker_name == half.broker_name]
+    if any(one.min_offset for one in own):
+        return False
+    held = [one.queue for one in own if one.max_offset]
+    first = [admin.messages.at(queue, 0)[0] for queue in held]
+    return all(one.stored_ms > half.stored_ms for one in first)
