@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,10 @@ from .topics import loaded, numbers_of, send_numbers, streamed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytest.importorskip("pyspark")
+
+from escrowmq.pipeline.threads import in_session
 
 
 def written(frame: DataFrame, server: Server, **options: object) -> None:
@@ -165,3 +170,22 @@ def test_plain_rows_that_cannot_be_stored_fail_the_job(
     server = own_server(autoCreateTopicEnable=False)
     frame = spark.range(10).selectExpr("cast(id as string) as body")
     assert "no-such" in failure(lambda: written(frame, server, topic="no-such", retries=0))
+
+
+@pytest.mark.versions
+def test_threads_of_a_pool_write_in_the_session_that_they_are_given(
+    spark: SparkSession, server: Server
+) -> None:
+    topics = [servers.new_topic(server, unique("pool")) for _ in range(2)]
+    frame = spark.createDataFrame([("x",)], "body string")
+
+    def write(topic: str) -> None:
+        writer = frame.write.format("escrowmq").option("nameServer", server.nameserver)
+        writer.option("topic", topic).mode("append").save()
+
+    with ThreadPoolExecutor(2) as pool, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        list(pool.map(write, topics))
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(in_session(spark, write), topics))
+    for topic in topics:
+        assert loaded(spark, server, topic).count() == 1
