@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import random
 import signal
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -166,16 +167,24 @@ def _die_at(step: str) -> None:
     engine.Marked._store = stored  # type: ignore[method-assign]
     Marked.stored = dying("stored", before="marker", after="halves")  # type: ignore[method-assign]
     Marked.leave = dying("leave", before="", after="left")  # type: ignore[method-assign]
-    heard = engine.Marked._heard
-
-    def told(self: engine.Marked, *given: Any) -> None:
-        heard(self, *given)
-        if step == "end":
-            _die()
-
-    engine.Marked._heard = told  # type: ignore[method-assign, assignment]
+    if step == "end":
+        hear_and_die(_die)
     if step == "commit":
         Marked.committed = lambda self: _die()  # type: ignore[method-assign]
+
+
+def hear_and_die(die: Callable[[], None]) -> None:
+    """Let this process die behind a broker's word that it knows of a commit."""
+    tell = engine.tell_in_background  # type: ignore[attr-defined]
+
+    def told(*given: Any, heard: Any, **more: Any) -> Any:
+        def hear(error: Any) -> None:
+            heard(error)
+            die()
+
+        return tell(*given, heard=hear, **more)
+
+    engine.tell_in_background = told  # type: ignore[attr-defined]
 
 
 def _lose(lost: str) -> None:

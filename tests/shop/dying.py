@@ -12,6 +12,7 @@ from examples.shop import tables
 
 from escrowmq.client.handler_runs import Handling
 from escrowmq.client.outbox_messages import Marked
+from tests.outbox.crashes import hear_and_die
 
 ORDER_STEPS: Final = ("begun", "marker", "halves", "left", "commit", "end")
 """What was done last: the request was read; the order and the marker were written; the event was
@@ -38,7 +39,8 @@ def arm(step: str) -> None:
     _behind(Marked, "__init__", step == "begun")
     _behind(Marked, "leave", step == "left")
     _behind_awaited(Marked, "send", step == "halves")
-    _behind(Marked, "_heard", step == "end")
+    if step == "end":
+        hear_and_die(die)
 
 
 def _before(kind: type, name: str, is_so: bool) -> None:

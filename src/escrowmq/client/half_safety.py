@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.core.sending import SendResult
+from escrowmq.client.core.sending import SendResult, is_delayed
 from escrowmq.client.instance import Instance
-from escrowmq.errors import HalfNotSafe, UsageError
+from escrowmq.errors import HalfNotSafe, TransactionBroken, UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.client.transaction_owner import TransactionOwner
 
 OUR_LANGUAGE: Final = "PYTHON"
 """What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
@@ -33,3 +37,27 @@ def not_safe(result: SendResult) -> HalfNotSafe:
         f"the first phase was stored with {result.status.name} only and was rolled back; "
         "try again, mend the broker's disk or slave, or set accepts_unsafe_halves"
     )
+
+
+def broken_by(failure: BaseException | None) -> TransactionBroken:
+    """A transaction one of whose messages failed."""
+    broken = TransactionBroken(
+        "a message of the transaction could not be sent, so all of it is rolled back; run the "
+        "transaction again"
+    )
+    broken.__cause__ = failure
+    return broken
+
+
+async def queue_of_half(
+    owner: TransactionOwner, message: Message, *, began_at: str
+) -> MessageQueue | None:
+    """A queue that must be: on the broker where the transaction began, or on one that keeps delayed
+    halves."""
+    queue = None
+    if began_at:
+        queue = await owner.dispatch.choose_queue(message, broker_name=began_at)
+    if is_delayed(message):
+        queue = queue or await owner.dispatch.choose_queue(message)
+        await require_ours(owner.instance, queue)
+    return queue

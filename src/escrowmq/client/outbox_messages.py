@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import MARKER, TRANSACTION
-from escrowmq.client.closing import unless_closed
 from escrowmq.client.core.end_request import Half, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.routes import MessageQueue
@@ -23,6 +22,7 @@ from escrowmq.client.core.sending import (
     half_properties,
     is_safe,
 )
+from escrowmq.client.ends_in_background import tell_in_background
 from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.interceptors import Ends
 from escrowmq.client.portal import Finish, GoOn, finished
@@ -35,8 +35,6 @@ _log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = BUNDLE_MESSAGES_MAX
 """Of one database transaction."""
-
-_WILL_ASK: Final = "the brokers are not told, and will ask: %s"
 
 
 class _Parcel:
@@ -103,7 +101,7 @@ class Marked:
         self._is_sending = False
         self._sending: asyncio.Future[None] | None = None
         self._parcels: dict[str, _Parcel] = {}
-        self._told: asyncio.Future[None] | None = None
+        self._told: list[asyncio.Future[None]] = []
 
     async def send(self, messages: Sequence[Message]) -> None:
         """Store all of them, invisible. When one cannot be stored, all are rolled back."""
@@ -205,11 +203,8 @@ class Marked:
     async def commit(self) -> None:
         """The same, and wait for what the brokers say. A cancellation leaves it to go on."""
         self.committed()
-        if self._told is not None:
-            try:
-                await unless_closed(self._told)
-            except ClientClosed as error:
-                self._not_confirmed(Outcome.COMMIT, error, _WILL_ASK)
+        if self._told:
+            await asyncio.wait(self._told)
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -285,80 +280,35 @@ class Marked:
     def _tell(self, outcome: Outcome) -> None:
         """Tell the brokers, in the background: who waits for it may be cancelled."""
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
+        errors: list[EscrowMQError] = []
+        waiting = len(ends)
+
+        def heard(error: EscrowMQError | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if error is not None:
+                errors.append(error)
+                self._not_confirmed(outcome, error)
+            if not waiting and not errors:
+                self.outcome = outcome
+
         if not ends:
             self.outcome = outcome
-            return
-        told = asyncio.get_running_loop().create_future()
-        if len(ends) == 1 and self._tell_quickly(outcome, ends[0], told):
-            self._told = self._producer.keep_end(told)
-            return
-        work = self._tell_all(outcome, ends)
-        try:
-            self._told = self._producer.keep_end(self._producer.instance.spawn(work))
-        except EscrowMQError as error:  # the producer is closed
-            self._not_confirmed(outcome, error, _WILL_ASK)
+        self._told = [
+            tell_in_background(
+                self._producer, end.half, outcome, count=end.together, ends=end.ends, heard=heard
+            )
+            for end in ends
+        ]
 
-    def _tell_quickly(self, outcome: Outcome, end: _End, told: asyncio.Future[None]) -> bool:
-        """Without a task, as long as the broker's answer is all that has to be waited for."""
-
-        def done(
-            result: None,  # noqa: ARG001 - there is none
-            error: BaseException | None = None,
-            go_on: GoOn[None] | None = None,
-        ) -> None:
-            if told.done():
-                return  # the client was closed meanwhile
-            if go_on is not None:
-                try:
-                    self._producer.instance.spawn(self._go_on_telling(outcome, go_on, told))
-                except EscrowMQError as closed:
-                    error = closed
-                else:
-                    return
-            self._heard(outcome, error)
-            told.set_result(None)
-
-        return self._producer.settler.begin(end.half, outcome, count=end.together, finish=done)
-
-    async def _go_on_telling(
-        self, outcome: Outcome, go_on: GoOn[None], told: asyncio.Future[None]
-    ) -> None:
-        try:
-            await go_on()
-        except EscrowMQError as error:
-            self._heard(outcome, error)
-        else:
-            self._heard(outcome, None)
-        finally:
-            if not told.done():
-                told.set_result(None)
-
-    async def _tell_all(self, outcome: Outcome, ends: list[_End]) -> None:
-        settle = self._producer.settler.settle
-        errors = await asyncio.gather(
-            *(settle(end.half, outcome, count=end.together, ends=end.ends) for end in ends),
-            return_exceptions=True,
-        )
-        for error in errors:
-            if error is not None and not isinstance(error, EscrowMQError):
-                raise error
-        self._heard(outcome, *errors)
-
-    def _heard(self, outcome: Outcome, *errors: BaseException | None) -> None:
-        """What came of telling the brokers."""
-        if not any(errors):
-            self.outcome = outcome
-        for error in errors:
-            if isinstance(error, EscrowMQError):
-                self._not_confirmed(outcome, error)
-
-    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError, told: str = "%s") -> None:
+    def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
         self.outcome = Outcome.UNKNOWN
         self.error = self.error or error
         if not isinstance(error, OutcomeContradicted):
             self._producer.verdicts.remember(self.key, outcome)
         self._producer.unconfirmed_count += 1
-        _log.warning(told, error)
+        closed = isinstance(error, ClientClosed)
+        _log.warning("the brokers are not told, and will ask: %s" if closed else "%s", error)
 
 
 def _seen(work: asyncio.Future[None]) -> None:

@@ -21,10 +21,9 @@ from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.end_sender import Settler
-from escrowmq.client.ends_under_way import EndsUnderWay
+from escrowmq.client.ends_in_background import EndsUnderWay
 from escrowmq.client.help_and_completion import Settings, Tidy
 from escrowmq.client.instance import Instance
-from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer_settings import (
     Listener,
     MessageFields,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from escrowmq.client.lingering import Lingering
+    from escrowmq.client.outbox_messages import Marked
     from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
@@ -408,6 +408,8 @@ class Producer(Tidy):
 
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells. Any thread may make them."""
+        from escrowmq.client.outbox_messages import Marked  # which few programs need
+
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
         return Marked(self, database=database, key=self.dispatch.new_id())

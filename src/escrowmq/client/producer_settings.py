@@ -127,7 +127,8 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     accepts_unsafe_halves: bool = False
     """Go on with a transaction whose first phase is stored less safely than asked for."""
     confirms_commits: bool = True
-    """Raise OutcomeUnknown when the broker does not confirm a commit; else it is only logged."""
+    """Wait until the broker has confirmed a commit, and raise OutcomeUnknown when it does not. Else
+    it is told in the background, as RocketMQ's own clients do: what goes wrong is only logged."""
     interceptors: Sequence[Interceptor] = ()
     """Where tracing and metrics take part."""
     trace: bool | str = False

@@ -19,11 +19,11 @@ from escrowmq.client.core.end_request import (
     token_of,
 )
 from escrowmq.client.core.message import Message
-from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
 from escrowmq.client.core.verdicts import Course
-from escrowmq.client.half_safety import not_safe, require_ours
+from escrowmq.client.ends_in_background import tell_in_background
+from escrowmq.client.half_safety import broken_by, not_safe, queue_of_half
 from escrowmq.client.help_and_completion import Tidy
 from escrowmq.client.portal import Finish, GoOn, finished
 from escrowmq.client.producer_settings import MessageFields, message_of
@@ -32,7 +32,6 @@ from escrowmq.errors import (
     EscrowMQError,
     ManyMessagesUnsupported,
     OutcomeUnknown,
-    TransactionBroken,
     UsageError,
 )
 
@@ -237,6 +236,10 @@ class Transaction(Tidy):
             self._outcome = outcome
             finish(None)
 
+        if not self._is_waited_for(outcome):
+            self._settle_in_background(outcome)
+            finish(None)
+            return True
         settler = self._producer.settler
         if not settler.begin(self._halves[0], outcome, count=self._count, finish=told):
             return False
@@ -256,7 +259,7 @@ class Transaction(Tidy):
             await self._end_quietly(self._after(error))
         elif self._failure is not None:
             await self._roll_back_quietly()
-            raise self._broken()
+            raise broken_by(self._failure)
         else:
             await self.settle(self._plan)
 
@@ -310,7 +313,7 @@ class Transaction(Tidy):
         """
         self._check_running("let the database decide")
         if self._failure is not None:
-            raise self._broken()
+            raise broken_by(self._failure)
         self._is_decided_elsewhere = True
 
     def unknown(self) -> None:
@@ -330,7 +333,7 @@ class Transaction(Tidy):
             raise UsageError("a transaction without a message cannot be detached; send one first")
         self._check_running("detach it")
         if self._failure is not None:
-            raise self._broken()
+            raise broken_by(self._failure)
         self._is_over = self._is_detached = True
         self._course.hand_over()
         return self.id
@@ -345,6 +348,9 @@ class Transaction(Tidy):
         if not self._halves:
             self._outcome = outcome
             return
+        if not self._is_waited_for(outcome):
+            self._settle_in_background(outcome)
+            return
         settler = self._producer.settler
         await self._hear(
             outcome,
@@ -357,6 +363,32 @@ class Transaction(Tidy):
     def _count(self) -> int:
         """How many messages the end is told to have; 0 says nothing about it."""
         return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
+
+    def _is_waited_for(self, outcome: Outcome) -> bool:
+        """Whether an end returns once the broker has confirmed it."""
+        return outcome is not Outcome.COMMIT or self._producer.options.confirms_commits
+
+    def _settle_in_background(self, outcome: Outcome) -> None:
+        self._course.decide(outcome)
+        self._is_over = True
+
+        def heard(error: EscrowMQError | None) -> None:
+            if error is None:
+                self._outcome = outcome
+                return
+            self._course.unheard(error)
+            self._producer.unconfirmed_count += 1
+            self._outcome, self._error = settled_before(error), error
+            _log.warning("%s", error)
+
+        tell_in_background(
+            self._producer,
+            self._halves[0],
+            outcome,
+            count=self._count,
+            ends=self._ends,
+            heard=heard,
+        )
 
     async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:
         """Wait until the broker was told of the end."""
@@ -376,11 +408,9 @@ class Transaction(Tidy):
         producer = self._producer
         producer.unconfirmed_count += 1
         self._outcome = settled_before(error)
-        if not self._is_decided_elsewhere:
-            if not isinstance(error, OutcomeUnknown):
-                raise error
-            if outcome is Outcome.COMMIT and producer.options.confirms_commits:
-                raise error
+        is_news = not isinstance(error, OutcomeUnknown) or outcome is Outcome.COMMIT
+        if is_news and not self._is_decided_elsewhere:
+            raise error
         self._error = error
         _log.warning("%s", error)
 
@@ -394,14 +424,6 @@ class Transaction(Tidy):
                 "the transaction has not begun, so that nothing is stored; use it in a `with` "
                 "block, or call begin() first"
             )
-
-    def _broken(self) -> TransactionBroken:
-        broken = TransactionBroken(
-            "a message of the transaction could not be sent, so all of it is rolled back; run the "
-            "transaction again"
-        )
-        broken.__cause__ = self._failure
-        return broken
 
     async def _roll_back_quietly(self) -> None:
         await self._end_quietly(Outcome.ROLLBACK)
@@ -449,7 +471,8 @@ class Transaction(Tidy):
     async def _store(self, message: Message) -> tuple[SendAnswer, SendResult]:
         producer = self._producer
         producer.dispatch.check(message)
-        queue = await self._queue(message)
+        began_at = self._halves[0].broker_name if self._bundle and self._halves else ""
+        queue = await queue_of_half(producer, message, began_at=began_at)
         out = producer.dispatch.prepare(message, self._properties(message))
         out.wants_id = True
         if not self._course.key:
@@ -467,19 +490,6 @@ class Transaction(Tidy):
         if self._check_after_s:
             found[Property.CHECK_IMMUNITY_TIME] = str(self._check_after_s)
         return found
-
-    async def _queue(self, message: Message) -> MessageQueue | None:
-        """A queue that must be: on the broker where the transaction began, or on one that keeps
-        delayed halves."""
-        dispatch = self._producer.dispatch
-        queue = None
-        if self._bundle and self._halves:
-            name = self._halves[0].broker_name
-            queue = await dispatch.choose_queue(message, broker_name=name)
-        if is_delayed(message):
-            queue = queue or await dispatch.choose_queue(message)
-            await require_ours(self._producer.instance, queue)
-        return queue
 
     async def _judge_unsafe(self, result: SendResult) -> None:
         if self._producer.options.accepts_unsafe_halves:

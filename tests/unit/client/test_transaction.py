@@ -152,9 +152,19 @@ def test_unconfirmed_commits_can_be_left_to_the_log() -> None:
             Producer(names.address, group="PG", confirms_commits=False) as producer,
         ):
             broker.answers[END] = lambda link, command: link.reply(command, 1)
-            async with producer.transaction("T", b"x"):
+            async with producer.transaction("T", b"x") as tx:
                 pass
+            assert tx.outcome is None  # nobody waits for it
+            await producer.flush()
             assert len(ends(broker)) == 1
+            assert tx.outcome is Outcome.UNKNOWN
+            assert isinstance(tx.error, OutcomeUnknown)
+            assert producer.unconfirmed_count == 1
+            del broker.answers[END]
+            async with producer.transaction("T", b"x") as tx:
+                pass
+            await producer.flush()
+            assert (tx.outcome, tx.error) == (Outcome.COMMIT, None)
 
     run(go)
 

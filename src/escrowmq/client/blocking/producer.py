@@ -5,13 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections.abc import Callable, Sequence
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import msgspec
 
 from escrowmq.client import producer as engine
 from escrowmq.client.blocking.face import Served
-from escrowmq.client.blocking.outbox_messages import Marked
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions
@@ -27,6 +26,9 @@ from escrowmq.client.producer_settings import (
     message_of,
 )
 from escrowmq.client.unsettled import Unsettled
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.outbox_messages import Marked
 
 _log = logging.getLogger(__name__)
 
@@ -243,6 +245,8 @@ class Producer(Served[engine.Producer]):
 
     def marked(self, database: str) -> Marked:
         """Messages whose outcome a row of a database tells."""
+        from escrowmq.client.blocking.outbox_messages import Marked  # which few programs need
+
         return Marked(self._portal, self._inner.marked(database))
 
     def unsettled(self) -> Unsettled:

@@ -12,7 +12,7 @@ from typing import Any, Final, Self, Unpack
 
 from escrowmq.client.blocking.face import engine_of
 from escrowmq.client.core.message import Message, ReceivedMessage
-from escrowmq.client.ends_under_way import wait_for_plain_ones
+from escrowmq.client.ends_in_background import wait_for_plain_ones
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.testing.kit.accounts import Account

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 
 from escrowmq.client import portal
-from escrowmq.client.ends_under_way import EndsUnderWay, wait_for_plain_ones
+from escrowmq.client.ends_in_background import EndsUnderWay, wait_for_plain_ones
 
 
 def test_those_so_far_are_waited_for_and_no_others() -> None:

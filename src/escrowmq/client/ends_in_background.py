@@ -1,0 +1,126 @@
+"""Ends of transactions that brokers are told of while nobody waits for their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from escrowmq.client import portal
+from escrowmq.client.core.end_request import Half
+from escrowmq.client.core.sending import Outcome
+from escrowmq.client.interceptors import Ends
+from escrowmq.client.portal import GoOn
+from escrowmq.errors import EscrowMQError
+
+if TYPE_CHECKING:
+    from escrowmq.client.transaction_owner import TransactionOwner
+
+_all: weakref.WeakSet[EndsUnderWay] = weakref.WeakSet()
+
+
+class EndsUnderWay:
+    """Of one producer."""
+
+    def __init__(self) -> None:
+        self._told: set[asyncio.Future[None]] = set()
+        _all.add(self)
+
+    def keep(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
+        """One more; it is done when the broker has confirmed it, or is known not to."""
+        self._told.add(told)
+        told.add_done_callback(self._told.discard)
+        return told
+
+    def here(self) -> list[asyncio.Future[None]]:
+        """Those on the event loop that is running."""
+        loop = asyncio.get_running_loop()
+        return [told for told in self._told if told.get_loop() is loop]
+
+    async def wait(self) -> None:
+        """Wait for those so far. Each gives up by itself in its time."""
+        await _wait(self.here())
+
+
+def wait_for_plain_ones() -> None:
+    """For tests: wait for those of all plain producers of this process, so that what a broker
+    holds then is what the program has done. Does nothing on an event loop, which it would stop."""
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        return
+    with contextlib.suppress(EscrowMQError):  # the last client closes meanwhile
+        portal.call_if_open(_wait_for_all)
+
+
+async def _wait_for_all() -> None:
+    await _wait([told for each in list(_all) for told in each.here()])
+
+
+async def _wait(told: list[asyncio.Future[None]]) -> None:
+    if told:
+        await asyncio.wait(told)
+
+
+Heard = Callable[[EscrowMQError | None], None]
+"""Is called once, with what the broker's answer comes to."""
+
+
+def tell_in_background(
+    owner: TransactionOwner,
+    half: Half,
+    outcome: Outcome,
+    *,
+    count: int,
+    ends: Ends,
+    heard: Heard,
+) -> asyncio.Future[None]:
+    """Tell a broker of an end, without a task as long as its answer is all that has to be waited
+    for. The future is done when `heard` was called; `flush` and the producer's end wait for it."""
+    told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def finish(
+        result: None,  # noqa: ARG001 - there is none
+        error: BaseException | None = None,
+        go_on: GoOn[None] | None = None,
+    ) -> None:
+        if told.done():
+            return  # the client was closed meanwhile
+        if go_on is not None:
+            _spawn(owner, go_on, heard, told)
+            return
+        assert error is None or isinstance(error, EscrowMQError), error
+        heard(error)
+        told.set_result(None)
+
+    if not owner.settler.begin(half, outcome, count=count, finish=finish):
+        _spawn(
+            owner,
+            lambda: owner.settler.settle(half, outcome, count=count, ends=ends),
+            heard,
+            told,
+        )
+    return told if told.done() else owner.keep_end(told)
+
+
+def _spawn(
+    owner: TransactionOwner, go_on: GoOn[None], heard: Heard, told: asyncio.Future[None]
+) -> None:
+    try:
+        owner.instance.spawn(_hear(go_on, heard, told))
+    except EscrowMQError as error:  # the producer is closed
+        heard(error)
+        told.set_result(None)
+
+
+async def _hear(go_on: GoOn[None], heard: Heard, told: asyncio.Future[None]) -> None:
+    try:
+        await go_on()
+    except EscrowMQError as error:
+        heard(error)
+    else:
+        heard(None)
+    finally:
+        if not told.done():
+            told.set_result(None)
