@@ -7,7 +7,8 @@ official one for Python (gRPC, through RocketMQ's proxy), and the Java client.
 Needs Java and Maven. The official client gets an environment of its own under build/. It speaks
 gRPC alone, so it is measured at the Java broker only, and a tenth of the messages is drained by it.
 CPU is that of the client's process between the marks "go" and "end", a message. With `linger` our
-own clients let messages wait for others, 5 ms at most.
+own clients let messages wait for others, 5 ms at most. `unconfirmed` is confirms_commits=False: a
+commit is told in the background, which is what Java's client does.
 """
 
 from __future__ import annotations
@@ -101,6 +102,8 @@ def clients(peer: Peer) -> list[Client]:
     found = [
         Client("escrowmq", ours, statement="import escrowmq; escrowmq.Producer; escrowmq.Consumer"),
         Client("escrowmq.aio", ours, ("face=aio",), statement="import escrowmq.aio"),
+        Client("escrowmq, unconfirmed", ours, ("confirm=no",)),
+        Client("escrowmq.aio, unconfirmed", ours, ("face=aio", "confirm=no")),
         Client("java", [*java, "Load"]),
     ]
     if isinstance(peer, Proxied):
@@ -150,6 +153,8 @@ def measure(peer: Peer, options: argparse.Namespace, wanted: list[str]) -> list[
     for title, words in cells:
         for client in clients(peer):
             given = dict(words)
+            if "confirm=no" in client.words and given["mode"] != "transaction":
+                continue
             if "linger" in given and not client.name.startswith("escrowmq"):
                 continue
             if "count" in given:

@@ -24,6 +24,7 @@ class Plan:
         self.warm_s = float(found.get("warm", 3))
         self.seconds = float(found.get("seconds", 10))
         self.linger_ms = int(found.get("linger", 0))
+        self.confirms = found.get("confirm", "yes") == "yes"
         self.count = int(found.get("count", 1_000_000))
         self.body = b"x" * int(found.get("size", 128))
 

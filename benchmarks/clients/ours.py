@@ -3,8 +3,10 @@ at its end, as java/Load.java does.
 
     python benchmarks/clients/ours.py mode=send|transaction|drain nameserver=host:port topic=T
         size=128 threads=16 warm=3 seconds=10 count=1000000 face=plain|aio linger=0
+        confirm=yes|no
 
-face=aio has as many coroutines as there would be threads, in one thread.
+face=aio has as many coroutines as there would be threads, in one thread. Without confirm, commits
+are told in the background, as Java's client does.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ def committed(_message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:
 def settings(plan: Plan) -> dict[str, Any]:
     """Of a producer."""
     check = committed if plan.mode == "transaction" else None
-    return {"group": "load", "check": check, "compression": "", "linger_ms": plan.linger_ms}
+    return {"group": "load", "check": check, "compression": "", "linger_ms": plan.linger_ms,
+            "confirms_commits": plan.confirms}  # fmt: skip
 
 
 def produce(plan: Plan) -> None:
