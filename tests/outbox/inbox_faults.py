@@ -32,6 +32,8 @@ FAULTS: Final = [
 
 INTEGRATIONS: Final = ("dbapi", "sqlalchemy", "asyncio", "django")
 _WAIT_S: Final = 60
+_LIFE_S: Final = 150
+"""Longer than the test waits for all of it."""
 _FORKS = multiprocessing.get_context("forkserver")
 
 
@@ -113,7 +115,7 @@ def _consume(integration: str, place: Place) -> None:
         return
     handler = _HANDLERS[integration](place, faults)
     with escrowmq.Consumer(place.nameserver, **_settings(place, handler)) as consumer:
-        threading.Event().wait(_WAIT_S)
+        threading.Event().wait(_LIFE_S)
         consumer.close()
 
 
@@ -133,11 +135,11 @@ def _hook(faults: _Faults) -> None:
     given_back = handled_once.given_back
     exit_block = handled_once.AcksAfterCommit.__exit__
 
-    def returned(messages: Iterable[Any], **how: Any) -> Any:
+    def returned(family: Any, messages: Iterable[Any], how: Any) -> Any:
         messages = list(messages)
         for message in messages:
             faults.at("returned", message)
-        return given_back(messages, **how)
+        return given_back(family, messages, how)
 
     def committed(self: Any, kind: Any, error: Any, trace: Any) -> None:
         exit_block(self, kind, error, trace)
@@ -253,7 +255,7 @@ async def _consume_awaited(place: Place, faults: _Faults) -> None:
         return None
 
     async with escrowmq.aio.Consumer(place.nameserver, **_settings(place, handle)):
-        await asyncio.sleep(_WAIT_S)
+        await asyncio.sleep(_LIFE_S)
 
 
 async def _decide_awaited(message: Any) -> None:

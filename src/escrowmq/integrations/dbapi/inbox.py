@@ -13,7 +13,7 @@ from escrowmq.integrations.dbapi import drivers
 from escrowmq.integrations.dbapi.async_outbox import work_on
 from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
 from escrowmq.integrations.outbox import handled_once
-from escrowmq.integrations.outbox.handled_once import Key, message_id
+from escrowmq.integrations.outbox.handled_once import How, Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ Handler = Callable[[Any], Any]
 
 
 def consume_once(
-    connect: Callable[[], Any], *, key: Key = message_id, group: str = ""
+    connect: Callable[[], Any], *, key: Key = message_id, group: str = "", schema: str = ""
 ) -> Callable[[Callable[[Any, Any], Any]], Handler]:
     """Makes a consumer's handler of a function that is given a message and a connection: a message
     that was handled before does not reach it. That it was is noted in the connection's transaction,
@@ -29,9 +29,12 @@ def consume_once(
 
     `connect` makes a connection, which is closed behind the function; for a coroutine function, it
     is awaited. `key` tells what a message is known by, where its id will not do: the id is that of
-    one sending. `group` is the consumer group, if not the message's own. With `batch_max`, the
-    function is given the list of those that are new.
+    one sending. `group` is the consumer group, if not the message's own. `schema` is the one that
+    the outbox was given for its tables. With `batch_max`, the function is given the list of those
+    that are new.
     """
+
+    how = How(key, group, schema)
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
         handled_once.check_work(work)
@@ -41,7 +44,7 @@ def consume_once(
                 with handled_once.AcksAfterCommit(given) as acks:
                     connection = await connect()
                     try:
-                        await _work_awaited(connection, given, work, key=key, group=group)
+                        await _work_awaited(connection, given, work, how)
                     finally:
                         await connection.close()
                 await acks.acknowledge_awaited()
@@ -53,7 +56,7 @@ def consume_once(
                 handled_once.AcksAfterCommit(given) as acks,
                 contextlib.closing(connect()) as connection,
             ):
-                _work(connection, given, work, key=key, group=group)
+                _work(connection, given, work, how)
             acks.acknowledge()
 
         return handled_once.named_like(handle, work)
@@ -65,21 +68,19 @@ async def _work_awaited(
     connection: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     work: Callable[[Any, Any], Any],
-    *,
-    key: Key,
-    group: str,
+    how: How,
 ) -> None:
     transaction = work_on(connection)
     await transaction.begin()
     family = driver_of(connection, AWAITED)[1].family
     fresh = []
     for each in _all(given):
-        note = handled_once.note(family, each, key=key, group=group)
+        note = handled_once.note(family, each, how)
         if _is_new(await transaction.changed(note), each):
             fresh.append(each)
     if fresh:
         await work(fresh if isinstance(given, list) else fresh[0], connection)
-    for statement in handled_once.given_back(fresh, key=key, group=group):
+    for statement in handled_once.given_back(family, fresh, how):
         await transaction.execute(statement)
     await transaction.commit()
 
@@ -88,21 +89,19 @@ def _work(
     connection: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     work: Callable[[Any, Any], Any],
-    *,
-    key: Key,
-    group: str,
+    how: How,
 ) -> None:
     _, driver = driver_of(connection, PLAIN)
     drivers.begin(connection, driver)
     fresh = []
     for each in _all(given):
-        note = handled_once.note(driver.family, each, key=key, group=group)
+        note = handled_once.note(driver.family, each, how)
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
     if fresh:
         result = work(fresh if isinstance(given, list) else fresh[0], connection)
         handled_once.check_result(work, result)
-    for statement in handled_once.given_back(fresh, key=key, group=group):
+    for statement in handled_once.given_back(driver.family, fresh, how):
         drivers.execute_on(connection, driver, statement)
     connection.commit()
 

@@ -13,7 +13,7 @@ from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.django.outbox import execute_on
 from escrowmq.integrations.outbox import handled_once, tables
-from escrowmq.integrations.outbox.handled_once import Key, message_id
+from escrowmq.integrations.outbox.handled_once import How, Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +33,8 @@ def consume_once(
     the list of those that are new.
     """
 
+    how = How(key, group)
+
     def decorate(work: Callable[[Any], Any]) -> Handler:
         handled_once.check_work(work)
         if is_coroutine(work):
@@ -46,11 +48,12 @@ def consume_once(
             try:
                 with handled_once.AcksAfterCommit(given) as acks, transaction.atomic(using=using):
                     messages = given if isinstance(given, list) else [given]
-                    fresh = [each for each in messages if _is_new(each, using, key, group)]
+                    fresh = [each for each in messages if _is_new(each, using, how)]
                     if fresh:
                         result = work(fresh if isinstance(given, list) else fresh[0])
                         handled_once.check_result(work, result)
-                    for statement in handled_once.given_back(fresh, key=key, group=group):
+                    family = tables.family_of(connections[using].vendor)
+                    for statement in handled_once.given_back(family, fresh, how):
                         execute_on(connections[using], statement)
                 acks.acknowledge()
             finally:
@@ -61,12 +64,10 @@ def consume_once(
     return decorate
 
 
-def _is_new(message: HeldMessage, using: str, key: Key, group: str) -> bool:
+def _is_new(message: HeldMessage, using: str, how: How) -> bool:
     connection = connections[using]
     family = tables.family_of(connection.vendor)
-    ((changed_count,),) = execute_on(
-        connection, handled_once.note(family, message, key=key, group=group)
-    )
+    ((changed_count,),) = execute_on(connection, handled_once.note(family, message, how))
     if changed_count != 1:
         _log.info("message %s of %r was handled before", message.message_id, message.topic)
     return changed_count == 1

@@ -6,7 +6,7 @@ import functools
 import hashlib
 import inspect
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from escrowmq.client.core.callables import has_yield
 from escrowmq.client.delivery import HeldMessage
@@ -16,6 +16,7 @@ from escrowmq.integrations.outbox.tables import (
     SqlFamily,
     Statement,
     handle,
+    quoted_schema,
     unhandle,
 )
 
@@ -39,17 +40,29 @@ def known_as(text: str) -> str:
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
-def note(family: SqlFamily, message: HeldMessage, *, key: Key, group: str) -> Statement:
+class How(NamedTuple):
+    """How messages are noted."""
+
+    key: Key = message_id
+    group: str = ""
+    """The consumer group, if not the message's own."""
+    schema: str = ""
+    """That of the table, where a connection would not find it by its name."""
+
+
+def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
     """Note that a message is being handled: changes one row, or none when it was before."""
-    return handle(family, *_place(message, key=key, group=group))
+    statement = handle(family, *_place(message, how))
+    return statement.in_schema(quoted_schema(family, how.schema))
 
 
-def given_back(messages: Iterable[HeldMessage], *, key: Key, group: str) -> list[Statement]:
+def given_back(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
     """Take back the notes of messages that the work itself retried or rejected: neither the next
     delivery nor a dead letter that is sent again would reach it. A message that the consumer gave
     up on, because its handler took too long, keeps its note: the work is done all the same."""
+    schema = quoted_schema(family, how.schema)
     return [
-        unhandle(*_place(each, key=key, group=group)) for each in messages if _is_given_back(each)
+        unhandle(*_place(each, how)).in_schema(schema) for each in messages if _is_given_back(each)
     ]
 
 
@@ -120,14 +133,14 @@ def _name(work: Callable[..., object]) -> str:
     return getattr(work, "__qualname__", "") or repr(work)
 
 
-def _place(message: HeldMessage, *, key: Key, group: str) -> tuple[str, str]:
-    found: object = key(message)
+def _place(message: HeldMessage, how: How) -> tuple[str, str]:
+    found: object = how.key(message)
     if not isinstance(found, str) or not found:
         raise UsageError(
             f"key= returned {found!r} for message {message.message_id}; a text that is not empty "
             "is expected, the same on every delivery"
         )
-    return known_as(group or message.group), known_as(found)
+    return known_as(how.group or message.group), known_as(found)
 
 
 def named_like(handler: F, work: Callable[..., object]) -> F:

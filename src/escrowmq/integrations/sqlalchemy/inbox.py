@@ -13,7 +13,7 @@ from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import handled_once, tables
-from escrowmq.integrations.outbox.handled_once import Key, message_id
+from escrowmq.integrations.outbox.handled_once import How, Key, message_id
 
 _log = logging.getLogger(__name__)
 
@@ -21,7 +21,7 @@ Handler = Callable[[Any], Any]
 
 
 def consume_once(
-    sessions: Callable[[], Any], *, key: Key = message_id, group: str = ""
+    sessions: Callable[[], Any], *, key: Key = message_id, group: str = "", schema: str = ""
 ) -> Callable[[Callable[[Any, Any], Any]], Handler]:
     """Makes a consumer's handler of a function that is given a message and a session: a message
     that was handled before does not reach it. That it was is noted in the session's transaction,
@@ -29,9 +29,12 @@ def consume_once(
 
     `sessions` makes sessions (a `sessionmaker`); for a coroutine function, asynchronous ones.
     `key` tells what a message is known by, where its id will not do: the id is that of one sending.
-    `group` is the consumer group, if not the message's own. With `batch_max`, the function is given
+    `group` is the consumer group, if not the message's own. `schema` is the one that the outbox was
+    given for its tables. With `batch_max`, the function is given
     the list of those that are new.
     """
+
+    how = How(key, group, schema)
 
     def decorate(work: Callable[[Any, Any], Any]) -> Handler:
         handled_once.check_work(work)
@@ -40,10 +43,10 @@ def consume_once(
             async def handle_awaited(given: Any) -> None:  # noqa: ANN401
                 with handled_once.AcksAfterCommit(given) as acks:
                     async with sessions() as session, session.begin():
-                        fresh = await session.run_sync(_fresh, given, key, group)
+                        fresh = await session.run_sync(_fresh, given, how)
                         if fresh:
                             await work(fresh, session)
-                            await session.run_sync(_take_back, fresh, key, group)
+                            await session.run_sync(_take_back, fresh, how)
                 await acks.acknowledge_awaited()
 
             return handled_once.named_like(handle_awaited, work)
@@ -51,10 +54,10 @@ def consume_once(
         def handle(given: Any) -> None:  # noqa: ANN401
             acks = handled_once.AcksAfterCommit(given)
             with acks, sessions() as session, session.begin():
-                fresh = _fresh(session, given, key, group)
+                fresh = _fresh(session, given, how)
                 if fresh:
                     handled_once.check_result(work, work(fresh, session))
-                    _take_back(session, fresh, key, group)
+                    _take_back(session, fresh, how)
             acks.acknowledge()
 
         return handled_once.named_like(handle, work)
@@ -62,7 +65,7 @@ def consume_once(
     return decorate
 
 
-def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: ANN401
+def _fresh(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
     """What is new of a message, or of a list of them."""
     if not isinstance(session, Session):
         raise UsageError(
@@ -71,22 +74,23 @@ def _fresh(session: Session, given: Any, key: Key, group: str) -> Any:  # noqa: 
         )
     connection = session.connection()
     if isinstance(given, list):
-        return [each for each in given if _is_new(connection, each, key, group)]
-    return given if _is_new(connection, given, key, group) else None
+        return [each for each in given if _is_new(connection, each, how)]
+    return given if _is_new(connection, given, how) else None
 
 
-def _take_back(session: Session, fresh: Any, key: Key, group: str) -> None:  # noqa: ANN401
+def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
     """Messages that the work retried or rejected are not noted."""
     messages = fresh if isinstance(fresh, list) else [fresh]
-    for statement in handled_once.given_back(messages, key=key, group=group):
-        connection = session.connection()
+    connection = session.connection()
+    family = tables.family_of(connection.dialect.name)
+    for statement in handled_once.given_back(family, messages, how):
         text = statement.in_style(connection.dialect.paramstyle)
         connection.exec_driver_sql(text, statement.values)
 
 
-def _is_new(connection: Connection, message: HeldMessage, key: Key, group: str) -> bool:
+def _is_new(connection: Connection, message: HeldMessage, how: How) -> bool:
     dialect = connection.dialect
-    statement = handled_once.note(tables.family_of(dialect.name), message, key=key, group=group)
+    statement = handled_once.note(tables.family_of(dialect.name), message, how)
     text = statement.in_style(dialect.paramstyle)
     is_new = connection.exec_driver_sql(text, statement.values).rowcount == 1
     if not is_new:

@@ -7,9 +7,11 @@ import pytest
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import handled_once
-from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX
+from escrowmq.integrations.outbox.tables import TEXT_SIZE_MAX, SqlFamily
 
 from .scripted import LITE
+
+POSTGRES = SqlFamily.POSTGRESQL
 
 
 def test_what_the_table_can_hold_is_kept_as_it_is() -> None:
@@ -22,11 +24,11 @@ def test_what_the_table_can_hold_is_kept_as_it_is() -> None:
 
 def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
     message = HeldMessage("T", b"x", message_id="m-1", keys=["o-1"])
-    assert handled_once.note(LITE, message, key=handled_once.message_id, group="g").values == (
+    assert handled_once.note(LITE, message, handled_once.How(group="g")).values == (
         "g",
         "m-1",
     )
-    by_key = handled_once.note(LITE, message, key=lambda each: each.key_list[0], group="g")
+    by_key = handled_once.note(LITE, message, handled_once.How(lambda each: each.key_list[0], "g"))
     assert by_key.values == ("g", "o-1")
 
 
@@ -34,7 +36,7 @@ def test_a_message_is_known_by_its_id_or_by_what_the_user_says() -> None:
 def test_a_key_that_is_none_is_refused(found: object) -> None:
     message = HeldMessage("T", b"x", message_id="m-1")
     with pytest.raises(UsageError, match="the same on every delivery"):
-        handled_once.note(LITE, message, key=lambda each: found, group="g")  # type: ignore[arg-type, return-value]
+        handled_once.note(LITE, message, handled_once.How(lambda each: found, "g"))  # type: ignore[arg-type, return-value]
 
 
 def test_a_handler_has_the_name_of_the_work_and_a_signature_of_its_own() -> None:
@@ -44,3 +46,9 @@ def test_a_handler_has_the_name_of_the_work_and_a_signature_of_its_own() -> None
     found = handled_once.named_like(lambda message: None, work)
     assert (found.__name__, found.__doc__) == ("work", "Send the letter.")
     assert list(inspect.signature(found).parameters) == ["message"]
+
+
+def test_the_table_may_have_a_schema() -> None:
+    message = HeldMessage("T", b"x", message_id="m-1")
+    how = handled_once.How(group="g", schema="sales")
+    assert 'into "sales".escrowmq_handled' in handled_once.note(POSTGRES, message, how).text
