@@ -4,6 +4,7 @@ in the environment."""
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 import redis
@@ -37,6 +38,20 @@ def count(name: str) -> int:
 @app.task  # type: ignore[untyped-decorator]
 def add(a: int, b: int) -> int:
     return a + b
+
+
+_here: list[str] = []
+
+
+@app.task(bind=True)  # type: ignore[untyped-decorator]
+def meets(self: Any, wanted: int) -> int:
+    """Returns when so many of it run in this process."""
+    _here.append(self.request.id)
+    for _ in range(600):
+        if len(_here) >= wanted:
+            return len(_here)
+        time.sleep(0.05)
+    raise TimeoutError(f"{len(_here)} of {wanted}")
 
 
 @app.task(bind=True)  # type: ignore[untyped-decorator]

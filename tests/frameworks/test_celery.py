@@ -110,6 +110,14 @@ def test_tasks_run_and_their_results_come_back(app: Any, start: Start) -> None:
     assert [result.get(timeout=ANSWER_S) for result in results] == [2 * n for n in range(20)]
 
 
+def test_tasks_run_as_greenlets(app: Any, environment: dict[str, str], start: Start) -> None:
+    """More at a time than the worker has threads; it can be inspected meanwhile."""
+    start("green", "--pool", "gevent", "--concurrency", "10", "--prefetch-multiplier", "1")
+    results = [app.meets.delay(8) for _ in range(8)]
+    assert [result.get(timeout=ANSWER_S) for result in results] == [8] * 8
+    assert inspect(environment, "ping", "-d", "green@shop") == {"green@shop": {"ok": "pong"}}
+
+
 def test_a_task_that_is_to_run_later_waits_at_the_broker(
     app: Any, environment: dict[str, str], start: Start
 ) -> None:

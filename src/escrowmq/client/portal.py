@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from escrowmq.client import greenlets
 from escrowmq.client.fork_detection import Forks
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
@@ -102,8 +103,7 @@ class _Call(Generic[T]):
         self.coroutine = coroutine
         # Interceptors see the caller's context variables: whose span a message belongs to.
         self.context = contextvars.copy_context()
-        self.done = threading.Lock()
-        self.done.acquire()
+        self.done = greenlets.latch()
         self.is_over = False
         self.is_dropped = False
         """Its caller has gone."""
@@ -246,9 +246,10 @@ class Portal:
         self._is_closed = False
         self.running: set[_Call[Any]] = set()
         """Calls under way; for this module."""
-        self._loop = _new_loop()
-        self._thread = threading.Thread(target=self._serve, name="escrowmq", daemon=True)
-        self._thread.start()
+        self._identify = greenlets.identify()
+        self._loop = greenlets.new_event_loop()
+        greenlets.adopt(self._loop)
+        self._thread = greenlets.start_thread(self._serve, name="escrowmq")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
@@ -324,7 +325,7 @@ class Portal:
             return
         self._is_closed = True
         self.post(self._loop.stop)
-        if threading.get_ident() != self._thread.ident:
+        if self._identify() != self._thread.ident:
             self._thread.join(JOIN_S)
             if self._thread.is_alive():
                 _log.warning("the client's thread did not end in %.0f s; it is left alone", JOIN_S)
@@ -337,7 +338,7 @@ class Portal:
                 f"the client was opened in process {self._process} and this is its fork "
                 f"{os.getpid()}; make a new client after the fork"
             )
-        if threading.get_ident() == self._thread.ident:
+        if self._identify() == self._thread.ident:
             raise WrongThread(
                 "a plain client was called inside the thread that serves it; use escrowmq.aio "
                 "in coroutines"
@@ -401,17 +402,10 @@ class Portal:
             with contextlib.suppress(Exception):
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
         self._loop.close()
+        greenlets.leave(self._loop)
         self._fail_waiting()  # who comes from here on tries to wake the closed loop, and is told
         for call in list(self.running):
             call.fail()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 class _Shared:

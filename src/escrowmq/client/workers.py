@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from escrowmq.client import greenlets
+
 LEFT_ALONE_MAX: Final = 64
 """Threads whose work never came to an end; beyond, no further thread replaces one."""
 
@@ -18,14 +20,16 @@ Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
 class Workers:
     """At most so many threads at a time. One that hangs can be given up; another takes its place.
 
-    The threads are daemons: code that hangs does not keep the process from ending.
+    The threads are daemons: code that hangs does not keep the process from ending. Where gevent has
+    replaced threads, they are greenlets of the hub where the client was made.
     """
 
     def __init__(self, *, threads_max: int, name: str) -> None:
         self._threads_max = threads_max
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._hub: greenlets.Hub | None = None
+        self._jobs: greenlets.JobQueue = queue.SimpleQueue()
         self._threads_count = 0
         self._idle_count = 0
         self._under_way: set[asyncio.Future[Any]] = set()
@@ -33,13 +37,17 @@ class Workers:
 
     def run(self, work: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:  # noqa: ANN401
         """The future of what the function returns or raises on a thread. Call it on the loop."""
-        loop = self._loop = asyncio.get_running_loop()
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop, self._hub = loop, greenlets.hub_of(loop)
+            if self._hub is not None:
+                self._jobs = self._hub.queue()
         future: asyncio.Future[Any] = loop.create_future()
         if self._idle_count:
             self._idle_count -= 1
         elif self._threads_count < self._threads_max:
             try:
-                threading.Thread(target=self._work, name=self._name, daemon=True).start()
+                self._start()
             except RuntimeError as error:  # the machine has none: those that are there do it
                 if not self._threads_count:
                     future.set_exception(error)
@@ -67,6 +75,12 @@ class Workers:
         """Let the threads end when they are done."""
         for _ in range(self._threads_count + len(self._left_alone)):
             self._jobs.put(None)
+
+    def _start(self) -> None:
+        if self._hub is not None:
+            self._hub.spawn(self._work)
+        else:
+            threading.Thread(target=self._work, name=self._name, daemon=True).start()
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from escrowmq.client import greenlets
 from escrowmq.client import portal as portals
 from escrowmq.client.portal import Finish, Portal
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
@@ -83,11 +84,11 @@ def test_closing_ends_calls_that_would_wait_for_ever(portal: Portal) -> None:
     portal.close()
 
 
-@pytest.mark.parametrize("makes_loop", [asyncio.new_event_loop, portals._new_loop])
+@pytest.mark.parametrize("makes_loop", [asyncio.new_event_loop, greenlets.new_event_loop])
 def test_a_call_that_the_end_overtakes_before_its_first_step_is_answered(
     monkeypatch: pytest.MonkeyPatch, makes_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    monkeypatch.setattr(portals, "_new_loop", makes_loop)
+    monkeypatch.setattr(greenlets, "new_event_loop", makes_loop)
     portal = Portal()
     is_held, release = threading.Event(), threading.Event()
     outcomes: list[BaseException] = []

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, TypeVar
 
+from escrowmq.client import greenlets
 from escrowmq.errors import UsageError
 
 T = TypeVar("T")
@@ -17,6 +18,12 @@ class LoopThread:
     """Runs until it is closed."""
 
     def __init__(self, name: str) -> None:
+        if greenlets.is_patched():
+            raise UsageError(
+                "gevent has replaced the threads of this process, which a broker inside it needs: "
+                "run `escrowmq serve --data FOLDER --nameserver-port 0 --broker-port 0` as a "
+                "process of its own, whose first line says where it is"
+            )
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
