@@ -28,7 +28,7 @@ from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.producer_settings import Listener, MessageFields, ProducerOptions
 from escrowmq.integrations import dbapi, django, faststream, kombu, otel, sqlalchemy
-from escrowmq.testing import Account, Broker
+from escrowmq.testing import Account, Broker, aio_delivery, delivery
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _WRITTEN: Final = "<!-- Written by tools/reference.py from the docstrings; change those. -->"
@@ -101,7 +101,7 @@ PAGES: Final[dict[str, Page]] = {
             "`escrowmq.testing`: a broker inside a test's process, in pytest the fixture "
             "`escrowmq_broker`. [../testing.md](../testing.md) is the guide."
         ),
-        [Broker, Account],
+        [Broker, Account, delivery, aio_delivery],
     ),
     "messages": (
         "Messages and answers",
@@ -174,6 +174,8 @@ def _thing(thing: Any) -> list[str]:  # noqa: ANN401 - a class or a module
             if inspect.isclass(kind) and kind.__module__ == thing.__name__ and name[0] != "_":
                 found += _class(kind)
         return found
+    if inspect.isfunction(thing):
+        return [f"## {thing.__name__}", *_method(thing.__name__, thing)]
     return _class(thing)
 
 

@@ -64,6 +64,11 @@ class Ticket:
         self.taken: tuple[str, int] | None = None
         """For the trace: by which hand-over it was taken, and when."""
 
+    def settle(self, level: int | None) -> None:
+        """It is decided."""
+        self.is_settled = True
+        self.level = level
+
     def begin_handling(self) -> None:
         """A transaction is open in which the message is handled."""
         self.keeps_acks = True

@@ -14,6 +14,7 @@ from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import SendResult, SendStatus
 from escrowmq.client.core.validation import check_message
+from escrowmq.client.made_deliveries import aio_delivery
 from escrowmq.integrations.faststream.broker import EscrowMQBroker
 from escrowmq.integrations.faststream.publishing import (
     EscrowMQPublishCommand,
@@ -68,7 +69,7 @@ class _HandsOver(Sender):
         message = await self._received(cmd)
         for found in _subscribers(self._brokers):
             if cmd.request is None and found.wants(message.topic, message.tag):
-                await found.process_message(found.raw_of([message]))
+                await found.process_message(found.raw_of([_delivered(message, found)]))
         queue = MessageQueue(message.topic, "test", 0)
         return SendResult(
             status=SendStatus.OK, message_id=message.message_id, queue=queue, offset=self._count
@@ -81,7 +82,7 @@ class _HandsOver(Sender):
         for found in _subscribers(self._brokers):
             answers = not isinstance(found, EscrowMQBatchSubscriber)
             if answers and found.wants(message.topic, message.tag):
-                result = await found.process_message(found.raw_of([message]))
+                result = await found.process_message(found.raw_of([_delivered(message, found)]))
                 reply = EscrowMQPublishCommand.from_cmd(result.as_publish_command())
                 reply.destination = message.topic
                 return await self._received(reply)
@@ -101,6 +102,22 @@ class _HandsOver(Sender):
             message_id=f"{self._count:032X}",
             system={},
         )
+
+
+def _delivered(message: ReceivedMessage, subscriber: EscrowMQSubscriber) -> ReceivedMessage:
+    """As the subscriber's consumer would have handed it over: for its group, to be settled."""
+    found = aio_delivery(
+        message.topic,
+        message.body,
+        group=subscriber.group,
+        tag=message.tag,
+        keys=message.key_list,
+        properties=message.properties,
+        order_key=message.order_key,
+        message_id=message.message_id,
+    )
+    found.system.update(message.system)
+    return found
 
 
 def _subscribers(brokers: Sequence[EscrowMQBroker]) -> Iterator[EscrowMQSubscriber]:

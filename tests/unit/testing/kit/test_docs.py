@@ -18,7 +18,11 @@ import pytest
 import escrowmq
 import escrowmq.aio
 from escrowmq.errors import OutcomeUnknown, PermissionDenied
+import escrowmq.testing
 from escrowmq.testing import Account
+from escrowmq.integrations.sqlalchemy import add_tables, consume_once
+from sqlalchemy import MetaData, create_engine
+from sqlalchemy.orm import sessionmaker
 
 committed = set()
 
@@ -45,7 +49,7 @@ def test_what_runs_inside_this_process_finds_all_of_escrowmq_imported() -> None:
 
 
 def test_the_page_has_an_example_of_each_kind() -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 8
 
 
 @pytest.mark.parametrize("nth", range(len(BLOCKS)))

@@ -1,0 +1,197 @@
+"""Deliveries that no broker has handed over, for unit tests of handlers. They remember what was
+decided about them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack
+
+from escrowmq.client.blocking import delivery as plain
+from escrowmq.client.core.message import Delay, Message
+from escrowmq.client.core.redelivery import NEVER
+from escrowmq.client.core.validation import check_message
+from escrowmq.client.delivery import Delivery, HeldMessage, Ticket
+
+Decision = Literal["ack", "retry", "reject"]
+T = TypeVar("T")
+
+_ANY_SIZE: Final = 2**63
+"""How large a body may be is for the broker to say, and none is here."""
+
+_numbers = itertools.count(1)
+
+
+class DeliveryFields(TypedDict, total=False):
+    """What can be said about a delivery that is made, besides its topic, body and group."""
+
+    tag: str
+    keys: Sequence[str]
+    properties: Mapping[str, str]
+    order_key: str
+    deliveries_before: int
+    message_id: str
+
+
+class _Desk:
+    """Keeps what was decided, where a consumer would tell its broker."""
+
+    def __init__(self, group: str) -> None:
+        self.user_group = group
+        self.is_broadcasting = False
+        self.after: Delay | None = None
+
+    async def settle(self, message: HeldMessage, level: int | None) -> None:
+        """The first decision counts, as at a consumer."""
+        ticket = message.ticket
+        assert ticket is not None
+        if not ticket.is_settled:
+            ticket.settle(level)
+
+    async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
+        """The same for each."""
+        for message in batch:
+            await self.settle(message, level)
+
+
+class _Here:
+    """Runs what waits for nobody."""
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """What it returns."""
+        try:
+            coroutine.send(None)
+        except StopIteration as end:
+            found: T = end.value
+            return found
+        coroutine.close()
+        raise AssertionError("the desk of a made delivery waits for nobody")
+
+
+class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
+    """What `delivery` makes: the message as a plain handler gets it."""
+
+    def retry(self, after: dt.timedelta | float | None = None) -> None:
+        """Remember that it is to be redelivered, and after what time."""
+        is_first = self.decision is None
+        super().retry(after)
+        if is_first:
+            _desk(self).after = after
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the handler decided. None leaves it to the consumer, which acknowledges a message
+        whose handler returns, and has it redelivered when the handler raises."""
+        return _decision(self)
+
+    @property
+    def retry_after(self) -> Delay | None:
+        """What `retry(after=...)` was given."""
+        return _desk(self).after
+
+
+class AioMadeDelivery(Delivery, kw_only=True, eq=False):
+    """What `aio_delivery` makes: the same for a coroutine function, with methods to be awaited."""
+
+    async def retry(self, after: dt.timedelta | float | None = None) -> None:
+        """Remember that it is to be redelivered, and after what time."""
+        is_first = self.decision is None
+        await super().retry(after)
+        if is_first:
+            _desk(self).after = after
+
+    @property
+    def decision(self) -> Decision | None:
+        """What the handler decided. None leaves it to the consumer, which acknowledges a message
+        whose handler returns, and has it redelivered when the handler raises."""
+        return _decision(self)
+
+    @property
+    def retry_after(self) -> Delay | None:
+        """What `retry(after=...)` was given."""
+        return _desk(self).after
+
+
+def delivery(
+    topic: str,
+    body: bytes,
+    *,
+    group: str = "test",
+    **fields: Unpack[DeliveryFields],
+) -> MadeDelivery:
+    """A message as a plain handler gets it, to call the handler with in a unit test, without a
+    broker. `decision` tells what the handler did with it ("ack", "retry", "reject"), and is None when
+    it left that to the consumer; `retry_after` is the time that it gave. It has an id of its own, unless it is
+    given one: two with the same id are two deliveries of one message.
+
+    >>> message = escrowmq.testing.delivery("paid", b"order 1", deliveries_before=2)
+    >>> message.retry(after=60)
+    >>> message.decision, message.retry_after
+    ('retry', 60)
+    """
+    found = MadeDelivery(**_checked(topic, body, fields))
+    found.portal = _Here()
+    found.ticket = _ticket(group)
+    return found
+
+
+def aio_delivery(
+    topic: str,
+    body: bytes,
+    *,
+    group: str = "test",
+    **fields: Unpack[DeliveryFields],
+) -> AioMadeDelivery:
+    """The same for a handler that is a coroutine function: `await message.ack()`.
+
+    >>> message = escrowmq.testing.aio_delivery("paid", b"order 1", keys=["o-1"])
+    >>> message.decision is None
+    True
+    """
+    found = AioMadeDelivery(**_checked(topic, body, fields))
+    found.ticket = _ticket(group)
+    return found
+
+
+def _checked(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
+    """As a producer checks it, so that no handler is tested with what cannot come."""
+    keys = fields.get("keys", [])
+    said: dict[str, Any] = {
+        "topic": topic,
+        "body": body,
+        "tag": fields.get("tag", ""),
+        "keys": [keys] if isinstance(keys, str) else [*keys],
+        "properties": {**fields.get("properties", {})},
+        "order_key": fields.get("order_key", ""),
+    }
+    check_message(Message(**said), body_size_max=_ANY_SIZE)
+    number = next(_numbers)
+    return said | {
+        "deliveries_before": fields.get("deliveries_before", 0),
+        "message_id": fields.get("message_id", f"{number:032X}"),
+        "broker_name": "test",
+        "queue_offset": number,
+        "system": {},
+    }
+
+
+def _ticket(group: str) -> Ticket:
+    desk = _Desk(group)
+    return Ticket(desk, source=desk)  # of one without a source, anything may be decided later
+
+
+def _desk(message: HeldMessage) -> _Desk:
+    desk = message.desk()
+    assert isinstance(desk, _Desk)
+    return desk
+
+
+def _decision(message: HeldMessage) -> Decision | None:
+    ticket = message.ticket
+    assert ticket is not None
+    if not ticket.is_settled:
+        return None
+    if ticket.level is None:
+        return "ack"
+    return "reject" if ticket.level == NEVER else "retry"
