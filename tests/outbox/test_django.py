@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+import unittest
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import django
@@ -13,6 +14,7 @@ import pytest
 from django.conf import settings
 from django.core.management import call_command
 from django.db import IntegrityError, connections, transaction
+from django.test import TestCase
 
 import escrowmq
 from escrowmq.client.delivery import HeldMessage
@@ -190,6 +192,73 @@ def test_a_test_case_that_never_commits_is_told_so(
             call()
         transaction.set_rollback(True, "shop")
     assert "TransactionTestCase" in caplog.text
+
+
+def in_test_case(work: Callable[[TestCase], None]) -> None:
+    """Run it as a test of Django's TestCase on the database."""
+
+    class Case(TestCase):  # type: ignore[misc]
+        databases = frozenset({"shop"})
+
+        def runTest(self) -> None:  # noqa: N802 - unittest's name
+            work(self)
+
+    result = unittest.TestResult()
+    unittest.TestSuite([Case()]).run(result)
+    assert result.testsRun == 1
+    for _, text in result.failures + result.errors:
+        pytest.fail(text)
+
+
+def test_a_test_case_sends_what_it_captures_where_that_is_wanted(
+    server: Server, topic: str, producer: escrowmq.Producer, using: str
+) -> None:
+    outbox = Outbox(producer, using, sends_in_test_case=True)
+
+    def work(case: TestCase) -> None:
+        with case.captureOnCommitCallbacks(using="shop", execute=True):
+            with transaction.atomic("shop"):
+                add("1")
+                outbox.send(topic, b"1", keys=["o-1"])
+            with pytest.raises(KeyError), transaction.atomic("shop"):
+                outbox.send(topic, b"rolled back")
+                raise KeyError
+            assert bodies(server, topic) == []
+        wait_bodies(server, topic, [b"1"])
+        with case.captureOnCommitCallbacks(using="shop"), transaction.atomic("shop"):
+            outbox.send(topic, b"not executed")
+
+    in_test_case(work)
+    assert orders() == []
+    with transaction.atomic("shop"):  # behind it, all is as it was
+        add("2")
+        outbox.send(topic, b"2")
+    wait_bodies(server, topic, [b"1", b"2"])
+
+
+def test_a_test_case_sends_nothing_where_that_was_not_asked_for(
+    server: Server, topic: str, outbox: Outbox, caplog: pytest.LogCaptureFixture
+) -> None:
+    def work(case: TestCase) -> None:
+        with case.captureOnCommitCallbacks(using="shop", execute=True), transaction.atomic("shop"):
+            outbox.send(topic, b"1")
+
+    in_test_case(work)
+    assert "sends_in_test_case=True" in caplog.text
+    assert bodies(server, topic) == []
+
+
+def test_outside_a_test_case_nothing_is_sent_before_the_commit_whatever_is_set(
+    server: Server, topic: str, producer: escrowmq.Producer, using: str
+) -> None:
+    """As when somebody runs what is to be done on commit by hand, in production."""
+    outbox = Outbox(producer, using, sends_in_test_case=True)
+    with transaction.atomic("shop"):
+        outbox.send(topic, b"1")
+        for _, call, _ in connections["shop"].run_on_commit:
+            call()
+        transaction.set_rollback(True, "shop")
+    assert bodies(server, topic) == []
 
 
 def test_a_message_is_handled_once(outbox: Outbox) -> None:

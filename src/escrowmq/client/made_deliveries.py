@@ -121,9 +121,9 @@ def delivery(
     **fields: Unpack[DeliveryFields],
 ) -> MadeDelivery:
     """A message as a plain handler gets it, to call the handler with in a unit test, without a
-    broker. `decision` tells what the handler did with it ("ack", "retry", "reject"), and is None when
-    it left that to the consumer; `retry_after` is the time that it gave. It has an id of its own, unless it is
-    given one: two with the same id are two deliveries of one message.
+    broker. `decision` tells what the handler did with it ("ack", "retry", "reject"), and is None
+    when it left that to the consumer; `retry_after` is the time that it gave. It has an id of its
+    own, unless it is given one: two with the same id are two deliveries of one message.
 
     >>> message = escrowmq.testing.delivery("paid", b"order 1", deliveries_before=2)
     >>> message.retry(after=60)

@@ -90,10 +90,7 @@ class _Waiting:
 
     def __call__(self) -> None:
         if not self.is_over:
-            _log.warning(
-                "the message to %r is not sent: what is done on commit was called, and nothing was "
-                "committed. In tests, use TransactionTestCase", self.message.topic,
-            )  # fmt: skip
+            self.outbox.never_committed(self.message)
         elif self.is_first and self.marked is not None:
             self.marked.committed()
 
@@ -101,7 +98,10 @@ class _Waiting:
 class Outbox(Keeper):
     """Sends messages with the transactions of Django's database `using`, which is the primary, and
     answers from it what became of them: no check is to be written. Make one for the whole process,
-    right behind the producer; every process of the producer's group has to have it."""
+    right behind the producer; every process of the producer's group has to have it.
+
+    `sends_in_test_case` is for tests: inside Django's `TestCase`, which never commits,
+    `captureOnCommitCallbacks(execute=True)` sends the messages. Elsewhere it changes nothing."""
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class Outbox(Keeper):
         *,
         when_away: str = "refuse",
         kept_max: int = KEPT_MAX_DEFAULT,
+        sends_in_test_case: bool = False,
     ) -> None:
         seen: object = producer
         if not isinstance(seen, Producer):
@@ -117,6 +118,8 @@ class Outbox(Keeper):
                 f"Outbox({type(producer).__name__}): an escrowmq.Producer is expected, whose calls "
                 "are not awaited, as Django's transactions are not"
             )
+        self._producer = producer
+        self._sends_in_test_case = sends_in_test_case
         self._using = using
         self._base = DjangoDatabase(using)
         circuit = circuit_of(when_away, kept_max)
@@ -163,6 +166,18 @@ class Outbox(Keeper):
         for each in waiting:
             each.marked, each.is_over = marked, True
 
+    def never_committed(self, message: Message) -> None:
+        """For this module: what is done on commit was called, and nothing was committed."""
+        if self._sends_in_test_case and _is_test_case(connections[self._using]):
+            self._producer.send(message)  # no marker will say what became of it: at once
+            return
+        _log.warning(
+            "the message to %r is not sent: what is done on commit was called, and nothing was "
+            "committed. In tests, use TransactionTestCase, or TestCase with "
+            "captureOnCommitCallbacks(execute=True) and Outbox(..., sends_in_test_case=True)",
+            message.topic,
+        )
+
     def _converse(self, connection: Any, steps: Steps[T]) -> T:  # noqa: ANN401
         def execute(step: SqlStep) -> Rows:
             if step.is_apart:
@@ -183,6 +198,12 @@ def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) 
     with connection.cursor() as cursor:
         cursor.execute(statement.in_style("format"), statement.values)
         return [tuple(row) for row in cursor.fetchall()] if is_read else [(cursor.rowcount,)]
+
+
+def _is_test_case(connection: Any) -> bool:  # noqa: ANN401
+    """Whether it is inside the block that Django's TestCase rolls back, which nothing else marks
+    so: in production no message can be sent without its transaction."""
+    return any(block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001
 
 
 def _listen(connection: Any) -> None:  # noqa: ANN401

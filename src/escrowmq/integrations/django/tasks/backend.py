@@ -40,6 +40,8 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The database with whose transactions tasks are enqueued."""
     outbox: bool | None = None
     """Whether they are; when not said, whether the application is in INSTALLED_APPS."""
+    sends_in_test_case: bool = False
+    """Whether `captureOnCommitCallbacks(execute=True)` sends tasks in Django's TestCase."""
     attempts_max: int = 0
     """How often a task that failed is run again, with RocketMQ's back-off; then it is a dead letter
     of its workers' group."""
@@ -152,8 +154,12 @@ class EscrowMQBackend(BaseTaskBackend):
             credentials=settings.credentials,
         )
         has_outbox = apps.is_installed(_APP) if settings.outbox is None else settings.outbox
-        outbox = Outbox(producer, settings.using) if has_outbox else None
-        return _Clients(producer, outbox)
+        if not has_outbox:
+            return _Clients(producer, None)
+        return _Clients(
+            producer,
+            Outbox(producer, settings.using, sends_in_test_case=settings.sends_in_test_case),
+        )
 
 
 def close_clients() -> None:
