@@ -132,3 +132,36 @@ def test_what_is_given_back_comes_again_however_often(
     worker.got[-1].reject()
     escrowmq_broker.wait_consumed(WORKERS)
     assert len(escrowmq_broker.dead(WORKERS)) == 1
+
+
+@pytest.mark.parametrize("busy_first", [True, False])
+def test_an_idle_worker_gets_all_that_a_busy_one_has_not_begun(
+    escrowmq_broker: Broker, busy_first: bool
+) -> None:
+    """In mode `pop`, with as few prefetched as the worker works on. (Of a group that pulls, each
+    member owns queues, and what is in a busy one's waits for it.)"""
+    escrowmq_broker.create_topic("celery-mails", queues=8)
+    options = {"consumer": {"mode": "pop", "prefetch_max": 1, "invisible_ms": 3_600_000}}
+    address = f"escrowmq://{escrowmq_broker.nameserver}"
+    bodies = [f"task {n}" for n in range(15)]
+    with (
+        kombu.Connection(address, transport_options=options) as first,
+        kombu.Connection(address, transport_options=options) as second,
+    ):
+        busy, idle = Worker(first), Worker(second)
+        for worker in (busy, idle):
+            worker.consumer.qos(prefetch_count=1)
+        busy.consumer.consume()
+        if not busy_first:
+            idle.consumer.consume()
+        publish(first, *bodies)
+        while not busy.got:
+            first.drain_events(timeout=ANSWER_S)
+        if busy_first:
+            idle.consumer.consume()
+        while len(idle.got) < 14:
+            second.drain_events(timeout=ANSWER_S)
+            idle.got[-1].ack()
+        assert {message.payload for message in busy.got + idle.got} == {*bodies}
+        busy.got[0].ack()
+        escrowmq_broker.wait_consumed(WORKERS)

@@ -120,7 +120,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     consume_timeout_ms: int = 900_000
     """A handler that runs longer is given up, and its message comes again."""
     prefetch_max: int = 1_000
-    """Messages of one queue that wait here or are being handled."""
+    """Messages of one queue that wait here or are being handled; in mode `pop`, of one topic at one
+    broker, and 96 at most. What is here no other member of the group gets."""
     prefetch_size_max: int = 100 * 1024 * 1024
     """Bytes of all bodies that wait here or are being handled."""
     prefetch_span_max: int = 2_000

@@ -42,7 +42,7 @@ _log = logging.getLogger(__name__)
 
 HELD_MAX: Final = 96
 """Messages of one topic and broker that are popped and not settled (RocketMQ's
-popThresholdForQueue)."""
+popThresholdForQueue), where `prefetch_max` allows as many."""
 
 _PACKED: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _ANSWER_LATE_MS: Final = 10_000
@@ -120,7 +120,7 @@ class PopReader:
 
     async def _run(self) -> None:
         while True:
-            while self.is_paused or self.held_count >= HELD_MAX:
+            while self.is_paused or not self._room_count():
                 self._room.clear()
                 await self._room.wait()
             clock = self._reading.instance.clock
@@ -138,6 +138,10 @@ class PopReader:
                     self._reading.inbox.complain(self, error)
                 await self._failed(error)
 
+    def _room_count(self) -> int:
+        """How many more it may hold."""
+        return max(0, min(HELD_MAX, self._reading.options.prefetch_max) - self.held_count)
+
     def _pause_s(self, reply: Command, took_ms: int) -> float:
         """Before the next pop, after one that was answered."""
         if reply.body:
@@ -151,7 +155,7 @@ class PopReader:
         fields = pop_fields(
             reading.subscribed(self.queue.topic),
             group=reading.wire_group,
-            count_max=min(options.pull_count, HELD_MAX - self.held_count),
+            count_max=min(options.pull_count, self._room_count()),
             invisible_ms=options.invisible_ms,
             poll_ms=options.pull_wait_ms,
             now_ms=instance.clock.now_ms(),

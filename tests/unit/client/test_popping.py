@@ -123,13 +123,18 @@ def test_what_nobody_took_is_shown_again_at_the_end() -> None:
     run(go)
 
 
-def test_only_so_much_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(popping, "HELD_MAX", 2)
+@pytest.mark.parametrize(("held_max", "prefetch_max"), [(2, 1_000), (96, 2)])
+def test_only_so_much_is_held(
+    monkeypatch: pytest.MonkeyPatch, held_max: int, prefetch_max: int
+) -> None:
+    monkeypatch.setattr(popping, "HELD_MAX", held_max)
 
     async def go() -> None:
         async with a_script() as (names, script):
             give(script, record(0), record(1))
-            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+            async with Consumer(
+                names, group="g", topic="T", prefetch_max=prefetch_max, **POP
+            ) as consumer:
                 one, _ = await consumer.receive(2)
                 assert await consumer.receive(1, timeout_s=0.05) == []
                 assert len(script.asked(Request.POP_MESSAGE)) == 1
