@@ -44,17 +44,27 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
         return name if self.is_namespace_v2 else unwrap(name, self.namespace)
 
 
+def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
+    """The error for settings that there are not, with the one that may have been meant."""
+    import difflib  # which nobody else needs
+
+    said = ", ".join(unknown)
+    near = difflib.get_close_matches(unknown[0], known, n=1)
+    if near:
+        return UsageError(f"{said}: no such setting; did you mean {near[0]}?")
+    return UsageError(f"{said}: no such setting; {of} has {', '.join(known)}")
+
+
 def client_options(
     name_servers: str | Sequence[str] | None, settings: dict[str, object]
 ) -> ClientOptions:
     """Options from what a client's constructor was given: name servers (None asks the
     environment), and keywords. UsageError names what is wrong."""
+    unknown = [name for name in settings if name not in ClientOptions.__struct_fields__]
+    if unknown:
+        raise no_such_setting(unknown, ClientOptions.__struct_fields__[1:], of="a connection")
     found = name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
     for name, value in settings.items():
         if name.endswith("_ms") and not (isinstance(value, int) and value > 0):
             raise UsageError(f"{name}={value!r}: a whole number of milliseconds is expected")
-    try:
-        return ClientOptions(name_servers=parse_addresses(found), **settings)  # type: ignore[arg-type]
-    except TypeError as error:
-        allowed = ", ".join(name for name in ClientOptions.__struct_fields__)
-        raise UsageError(f"{error}; the settings of a connection are {allowed}") from error
+    return ClientOptions(name_servers=parse_addresses(found), **settings)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ from escrowmq.client.core.subscription import (
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.delivery import Delivery, HeldMessage
 from escrowmq.client.handler_runs import Handling
-from escrowmq.client.help_and_completion import Settings, Tidy
+from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Hands, Iteration, Slot
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
@@ -68,7 +68,7 @@ Where = int | dt.datetime | Literal["first", "last"]
 """A place in a queue: an offset, the first message stored since a time, the oldest, the end."""
 
 
-class Consumer(Tidy):
+class Consumer(KeywordGroup, Tidy):
     """Receives messages, shared with the other members of its group.
 
     >>> async def main():

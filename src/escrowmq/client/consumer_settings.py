@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from escrowmq.client.blocking.delivery import Delivery as PlainDelivery
-from escrowmq.client.client_settings import ClientOptions
+from escrowmq.client.client_settings import ClientOptions, no_such_setting
 from escrowmq.client.core.allocation import STRATEGIES
 from escrowmq.client.core.callables import has_yield
 from escrowmq.client.core.hooks import Interceptor
@@ -261,7 +261,5 @@ def split_consumer_settings(
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
     if unknown:
         known = [*ConsumerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
-        raise UsageError(
-            f"{', '.join(unknown)}: no such setting; a consumer has {', '.join(known)}"
-        )
+        raise no_such_setting(unknown, known, of="a consumer")
     return ConsumerOptions(**own), rest

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
@@ -50,3 +50,18 @@ class Tidy:
 
     def __dir__(self) -> Iterable[str]:
         return [name for name in super().__dir__() if name not in self._INTERNAL]
+
+
+class KeywordGroup:
+    """Only the name servers are given by their place. Whoever gives more, or the group in their
+    place, reads how it is meant instead of a count of arguments."""
+
+    def __new__(cls, *given: Any, **_named: Any) -> Self:  # noqa: ANN401 - whatever was given
+        """As ever, unless a second thing has no name."""
+        if len(given) > 1 and cls.__init__.__module__.startswith(__package__):
+            said = ", ".join(map(repr, given))
+            raise TypeError(
+                f"{cls.__name__}({said}): only the name servers are given by position, the group "
+                f"by its name: {cls.__name__}('127.0.0.1:9876', group='orders')"
+            )
+        return super().__new__(cls)

@@ -26,7 +26,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from escrowmq.client import greenlets
 from escrowmq.client.fork_detection import Forks
-from escrowmq.errors import ClientClosed, ClientForked, WrongThread
+from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError, WrongThread
 
 _log = logging.getLogger(__name__)
 
@@ -85,6 +85,8 @@ class LoopCaller:
             )
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
+        except EscrowMQError as error:
+            raise without_trace(error)  # noqa: B904 - itself
         except RuntimeError:
             if not loop.is_closed():
                 raise
@@ -231,6 +233,19 @@ class Awaiting(Generic[T]):
         return self._portal.result_of(self._call)
 
 
+def without_trace(error: BaseException) -> BaseException:
+    """The error as the caller's thread raises it. One of ours says what happened: where in the
+    client's thread it, or its cause, was raised would only fill the caller's screen. Anything else
+    is a fault, whose frames are wanted."""
+    if isinstance(error, EscrowMQError):
+        found: BaseException | None = error
+        while found is not None:
+            found.__traceback__ = None
+            found.__context__ = found.__cause__  # what else was being handled explains nothing
+            found = found.__cause__
+    return error
+
+
 def _closed_meanwhile() -> ClientClosed:
     return ClientClosed("the client was closed while the call was under way; make a new one")
 
@@ -292,7 +307,7 @@ class Portal:
             self._drop(call)
             raise
         try:
-            raise call.error
+            raise without_trace(call.error)
         finally:
             del call  # no cycle of frame and exception
 

@@ -22,7 +22,7 @@ from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.end_sender import Settler
 from escrowmq.client.ends_in_background import EndsUnderWay
-from escrowmq.client.help_and_completion import Settings, Tidy
+from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.producer_settings import (
     Listener,
@@ -54,7 +54,7 @@ INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
 finds a client by it to which it is to push a reply."""
 
 
-class Producer(Tidy):
+class Producer(KeywordGroup, Tidy):
     """Sends messages, alone or in transactions. Open it with `async with`, or await `open()`.
 
     >>> async def main():

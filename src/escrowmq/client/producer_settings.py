@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypedDict
 
 import msgspec
 
-from escrowmq.client.client_settings import ClientOptions, Credentials
+from escrowmq.client.client_settings import ClientOptions, Credentials, no_such_setting
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Delay, Message, Moment, ReceivedMessage
 from escrowmq.client.core.sending import Outcome
@@ -172,9 +172,7 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[s
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
     if unknown:
         known = [*ProducerOptions.__struct_fields__, *ClientOptions.__struct_fields__[1:]]
-        raise UsageError(
-            f"{', '.join(unknown)}: no such setting; a producer has {', '.join(known)}"
-        )
+        raise no_such_setting(unknown, known, of="a producer")
     return ProducerOptions(**own), rest
 
 

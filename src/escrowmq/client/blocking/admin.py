@@ -7,7 +7,7 @@ from typing import Unpack
 
 from escrowmq.client.admin import access, brokers, groups, messages, offsets, topics, transactions
 from escrowmq.client.admin import admin as engine
-from escrowmq.client.blocking.face import Face, Served, plain, plain_iterator
+from escrowmq.client.blocking.face import Face, Served, plain, plain_face, plain_iterator
 from escrowmq.client.producer_settings import ConnectionSettings
 
 
@@ -90,6 +90,7 @@ class Transactions(Face[transactions.Transactions]):
     rotate_key = plain(transactions.Transactions.rotate_key)
 
 
+@plain_face()
 class Admin(Served[engine.Admin]):
     """What operators ask and change. It is open when it is made; close it, or use it with `with`.
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
-from escrowmq.client.blocking.face import Served
+from escrowmq.client.blocking.face import Served, plain_face
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.client.help_and_completion import Settings
+from escrowmq.client.help_and_completion import KeywordGroup, Settings
 from escrowmq.client.iteration import Slot, check_batches
 from escrowmq.client.portal import Caller, Portal, release
 from escrowmq.errors import ClientClosed, EscrowMQError
@@ -53,6 +53,7 @@ class _Engine(engine.Consumer):
         return self._portal
 
 
+@plain_face()
 class Batches:
     """Lists of messages, for `for`. Each is acknowledged when the next one is asked for."""
 
@@ -101,6 +102,7 @@ class Batches:
             inner.hands.leave(self._slot)
 
 
+@plain_face()
 class Iteration:
     """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
 
@@ -115,7 +117,8 @@ class Iteration:
         return message
 
 
-class Consumer(Served[_Engine]):
+@plain_face()
+class Consumer(KeywordGroup, Served[_Engine]):
     """Receives messages, shared with the other members of its group. It is open when it is made;
     close it, or use it with `with`.
 
@@ -149,7 +152,9 @@ class Consumer(Served[_Engine]):
             settings["handler"] = _marking(handler, self._inside)
         self._portal = self._join()
         try:
-            self._inner = _Engine(self._portal, name_servers, group=group, **settings)
+            self._inner = _Engine(
+                portal=self._portal, name_servers=name_servers, group=group, **settings
+            )
         except BaseException:
             self._give_up()
             raise

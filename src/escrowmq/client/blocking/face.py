@@ -6,18 +6,58 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from types import TracebackType
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterator
+from types import FunctionType, TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
 
 from escrowmq.client.portal import Portal, acquire, release
-from escrowmq.errors import ClientClosed, ClientForked
+from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError
 
 _log = logging.getLogger(__name__)
 
 E = TypeVar("E")
 P = ParamSpec("P")
 T = TypeVar("T")
+K = TypeVar("K", bound=type)
+
+_SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__next__"})
+"""Methods that begin with an underscore and that users call."""
+
+
+def plainly(method: Callable[P, T]) -> Callable[P, T]:
+    """The same method, whose errors of ours begin with it: a traceback shows the caller's line and
+    this method. Anything else that is raised (a fault of ours, or an interceptor's own) keeps all
+    of its frames."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except EscrowMQError as error:
+            raise error.with_traceback(None)  # noqa: B904 - itself, with the cause that it has
+
+    return _shown_as(method, call)
+
+
+def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
+    """What is called instead of a method, under its name in tracebacks too."""
+    assert isinstance(call, FunctionType)
+    call.__code__ = call.__code__.replace(co_name=method.__name__, co_qualname=method.__qualname__)
+    return call
+
+
+def plain_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
+    """Makes all methods of a class so. `but` are those that do it themselves, as they are called
+    for each message and can do without one more call."""
+
+    def decorate(kind: K) -> K:
+        for name, found in list(vars(kind).items()):
+            is_meant = name in _SPECIAL or not name.startswith("_")
+            if is_meant and isinstance(found, FunctionType) and name not in but:
+                setattr(kind, name, plainly(found))
+        return kind
+
+    return decorate
 
 
 class Face(Generic[E]):
@@ -38,6 +78,7 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
+@plain_face()
 class Served(Generic[C]):
     """A plain client that has a share in the process's event loop until it is closed."""
 
@@ -105,7 +146,7 @@ def plain(
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return face.portal.call(method(face.inner, *args, **kwargs))
 
-    return call
+    return plainly(call)
 
 
 def plain_iterator(
@@ -121,9 +162,11 @@ def plain_iterator(
                 item = face.portal.call(_next(found))
             except StopAsyncIteration:
                 return
+            except EscrowMQError as error:
+                raise error.with_traceback(None)  # noqa: B904 - as `plainly` does
             yield item
 
-    return call
+    return _shown_as(method, call)
 
 
 async def _next(found: AsyncIterator[T]) -> T:

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from escrowmq.client import producer as engine
-from escrowmq.client.blocking.face import Served
+from escrowmq.client.blocking.face import Served, plain_face
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
-from escrowmq.client.help_and_completion import Settings
+from escrowmq.client.help_and_completion import KeywordGroup, Settings
 from escrowmq.client.portal import Finish
 from escrowmq.client.producer_settings import (
     MessageFields,
@@ -26,6 +26,7 @@ from escrowmq.client.producer_settings import (
     message_of,
 )
 from escrowmq.client.unsettled import Unsettled
+from escrowmq.errors import EscrowMQError
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.outbox_messages import Marked
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-class Producer(Served[engine.Producer]):
+@plain_face(but={"send"})
+class Producer(KeywordGroup, Served[engine.Producer]):
     """Sends messages, alone or in transactions, from any thread. It is open when it is made;
     close it, or use it with `with`.
 
@@ -97,15 +99,18 @@ class Producer(Served[engine.Producer]):
         >>> producer.send("paid", b"order 2", order_key="customer 7").queue.topic
         'paid'
         """
-        message = message_of(topic, body, fields)
         inner = self._inner
 
         def begin(finish: Finish[SendResult]) -> bool:
             return inner.begin_send(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
 
-        return self._portal.call_quickly(
-            begin, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
-        )
+        try:
+            message = message_of(topic, body, fields)
+            return self._portal.call_quickly(
+                begin, lambda: inner.send(message, queue=queue, timeout_ms=timeout_ms)
+            )
+        except EscrowMQError as error:
+            raise error.with_traceback(None)  # noqa: B904 - itself, without what is inside
 
     def flush(self) -> None:
         """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders

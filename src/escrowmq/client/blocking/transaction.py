@@ -6,6 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.client import transaction as engine
+from escrowmq.client.blocking.face import plain_face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.portal import Portal
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
+@plain_face(but={"__enter__", "__exit__", "begin"})
 class Transaction:
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
@@ -77,6 +79,8 @@ class Transaction:
         """Store the message that the transaction was made with, invisible to consumers."""
         try:
             self._portal.call_quickly(self._inner.begin_quickly, self._inner.begin)
+        except EscrowMQError as error:
+            raise error.with_traceback(None)  # noqa: B904 - itself, without what is inside
         except Exception:
             raise
         except BaseException:  # an interrupt: perhaps the message is stored, and no block follows
@@ -85,7 +89,10 @@ class Transaction:
         return self
 
     def __enter__(self) -> Self:
-        return self.begin()
+        try:
+            return self.begin()
+        except EscrowMQError as error:
+            raise error.with_traceback(None)  # noqa: B904 - the same
 
     def __exit__(
         self,
@@ -94,12 +101,15 @@ class Transaction:
         trace: TracebackType | None,
     ) -> None:
         inner = self._inner
-        if error is None:
-            self._portal.call_quickly(
-                inner.leave_quickly, lambda: inner.__aexit__(None, None, None)
-            )
-        else:
-            self._portal.call(inner.__aexit__(kind, error, trace))
+        try:
+            if error is None:
+                self._portal.call_quickly(
+                    inner.leave_quickly, lambda: inner.__aexit__(None, None, None)
+                )
+            else:
+                self._portal.call(inner.__aexit__(kind, error, trace))
+        except EscrowMQError as raised:
+            raise raised.with_traceback(None)  # noqa: B904 - the same
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
