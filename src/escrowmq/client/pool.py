@@ -7,19 +7,23 @@ import contextlib
 import logging
 import ssl
 from collections.abc import Callable
-from typing import Final
+from typing import Final, cast
 
 from escrowmq.base.command import Command
 from escrowmq.client.closing import unless_closed
 from escrowmq.client.connection import Connection, ConnectionOwner
 from escrowmq.client.core.addresses import split_address
-from escrowmq.client.core.dialogue import Fields, SignOwn
+from escrowmq.client.core.dialogue import Fields, SignOwn, another_port, speaks
 from escrowmq.errors import ClientClosed, ConnectFailed, EscrowMQError
 from escrowmq.net import dialling
 
 _log = logging.getLogger(__name__)
 
 _GOODBYE_S: Final = 2.0
+FOREIGN_S: Final = 5.0
+"""How long an address counts as that of another server."""
+SILENT_S: Final = 1.0
+"""A peer that has said nothing for so long is asked whether it speaks HTTP."""
 
 
 class Pool:
@@ -46,6 +50,9 @@ class Pool:
         self._ready: dict[str, Connection] = {}
         self._all: set[Connection] = set()
         self._dials: dict[str, asyncio.Task[Connection]] = {}
+        self._wondering: set[asyncio.Task[None]] = set()
+        self._foreign: dict[str, tuple[float, str]] = {}
+        """Addresses where another server was found: until when that counts, and what to say."""
         self._emptied = asyncio.Event()
         self._is_closed = False
 
@@ -61,12 +68,21 @@ class Pool:
             return found
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
+        self._check_known(address)
         dial = self._dials.get(address)
         if dial is None:
             dial = asyncio.get_running_loop().create_task(self._dial(address))
             self._dials[address] = dial
             dial.add_done_callback(lambda done: self._dialled(address, done))
         return await unless_closed(dial)
+
+    def _check_known(self, address: str) -> None:
+        """Raise when it was found a moment ago that another server is there: to wait for it once
+        more would use up a message's time."""
+        until, told = self._foreign.get(address, (0.0, ""))
+        if told and asyncio.get_running_loop().time() < until:
+            raise ConnectFailed(f"no connection to {address}: {told}")
+        self._foreign.pop(address, None)
 
     def connected(self) -> list[Connection]:
         """Every connection that can be used now."""
@@ -75,7 +91,7 @@ class Pool:
     async def close(self) -> None:
         """End every connection and every dial."""
         self._is_closed = True
-        dials = list(self._dials.values())
+        dials = [*self._dials.values(), *self._wondering]
         for dial in dials:
             dial.cancel()
         for connection in list(self._all):
@@ -137,7 +153,35 @@ class Pool:
             connection.abort("it could not be greeted")
             raise
         self._ready[address] = connection
+        if self._tls is None:
+            asyncio.get_running_loop().call_later(SILENT_S, self._wonder_about, connection)
         return connection
+
+    def _wonder_about(self, connection: Connection) -> None:
+        """Nothing has come since it was dialled, though something was asked: a server of HTTP waits
+        like this for the rest of a line."""
+        is_silent = connection.language is None and connection.waiting_count
+        if is_silent and connection.is_usable and not self._is_closed:
+            task = asyncio.get_running_loop().create_task(self._ask_in_http(connection))
+            self._wondering.add(task)
+            task.add_done_callback(self._wondering.discard)
+
+    async def _ask_in_http(self, connection: Connection) -> None:
+        """Ask on a connection of its own; who answers in HTTP is not waited for any longer."""
+        with contextlib.suppress(OSError, TimeoutError):
+            async with asyncio.timeout(SILENT_S):
+                asking = await dialling.dial(_HttpQuestion, *split_address(connection.address))
+                try:
+                    found = await asking.answer
+                finally:
+                    asking.close()
+            if protocol := speaks(found):
+                told = another_port(protocol)
+                self._foreign[connection.address] = (
+                    asyncio.get_running_loop().time() + FOREIGN_S,
+                    told,
+                )
+                connection.abort(told)
 
     def _dialled(self, address: str, dial: asyncio.Task[Connection]) -> None:
         self._dials.pop(address, None)
@@ -152,6 +196,34 @@ class Pool:
             del self._ready[connection.address]
         if not self._is_closed:
             self._told_lost(connection)
+
+
+class _HttpQuestion(asyncio.Protocol):
+    """Asks in HTTP; `answer` is what the answer begins with."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Ask."""
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.write(b"GET / HTTP/1.0\r\n\r\n")
+
+    def data_received(self, data: bytes) -> None:
+        """The answer, or its first part."""
+        if not self.answer.done():
+            self.answer.set_result(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """There is none."""
+        if not self.answer.done():
+            self.answer.set_result(b"")
+
+    def close(self) -> None:
+        """Enough."""
+        if self._transport is not None:
+            self._transport.abort()
 
 
 def _reason(error: OSError) -> str:

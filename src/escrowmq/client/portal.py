@@ -240,6 +240,8 @@ def without_trace(error: BaseException) -> BaseException:
     if isinstance(error, EscrowMQError):
         found: BaseException | None = error
         while found is not None:
+            if isinstance(found.__cause__, TimeoutError):
+                found.__cause__ = None  # asyncio's, which says less than the error itself
             found.__traceback__ = None
             found.__context__ = found.__cause__  # what else was being handled explains nothing
             found = found.__cause__

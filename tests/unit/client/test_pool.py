@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import http.server
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+import escrowmq
 from escrowmq.client.connection import Connection
-from escrowmq.client.pool import Pool
-from escrowmq.errors import ConnectFailed, UsageError
+from escrowmq.client.pool import SILENT_S, Pool
+from escrowmq.errors import ConnectFailed, NoNameServer, RequestTimeout, UsageError
 from escrowmq.net import dialling
 
 from .peer import a_peer
@@ -80,5 +84,69 @@ def test_a_connection_that_could_not_be_greeted_is_not_used() -> None:
             assert await pool.get(peer.address) in greeted
             await pool.close()
             assert not pool._all
+
+    asyncio.run(go())
+
+
+# -- other servers -----------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def a_web_server() -> Iterator[str]:
+    """It waits for the rest of a line, and says nothing meanwhile."""
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Quiet)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+class Quiet(http.server.BaseHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_a_web_server_at_the_port_is_named_before_the_messages_time_is_over() -> None:
+    with a_web_server() as address, escrowmq.Producer(address, group="g") as producer:
+        for _ in range(2):
+            with pytest.raises(NoNameServer, match="it speaks HTTP and not RocketMQ's remoting"):
+                producer.send("T", b"1")
+
+
+def test_it_is_named_for_an_operator_too() -> None:
+    with a_web_server() as address, pytest.raises(NoNameServer, match="it speaks HTTP"):
+        escrowmq.Admin(address).topics.names()
+
+
+def test_a_silent_peer_that_speaks_no_http_keeps_its_connection() -> None:
+    """A broker that hangs is asked so too, and closes that connection."""
+    asked: list[bytes] = []
+
+    class Silent(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            self.transport = transport
+
+        def data_received(self, data: bytes) -> None:
+            asked.append(data)
+            if data.startswith(b"GET"):
+                self.transport.close()
+
+    async def go() -> None:
+        server = await asyncio.get_running_loop().create_server(Silent, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        pool = a_pool(lambda _: None, lambda _: None)
+        connection = await pool.get(f"127.0.0.1:{port}")
+        with pytest.raises(RequestTimeout):
+            await connection.request(105, timeout_s=2 * SILENT_S)
+        assert any(each.startswith(b"GET / HTTP/1.0") for each in asked)
+        assert connection.is_usable
+        assert await pool.get(connection.address) is connection
+        await pool.close()
+        server.close()
+        await server.wait_closed()
 
     asyncio.run(go())

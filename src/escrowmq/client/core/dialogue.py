@@ -23,11 +23,17 @@ _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _FOREIGN: Final = (
     (b"HTTP/", "HTTP"),
     (b"E\x00\x00", "PostgreSQL"),
+    (b"EFATAL:", "PostgreSQL"),
+    (b"AMQP", "AMQP"),
+    (b"220 ", "SMTP or FTP"),
     (b"-ERR", "Redis"),
     (b"\x15\x03", "TLS"),
     (b"SSH-", "SSH"),
 )
 """How the answers of other servers begin."""
+
+_MYSQL: Final = b"\x00\x0a"
+"""Sequence and version of what MySQL and MariaDB greet with, behind three bytes of length."""
 
 Fields = dict[str, str]
 Done = Callable[["Command | None", "TransportError | None"], None]
@@ -155,12 +161,9 @@ class Dialogue:
         error = self._reader.broken
         if error is None:
             return ""
-        foreign = ""
-        if self.language is None:
-            foreign = next((name for words, name in _FOREIGN if data.startswith(words)), "")
-        if foreign:
-            foreign = f"it speaks {foreign} and not RocketMQ's remoting, so this is another port; "
-        return f"{foreign}it sent what is no frame: {error}"
+        if self.language is None and (foreign := speaks(data)):
+            return another_port(foreign)
+        return f"it sent what is no frame: {error}"
 
     # -- signing -----------------------------------------------------------------------------
 
@@ -224,6 +227,18 @@ class Dialogue:
     def loss(self) -> ConnectionLost:
         """What whoever asks is told from then on."""
         return ConnectionLost(f"the connection to {self.address} is gone: {self.lost_for}")
+
+
+def speaks(data: bytes) -> str:
+    """Which protocol of others an answer begins with; empty when that is not known."""
+    if data[3:5] == _MYSQL:
+        return "MySQL"
+    return next((name for words, name in _FOREIGN if data.startswith(words)), "")
+
+
+def another_port(protocol: str) -> str:
+    """What is wrong with a peer that speaks something else."""
+    return f"it speaks {protocol} and not RocketMQ's remoting, so this is another server's port"
 
 
 def _name(code: int) -> str:

@@ -84,6 +84,8 @@ class Attempts:
         self._is_bound = bool(sending.queue is not None or sending.order_key)
         self._left = 1 if self._is_bound else 1 + rules.retries
         self._failures: list[tuple[str, Exception]] = []
+        self._nowhere: EscrowMQError | None = None
+        """Why there was nobody to send to, the last time that this was so."""
         self._time_up: RequestTimeout | None = None
         """Said by this message's own clock: no broker's failure, and not told as one."""
         self._kept: SendAnswer | None = None
@@ -164,6 +166,7 @@ class Attempts:
     def _noted(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
         """What went wrong. Of a broker that refuses again and again, the last time is kept."""
         if isinstance(what, RouteMissing | NoNameServer):
+            self._nowhere = what
             return what
         if isinstance(what, SendAnswer):
             what = response_error(what.reply.code, what.reply.remark, address=what.address)
@@ -231,7 +234,7 @@ class Attempts:
 
     def _told(self) -> str:
         if not self._failures:
-            return "no attempt came to an end"
+            return str(self._nowhere or "no attempt came to an end")
         told = "; ".join(
             f"{name}: {error}" if name else f"{error}" for name, error in self._failures
         )

@@ -110,10 +110,33 @@ def test_nobody_asks_without_bound() -> None:
         talk.ask()
 
 
-def test_a_peer_that_speaks_something_else_is_named() -> None:
+@pytest.mark.parametrize(
+    ("answer", "name"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
+        # PostgreSQL 15's whole answer to a request of ours
+        (b"EFATAL:  unsupported frontend protocol 8827.14659: server supports 3.0 to 3.0\n\0",
+         "PostgreSQL"),
+        (b"E\0\0\0\x6bSFATAL\0VFATAL\0C0A000\0", "PostgreSQL"),
+        (b"\x6e\0\0\0\x0a11.8.3-MariaDB\0\x08\0\0\0", "MySQL"),
+        (b"-ERR unknown command\r\n", "Redis"),
+        (b"AMQP\0\0\x09\x01", "AMQP"),
+        (b"220 mail.example.org ESMTP\r\n", "SMTP"),
+    ],
+)  # fmt: skip
+def test_a_peer_that_speaks_something_else_is_named(answer: bytes, name: str) -> None:
     talk = Talk()
+    talk.dialogue.receive(answer, 0.0)
+    assert talk.dialogue.broken(answer).startswith(f"it speaks {name}")
+    assert "frame" not in talk.dialogue.broken(answer)
+
+
+def test_a_peer_that_spoke_remoting_before_is_none_of_them() -> None:
+    talk = Talk()
+    talk.ask()
+    talk.answer(talk.heard()[0])
     talk.dialogue.receive(b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.0)
-    assert "speaks HTTP" in talk.dialogue.broken(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert "what is no frame" in talk.dialogue.broken(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
 
 def test_who_is_wanted_to_sign_more_asks_for_a_session_once_and_then_again() -> None:
