@@ -181,13 +181,16 @@ class ResponseError(EscrowMQError):
 
     def __init__(self, remark: str = "", *, code: int | None = None, address: str = "") -> None:
         where = f" (code {self.code if code is None else code} of {address})" if address else ""
-        super().__init__(
-            f"{remark or type(self).__name__}{where}{self.advice and '; '}{self.advice}"
-        )
+        advice = self.advice_for(remark)
+        super().__init__(f"{remark or type(self).__name__}{where}{advice and '; '}{advice}")
         self.remark = remark
         self.address = address
         if code is not None:
             self.code = code
+
+    def advice_for(self, remark: str) -> str:
+        """What to do about what the peer said."""
+        return self.advice
 
     def __init_subclass__(cls) -> None:
         assert cls.code not in ResponseError.by_code, cls.code
@@ -257,6 +260,15 @@ class PermissionDenied(ResponseError):
         "secret_key) of an account that has it (--access-key, --secret-key), or ask whoever runs "
         "the broker"
     )
+
+    def advice_for(self, remark: str) -> str:
+        """A wrong secret, or a key that nobody has, is no missing right."""
+        said = remark.lower()
+        if "check signature failed" in said:  # RocketMQ's words, and ours after them
+            return "the secret key is not the one of that access key there; check secret_key"
+        if "no acl config for" in said:
+            return "there is no account with that access key; check access_key"
+        return "" if "check the secret key" in said else self.advice
 
 
 class TopicNotFound(ResponseError):

@@ -1,9 +1,10 @@
-"""What help() and completion show of a client: its settings, and only what is for users."""
+"""What help() and completion show of a client: its settings, and only what is for users; and what
+bears with a slip of the pen."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -65,3 +66,12 @@ class KeywordGroup:
                 f"by its name: {cls.__name__}('127.0.0.1:9876', group='orders')"
             )
         return super().__new__(cls)
+
+
+class Done:
+    """What a method returns that waits for nothing, of an object whose methods are awaited: it may
+    be awaited, too. The TypeError, behind a transaction's `database_decides()`, would leave the
+    transaction to its check."""
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield from ()

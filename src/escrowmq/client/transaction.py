@@ -24,7 +24,7 @@ from escrowmq.client.core.sending import Outcome, SendResult, half_properties, i
 from escrowmq.client.core.verdicts import Course
 from escrowmq.client.ends_in_background import tell_in_background
 from escrowmq.client.half_safety import broken_by, not_safe, queue_of_half
-from escrowmq.client.help_and_completion import Tidy
+from escrowmq.client.help_and_completion import Done, Tidy
 from escrowmq.client.portal import Finish, GoOn, finished
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import (
@@ -301,8 +301,9 @@ class Transaction(Tidy):
             )
         return await self._send(message)
 
-    def database_decides(self) -> None:
-        """From here on the outcome is your database's: call it right before its commit.
+    def database_decides(self) -> Awaitable[None]:
+        """From here on the outcome is your database's: call it right before its commit. It waits
+        for nothing, and need not be awaited.
 
         When the block ends well, the transaction is committed. Whatever is raised behind this, the
         transaction is neither committed nor rolled back: the check-back answers from the database.
@@ -315,15 +316,18 @@ class Transaction(Tidy):
         if self._failure is not None:
             raise broken_by(self._failure)
         self._is_decided_elsewhere = True
+        return Done()
 
-    def unknown(self) -> None:
+    def unknown(self) -> Awaitable[None]:
         """Leave the outcome open at the end of the block, also when something is raised: the broker
         will ask the check-back."""
         self._plan = Outcome.UNKNOWN
+        return Done()
 
-    def rollback(self) -> None:
+    def rollback(self) -> Awaitable[None]:
         """Roll back at the end of the block, although nothing was raised."""
         self._plan = Outcome.ROLLBACK
+        return Done()
 
     def detach(self) -> str:
         """The transaction's id. The block leaves it alone from now on: whoever has the id ends it
@@ -381,13 +385,9 @@ class Transaction(Tidy):
             self._outcome, self._error = settled_before(error), error
             _log.warning("%s", error)
 
+        first, count = self._halves[0], self._count
         tell_in_background(
-            self._producer,
-            self._halves[0],
-            outcome,
-            count=self._count,
-            ends=self._ends,
-            heard=heard,
+            self._producer, first, outcome, count=count, ends=self._ends, heard=heard
         )
 
     async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:

@@ -8,16 +8,20 @@ from typing import Any
 import pytest
 
 import escrowmq
+from escrowmq import Credentials, testing
 from escrowmq.aio import Consumer, Message, Producer
 from escrowmq.client.core.subscription import subscription
 from escrowmq.client.core.validation import check_message
 from escrowmq.errors import (
     ConnectionLost,
     InvalidMessage,
+    PermissionDenied,
     SubscriptionMissing,
     SubscriptionOutdated,
     UsageError,
+    response_error,
 )
+from escrowmq.testing import Account, Broker
 
 from .peer import a_place
 from .test_consumer import QUICK, a_script
@@ -98,3 +102,53 @@ def test_a_plain_client_inside_an_event_loop_is_warned_of(
 def test_a_topic_of_the_brokers_own_is_refused_to_readers_as_to_one_who_reads() -> None:
     with pytest.raises(InvalidMessage, match="is the broker's own; read another"):
         Consumer("127.0.0.1:1", group="g", topic="TRANS_CHECK_MAX_TIME_TOPIC")
+
+
+def test_what_needs_no_await_may_be_awaited_in_a_transaction(escrowmq_broker: Broker) -> None:
+    """The TypeError came behind the point where an exception rolls back."""
+
+    async def go() -> None:
+        async with Producer(group="g", check=lambda _: escrowmq.Outcome.UNKNOWN) as producer:
+            async with producer.transaction("T", b"awaited") as tx:
+                done: Any = tx.database_decides()
+                await done
+            async with producer.transaction("T", b"not awaited") as tx:
+                tx.database_decides()
+            async with producer.transaction("T", b"rolled back") as tx:
+                await tx.rollback()
+            async with producer.transaction("T", b"open") as tx:
+                await tx.unknown()
+
+    asyncio.run(go())
+    assert escrowmq_broker.delivered("T") == [b"awaited", b"not awaited"]
+    assert escrowmq_broker.pending("T") == [b"open"]
+
+
+@pytest.mark.parametrize(
+    ("remark", "advice"),
+    [
+        ("Check signature failed for accessKey=me", "check secret_key"),
+        ("the signature of me is not right; check the secret key", "check the secret key"),
+        ("No acl config for me", "no account with that access key"),
+        ("No accessKey is configured", "give this client credentials="),
+        ("T has no right to PUB", "of an account that has it"),
+    ],
+)
+def test_what_was_denied_comes_with_the_advice_for_it(remark: str, advice: str) -> None:
+    text = str(response_error(16, remark, address="h:1"))
+    assert text.endswith(advice) or advice in text
+    assert ("right that is missing" in text) is ("credentials=" in text)
+
+
+def test_a_wrong_secret_is_told_by_a_broker_with_accounts() -> None:
+    accounts = [Account("merchant-1", "the-right-secret", topics={"T": "PUB"})]
+    with (
+        testing.Broker(accounts=accounts) as broker,
+        escrowmq.Producer(
+            broker.nameserver, group="g", credentials=Credentials("merchant-1", "another-secret")
+        ) as producer,
+    ):
+        with pytest.raises(PermissionDenied) as denied:
+            producer.send("T", b"1")
+        assert "secret" in str(denied.value)
+        assert "right that is missing" not in str(denied.value)
