@@ -9,9 +9,10 @@ from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_a
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
+    from escrowmq.client.admin.brokers import BrokerInfo
     from escrowmq.client.blocking.admin import Admin
 
-_COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION")
+_COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION", "BUILD")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,7 +39,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
                 admin.brokers.all(),
                 is_json=arguments.json,
                 columns=_COLUMNS,
-                row=lambda one: (one.name, one.id, one.address, one.cluster, one.version),
+                row=_row,
             )
             return OK
         case "show":
@@ -49,6 +50,10 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             settings = pairs(arguments.pairs)
             admin.brokers.configure(arguments.name, settings)
             return told(arguments, settings, f"{arguments.name} has {len(settings)} new settings")
+
+
+def _row(one: BrokerInfo) -> tuple[object, ...]:
+    return one.name, one.id, one.address, one.cluster, one.version, one.build
 
 
 def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:

@@ -9,8 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from escrowmq.base.release import RELEASE
-from escrowmq.cli.printing import complain
+from escrowmq.cli.printing import complain, say
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
@@ -48,6 +47,19 @@ class _Verb(argparse.ArgumentParser):
         if fill is not None:
             fill(self)
         return super().parse_known_args(*words, **named)
+
+
+class _Version(argparse.Action):
+    """Shows the build. It is looked for when it is asked for: a checkout asks git."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, **named: Any) -> None:  # noqa: ANN401
+        super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **named)
+
+    def __call__(self, parser: argparse.ArgumentParser, *words: object) -> None:
+        from escrowmq.node.build import build_name
+
+        say(f"escrowmq {build_name()}")
+        parser.exit()
 
 
 def _add_server(
@@ -115,8 +127,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--version",
-        action="version",
-        version=f"escrowmq {RELEASE}",
+        action=_Version,
         help="show the version, and exit",
     )
     parser.add_argument(

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
-from escrowmq.base.release import RELEASE
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
@@ -25,6 +24,7 @@ from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
+from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
 from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
@@ -84,7 +84,7 @@ class BrokerNode:
             zone=LocalZone(),
             signs_as=signs_as,
         )
-        self.core.broker.identity.release = RELEASE
+        self.core.broker.identity.release = self._build = build_name()
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
@@ -107,7 +107,7 @@ class BrokerNode:
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
             self._labels["node_id"],
             self._labels["cluster"],
-            RELEASE,
+            self._build,
             self._disk.root,
             time.monotonic() - began_s,
             self._flushing,
@@ -151,7 +151,7 @@ class BrokerNode:
             host=host,
             port=node.exporter_port,
             refusal=self.core.refusal,
-            version=RELEASE,
+            version=self._build,
         )
         return {"metrics": joined(host, self._exporter.port)}
 

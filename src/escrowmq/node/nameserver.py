@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.base.release import RELEASE
 from escrowmq.net.admission import bind
 from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
@@ -16,6 +15,7 @@ from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import Doors
 from escrowmq.node.addresses import joined
+from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings
 from escrowmq.registry.core import RegistryCore
 from escrowmq.registry.guard import Guard
@@ -61,6 +61,7 @@ class NameServerNode:
         self.core = RegistryCore(
             settings, self._disk, started_ms=self._clock.now_ms(), guard=guard.build()
         )
+        self.build = build_name()
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
 
@@ -88,7 +89,7 @@ class NameServerNode:
             labels={"node_type": "nameserver", "node_id": self.address},
             host=host,
             port=port,
-            version=RELEASE,
+            version=self.build,
             setting="escrowNameServerMetricsPort",
         )
         return {"nameserver_metrics": joined(host, self._exporter.port)}

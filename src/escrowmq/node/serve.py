@@ -137,6 +137,7 @@ def serve_nameserver(options: Options) -> int:
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=node.idle_s * 1000, doors=doors)
         settle_memory()
+        _log.info("name server, EscrowMQ %s, is open at %s", registry.build, registry.address)
         more = registry.export(node, host=host, is_alone=True)
         announce(nameserver=registry.address, **more)
         await stop.wait()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.cli.main import EXIT_BAD, build_parser, main
+from escrowmq.node.build import build_name
 
 
 @pytest.mark.parametrize(
@@ -72,8 +73,9 @@ def test_options_of_a_server_are_read() -> None:
     assert (found.nameserver_port, found.port, found.pairs) == (0, 5, ["a=1", "b=2"])
 
 
-def test_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version_is_that_of_the_build(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
-    assert capsys.readouterr().out == f"escrowmq {version('escrowmq')}\n"
+    assert capsys.readouterr().out == f"escrowmq {build_name()}\n"
+    assert build_name().partition("+")[0] == version("escrowmq")

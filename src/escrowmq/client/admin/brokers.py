@@ -21,7 +21,10 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     """0 is the master."""
     address: str
     version: str = ""
-    """Empty when it does not answer, or does not say."""
+    """The release of RocketMQ whose protocol it speaks. Empty when it does not answer, or does not
+    say."""
+    build: str = ""
+    """Which EscrowMQ it is: release and commit. Empty for brokers of RocketMQ."""
 
 
 class _Table(msgspec.Struct):
@@ -44,7 +47,7 @@ class Brokers:
             for broker_id, address in sorted(data.broker_addrs.items())
         ]
         for one in found:
-            one.version = await self._version(one.address)
+            one.version, one.build = await self._version(one.address)
         return found
 
     async def runtime(self, broker: str) -> dict[str, str]:
@@ -77,9 +80,9 @@ class Brokers:
     async def _address(self, broker: str) -> str:
         return (await self._cluster.masters(broker))[broker]
 
-    async def _version(self, address: str) -> str:
+    async def _version(self, address: str) -> tuple[str, str]:
         try:
             found = await self._cluster.ask_for(address, Request.GET_BROKER_RUNTIME_INFO, _Table)
         except EscrowMQError:
-            return ""
-        return found.table.get("brokerVersionDesc", "")
+            return "", ""
+        return found.table.get("brokerVersionDesc", ""), found.table.get("escrowVersion", "")
