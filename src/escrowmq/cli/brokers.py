@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_all, told
+from escrowmq.cli.cluster_verbs import OK, add_action, moment, pairs, run_action, show_all, told
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.brokers import BrokerInfo
     from escrowmq.client.blocking.admin import Admin
 
-_COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION", "BUILD")
+_COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION", "BUILD", "STATE")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
             show_all(
-                admin.brokers.all(),
+                [*admin.brokers.all(), *admin.brokers.gone()],
                 is_json=arguments.json,
                 columns=_COLUMNS,
                 row=_row,
@@ -53,7 +53,10 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _row(one: BrokerInfo) -> tuple[object, ...]:
-    return one.name, one.id, one.address, one.cluster, one.version, one.build
+    state = "registered"
+    if one.gone_ms:
+        state = f"gone since {moment(one.gone_ms)}{' (stopped)' if one.was_stopped else ''}"
+    return one.name, one.id, one.address, one.cluster, one.version, one.build, state
 
 
 def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:

@@ -25,6 +25,15 @@ UNUSABLE: Final = 2
 
 _MS: Final = 1000
 
+_OF_ALL_BROKERS: Final = frozenset(
+    {
+        ("tx", "list"), ("tx", "count"), ("tx", "show"), ("tx", "check"), ("tx", "discarded"),
+        ("group", "list"), ("group", "show"), ("offset", "show"), ("topic", "list"),
+        ("topic", "show"), ("message", "find"), ("message", "show"),
+    }
+)  # fmt: skip
+"""What looks whole although a broker is missing."""
+
 
 def add_action(
     actions: Any,  # noqa: ANN401 - argparse has no public name for it
@@ -106,7 +115,11 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
             tls=tls_of(arguments),
             request_timeout_ms=max(1, int(arguments.timeout * _MS)),
         ) as admin:
-            return work(admin)
+            try:
+                return work(admin)
+            finally:
+                if (arguments.verb, arguments.action) in _OF_ALL_BROKERS:
+                    _tell_of_missing(admin)
     except ResponseError as error:
         complain(f"{where}: {one_line(error)}")
         return NO
@@ -116,6 +129,18 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     except BrokenPipeError:  # whoever reads has seen enough
         sys.stderr.close()
         return OK
+
+
+def _tell_of_missing(admin: Admin) -> None:
+    """One line on standard error when an answer, or that there is none, lacks brokers that were
+    here until lately."""
+    try:
+        brokers = admin.brokers.missing()
+    except EscrowMQError:  # then the answer failed as well, and says why
+        return
+    if brokers:
+        names = ", ".join(f"{one.name} (gone since {moment(one.gone_ms)})" for one in brokers)
+        complain(f"not in this answer: {names}")
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:

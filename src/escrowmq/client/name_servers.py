@@ -74,7 +74,7 @@ class NameServers:
                 f"no name server knows the topic {topic!r}; create it, or let brokers create "
                 "topics (autoCreateTopicEnable), and see that the brokers are registered"
             )
-        return self._read(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
+        return self.read_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
     async def brokers(self) -> ClusterInfo:
         """All brokers that are registered."""
@@ -82,7 +82,7 @@ class NameServers:
 
     async def read(self, code: int, decode: Callable[[bytes], T]) -> T:
         """What a function makes of the answer. RemoteProtocolError when it cannot be read."""
-        return self._read(await self.ask(code), code, decode)
+        return self.read_reply(await self.ask(code), code, decode)
 
     def is_one(self, connection: Connection) -> bool:
         """Whether a connection is to a name server."""
@@ -93,7 +93,8 @@ class NameServers:
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
 
-    def _read(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
+    def read_reply(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
+        """What a function makes of a reply that is no refusal."""
         self.check(reply)
         with reading_from(self.addresses[self._index], code):
             return decode(reply.body)

@@ -85,6 +85,18 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
     cluster_addr_table: dict[str, list[str]] = {}
 
 
+class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
+    """A broker that was registered until lately; ours alone, as is the request for it."""
+
+    name: str
+    cluster: str
+    id: int
+    address: str
+    since_ms: int
+    has_said_so: bool = False
+    """Whether it took its leave, as a broker that is stopped does."""
+
+
 class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
     """A topic as a broker registers it (RocketMQ's TopicConfig)."""
 
@@ -222,6 +234,20 @@ def encode_cluster_info(info: ClusterInfo) -> bytes:
 def decode_cluster_info(data: bytes) -> ClusterInfo:
     """All brokers and clusters."""
     return decode_body(ClusterInfo, data)
+
+
+def encode_gone_brokers(brokers: list[GoneBroker]) -> bytes:
+    """Brokers that were here until lately."""
+    return msgspec.json.encode({"brokers": brokers})
+
+
+class _GoneBrokers(msgspec.Struct):
+    brokers: list[GoneBroker] = []
+
+
+def decode_gone_brokers(data: bytes) -> list[GoneBroker]:
+    """Brokers that were here until lately."""
+    return decode_body(_GoneBrokers, data).brokers
 
 
 def encode_member_group(cluster: str | None, broker_name: str, addresses: dict[int, str]) -> bytes:

@@ -60,6 +60,7 @@ HANDLERS: Final[dict[int, Handler]] = {
     Request.GET_BROKER_MEMBER_GROUP: on_broker.member_group,
     Request.GET_ROUTEINFO_BY_TOPIC: on_client.route,
     Request.GET_BROKER_CLUSTER_INFO: on_client.cluster_info,
+    Request.ESCROW_GONE_BROKERS: on_client.gone_brokers,
     Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: on_client.all_topics,
     Request.GET_TOPICS_BY_CLUSTER: on_client.topics_of_cluster,
     Request.GET_SYSTEM_TOPIC_LIST_FROM_NS: on_client.system_topics,
@@ -160,7 +161,7 @@ class RegistryCore:
         if reader.has_back:
             self._effects.append(Hold(peer))
         elif reader.broken is not None:
-            self._close(peer, str(reader.broken))
+            self._close(peer, str(reader.broken), now_ms)
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
         """The answer to a request that may not pass, or that wants a session; empty when it may."""
@@ -207,9 +208,9 @@ class RegistryCore:
             remark = repr(error)[:_REMARK_SIZE_MAX]
             return encode_reply(command, Response.SYSTEM_ERROR, remark=remark)
 
-    def _close(self, peer: int, reason: str) -> None:
+    def _close(self, peer: int, reason: str, now_ms: int) -> None:
         self._effects.append(Close(peer, reason))
-        self.lost(peer, 0)
+        self.lost(peer, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
         """A peer is gone, and its brokers with it, at once."""
@@ -219,7 +220,7 @@ class RegistryCore:
         self._visitors.pop(peer, None)
         if peer in self._brokers:
             self._brokers.discard(peer)
-            count = self.state.routes.lost(peer)
+            count = self.state.routes.lost(peer, now_ms)
             if count:
                 _log.info("peer %d is gone: %d brokers unregistered", peer, count)
 
@@ -237,7 +238,7 @@ class RegistryCore:
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms
             for peer in dict.fromkeys(self.state.routes.expire(now_ms)):
-                self._close(peer, "its broker was silent for too long")
+                self._close(peer, "its broker was silent for too long", now_ms)
 
     def _watch_frames(self, now_ms: int) -> None:
         if now_ms >= self._look_at_ms:
@@ -245,7 +246,7 @@ class RegistryCore:
             for kind, count in self._seldom.take_left_out(now_ms):
                 _log.warning("%d more of %s", count, kind)
             for peer in self._watch.overdue(self._readers.items(), now_ms):
-                self._close(peer, "a frame was begun and not ended")
+                self._close(peer, "a frame was begun and not ended", now_ms)
 
     def measure(self) -> list[Family]:
         """Figures for whoever watches the name server."""

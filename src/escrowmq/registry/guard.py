@@ -52,6 +52,7 @@ OPEN: Final = frozenset(
         Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, Request.GET_TOPICS_BY_CLUSTER,
         Request.GET_SYSTEM_TOPIC_LIST_FROM_NS, Request.GET_UNIT_TOPIC_LIST,
         Request.GET_HAS_UNIT_SUB_TOPIC_LIST, Request.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        Request.ESCROW_GONE_BROKERS,
     }
 )  # fmt: skip
 """What changes nothing and shows no setting; all else is guarded."""

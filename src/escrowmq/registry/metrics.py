@@ -25,6 +25,7 @@ def families(
     for name, text, value in (
         ("clusters", "Clusters with a broker that lives.", sizes.clusters),
         ("brokers", "Brokers that live.", sizes.brokers),
+        ("gone_brokers", "Brokers that left within the last hour.", len(routes.gone)),
         ("topics", "Topics with a route.", sizes.topics),
         ("routes", "Topics of each broker, together.", sizes.routes),
         ("connections", "Open connections.", connections),

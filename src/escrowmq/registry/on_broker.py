@@ -57,7 +57,13 @@ def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """UNREGISTER_BROKER."""
     header = asked.header(BrokerHeader)
-    state.routes.unregister(header.cluster_name, header.broker_addr, header.broker_name)
+    state.routes.unregister(
+        header.cluster_name,
+        header.broker_addr,
+        header.broker_name,
+        now_ms=asked.now_ms,
+        has_said_so=True,
+    )
     return DONE
 
 

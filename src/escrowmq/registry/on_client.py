@@ -8,6 +8,7 @@ from escrowmq.base.codes import FAQ, Response, Version
 from escrowmq.codec.routes import (
     TopicRoute,
     encode_cluster_info,
+    encode_gone_brokers,
     encode_route,
     encode_topic_list,
 )
@@ -65,6 +66,11 @@ def _route_in_zone(state: RegistryState, header: RouteHeader) -> RegistryAnswer:
 def cluster_info(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
     """GET_BROKER_CLUSTER_INFO."""
     return RegistryAnswer(body=encode_cluster_info(state.routes.cluster_info()))
+
+
+def gone_brokers(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
+    """ESCROW_GONE_BROKERS."""
+    return RegistryAnswer(body=encode_gone_brokers(state.routes.gone.known(asked.now_ms)))
 
 
 def all_topics(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001

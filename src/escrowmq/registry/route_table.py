@@ -12,6 +12,7 @@ from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.codec.routes import (
     BrokerData,
     ClusterInfo,
+    GoneBroker,
     QueueData,
     RegisteredTopic,
     RegistrationBody,
@@ -19,6 +20,7 @@ from escrowmq.codec.routes import (
     TopicRoute,
 )
 from escrowmq.errors import UsageError
+from escrowmq.registry.gone_brokers import GoneBrokers
 from escrowmq.registry.live_brokers import Address, LiveBrokers, Newcomer
 
 MASTER_ID: Final = 0
@@ -62,6 +64,7 @@ class RouteTable:
         self._topics_counts: Counter[str] = Counter()
         """Topics of each broker name."""
         self.live = LiveBrokers()
+        self.gone = GoneBrokers()
         self._filter_servers: dict[Address, list[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self.changes_count = 0
@@ -109,6 +112,7 @@ class RouteTable:
         if is_first and len(body.topics) == 1:
             return None
         addresses[broker.broker_id] = broker.address
+        self.gone.came(broker.cluster, broker.name, broker.broker_id)
         self._take_topics(broker, body, data, is_first)
         self.live.enter(broker, body.version, peer=peer, now_ms=now_ms)
         self._take_filter_servers(broker, body.filter_servers)
@@ -198,34 +202,43 @@ class RouteTable:
 
     def expire(self, now_ms: int) -> list[int]:
         """Take out the brokers that were silent for too long; the peers to be closed."""
+        self.gone.forget_old(now_ms)
         gone = self.live.silent(now_ms)
         for address, _ in gone:
-            self._remove(address)
+            self._remove(address, now_ms)
         # Of registrations that were refused. RocketMQ keeps them; but their number is bounded here.
         for data in [data for data in self._brokers.values() if not data.broker_addrs]:
-            self.unregister(data.cluster, "", data.broker_name)
+            self.unregister(data.cluster, "", data.broker_name, now_ms=now_ms)
         return [peer for _, peer in gone]
 
-    def lost(self, peer: int) -> int:
+    def lost(self, peer: int, now_ms: int) -> int:
         """A connection is gone, and with it its brokers; how many there were.
 
         RocketMQ (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
         one connection, and lets the others wait for their timeout."""
         gone = self.live.behind(peer)
         for address in gone:
-            self._remove(address)
+            self._remove(address, now_ms)
         return len(gone)
 
-    def _remove(self, address: Address) -> None:
+    def _remove(self, address: Address, now_ms: int) -> None:
         cluster, host = address
         for data in list(self._brokers.values()):
             if data.cluster == cluster and host in data.broker_addrs.values():
-                self.unregister(cluster, host, data.broker_name)
+                self.unregister(cluster, host, data.broker_name, now_ms=now_ms)
                 return
         self.live.forget(cluster, host)
         self._filter_servers.pop(address, None)
 
-    def unregister(self, cluster: str | None, address: str, name: str) -> None:
+    def unregister(
+        self,
+        cluster: str | None,
+        address: str,
+        name: str,
+        *,
+        now_ms: int,
+        has_said_so: bool = False,
+    ) -> None:
         """Take a broker out, and the topics of its name when it was the last under it."""
         self.changes_count += 1
         self.live.forget(cluster, address)
@@ -235,6 +248,16 @@ class RouteTable:
             return
         for broker_id in [i for i, a in data.broker_addrs.items() if a == address]:
             del data.broker_addrs[broker_id]
+            self.gone.left(
+                GoneBroker(
+                    name=name,
+                    cluster=data.cluster or "",
+                    id=broker_id,
+                    address=address,
+                    since_ms=now_ms,
+                    has_said_so=has_said_so,
+                )
+            )
         if data.broker_addrs:
             # A slave acts for the master that left: it serves reads, and must not be sent to.
             if data.enable_acting_master and min(data.broker_addrs) > MASTER_ID:

@@ -27,7 +27,7 @@ def test_a_name_server_tells_what_it_knows_and_what_it_was_asked() -> None:
     assert (found["requests", "103"], found["requests", "105"]) == (2, 1)
     exchange.lose(2)
     found = figures(exchange)
-    assert (found["brokers",], found["connections",]) == (1, 2)
+    assert (found["brokers",], found["connections",], found["gone_brokers",]) == (1, 2, 1)
 
 
 def test_what_is_refused_is_counted_apart_and_odd_codes_together() -> None:

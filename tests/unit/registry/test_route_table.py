@@ -63,8 +63,8 @@ def test_topics_of_one_broker_are_bounded_and_given_back(
     table.register_topic("E", [QueueData("b", 6, 4, 0, 4)])
     with pytest.raises(UsageError, match="4 topics of one broker"):
         table.register(broker("x"), body("F", state=4), peer=1, now_ms=0)
-    table.unregister("c", "x", "b")
-    table.unregister("c", "y", "b2")
+    table.unregister("c", "x", "b", now_ms=0)
+    table.unregister("c", "y", "b2", now_ms=0)
     assert not table._topics_counts
 
 
@@ -72,7 +72,7 @@ def test_a_slave_is_told_its_master_only_while_that_lives() -> None:
     table = RouteTable(NameServerSettings())
     table.register(broker("m"), body("A", "B"), peer=1, now_ms=0)
     assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome("h", "m")
-    assert table.lost(1) == 1
+    assert table.lost(1, 0) == 1
     assert table.register(broker("s", 1), body("A", "B"), peer=2, now_ms=0) == Welcome()
     assert table.members("b") == {1: "s"}
 

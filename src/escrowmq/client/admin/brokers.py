@@ -9,6 +9,7 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.codec.routes import GoneBroker
 from escrowmq.errors import EscrowMQError, UsageError
 
 
@@ -25,6 +26,10 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     say."""
     build: str = ""
     """Which EscrowMQ it is: release and commit. Empty for brokers of RocketMQ."""
+    gone_ms: int = 0
+    """Since when it is registered no longer; 0 for a broker that is."""
+    was_stopped: bool = False
+    """Whether it took its leave when it went, as a broker does that is stopped."""
 
 
 class _Table(msgspec.Struct):
@@ -36,6 +41,15 @@ class Brokers:
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+
+    async def gone(self) -> list[BrokerInfo]:
+        """Brokers that left within the last hour and are not back, as the name server remembers.
+        It knows of none when it is RocketMQ's, or was started since."""
+        return [_gone(one) for one in await self._cluster.gone()]
+
+    async def missing(self) -> list[BrokerInfo]:
+        """Those of them whose name no other broker has: what they hold is in no answer."""
+        return [_gone(one) for one in await self._cluster.missing()]
 
     async def all(self) -> list[BrokerInfo]:
         """All brokers that the name server knows, slaves too, sorted."""
@@ -86,3 +100,14 @@ class Brokers:
         except EscrowMQError:
             return "", ""
         return found.table.get("brokerVersionDesc", ""), found.table.get("escrowVersion", "")
+
+
+def _gone(one: GoneBroker) -> BrokerInfo:
+    return BrokerInfo(
+        name=one.name,
+        cluster=one.cluster,
+        id=one.id,
+        address=one.address,
+        gone_ms=one.since_ms,
+        was_stopped=one.has_said_so,
+    )

@@ -6,11 +6,13 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, TypeVar
 
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
 from escrowmq.client.instance import Instance
 from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.routes import GoneBroker, decode_gone_brokers
 from escrowmq.errors import RouteMissing
 
 T = TypeVar("T")
@@ -56,6 +58,28 @@ class Cluster:
         self.instance.check_usable()
         await self.instance.refresh_brokers()
         return sorted(self.instance.book.broker_names())
+
+    async def gone(self) -> list[GoneBroker]:
+        """Brokers that left within the last hour, as far as the name server knows."""
+        self.instance.check_usable()
+        names = self.instance.names
+        reply = await names.ask(Request.ESCROW_GONE_BROKERS)
+        # RocketMQ's remembers nobody. What is beside an answer must not cost the answer.
+        if reply.code != Response.SUCCESS or not reply.body:
+            return []
+        return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
+
+    async def missing(self) -> list[GoneBroker]:
+        """Those whose name no broker has now: what they hold is in no answer."""
+        gone = await self.gone()
+        if not gone:
+            return []
+        here = (await self.instance.names.brokers()).broker_addr_table
+        return [one for one in gone if one.name not in here]
+
+    async def missing_names(self) -> list[str]:
+        """Their names, sorted."""
+        return sorted({one.name for one in await self.missing()})
 
     async def names_of(self, topic: str) -> list[str]:
         """The names of the brokers that have a topic. RouteMissing when there are none."""

@@ -88,6 +88,8 @@ class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
     brokers: list[GroupInfo]
     online: Members
     lags: list[Lag]
+    missing: list[str] = []
+    """Brokers that left within the last hour: what they know of the group is not here."""
 
     @property
     def lag(self) -> int:
@@ -155,6 +157,7 @@ class Groups:
             brokers=infos,
             online=await self.members(group),
             lags=await self.lag(group),
+            missing=await self._cluster.missing_names(),
         )
 
     async def create(

@@ -64,6 +64,8 @@ class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
     queues: list[QueueStatus]
     groups: list[str]
     """Consumer groups that read it, or did."""
+    missing: list[str] = []
+    """Brokers that left within the last hour: what they have of the topic is not here."""
 
     @property
     def count(self) -> int:
@@ -127,6 +129,7 @@ class Topics:
             brokers=[*infos],
             queues=sorted(queues, key=lambda one: one.queue),
             groups=sorted(groups),
+            missing=await self._cluster.missing_names(),
         )
 
     async def create(

@@ -60,6 +60,8 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     by_group: dict[str, int] = {}
     not_counted: list[str] = []
     """Brokers that cannot say it: RocketMQ's."""
+    missing: list[str] = []
+    """Brokers that left within the last hour: what is pending there is not counted."""
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -94,6 +96,8 @@ class Transactions:
             for part in parts:
                 _add(total, part)
         total.not_counted = silent
+        if not wanted.get("broker"):
+            total.missing = await self._cluster.missing_names()
         return total
 
     async def show(

@@ -28,6 +28,8 @@ class Brokers(Face[brokers.Brokers]):
     """`Admin.brokers`."""
 
     all = plain(brokers.Brokers.all)
+    gone = plain(brokers.Brokers.gone)
+    missing = plain(brokers.Brokers.missing)
     runtime = plain(brokers.Brokers.runtime)
     config = plain(brokers.Brokers.config)
     configure = plain(brokers.Brokers.configure)

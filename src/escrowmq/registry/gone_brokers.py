@@ -1,0 +1,46 @@
+"""Which brokers were here until lately. An answer that lacks one of them looks whole otherwise."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.codec.routes import GoneBroker
+
+KEPT_MS: Final = 3_600_000
+"""For so long a broker is remembered after it left; who took one out for good is told that long."""
+
+GONE_MAX: Final = 1_000
+"""Beyond, the one that left first is forgotten."""
+
+
+class GoneBrokers:
+    """Brokers that left, by cluster, name and id, in the order in which they did."""
+
+    def __init__(self) -> None:
+        self._gone: dict[tuple[str, str, int], GoneBroker] = {}
+
+    def __len__(self) -> int:
+        return len(self._gone)
+
+    def left(self, broker: GoneBroker) -> None:
+        """A broker is registered no longer."""
+        key = (broker.cluster, broker.name, broker.id)
+        self._gone.pop(key, None)
+        while len(self._gone) >= GONE_MAX:
+            del self._gone[next(iter(self._gone))]
+        self._gone[key] = broker
+
+    def came(self, cluster: str, name: str, broker_id: int) -> None:
+        """It is back, or another one is in its place."""
+        self._gone.pop((cluster, name, broker_id), None)
+
+    def known(self, now_ms: int) -> list[GoneBroker]:
+        """Those that left within the last hour, the first one first."""
+        self.forget_old(now_ms)
+        return list(self._gone.values())
+
+    def forget_old(self, now_ms: int) -> None:
+        """An hour is enough."""
+        for key, one in list(self._gone.items()):
+            if one.since_ms + KEPT_MS < now_ms:
+                del self._gone[key]
