@@ -56,10 +56,13 @@ class WallClock:
         """See base.ports.Clock."""
         return self._clock.now_ms() + self._trusted_ms
 
-    def set(self, by_ms: int) -> None:
-        """Somebody sets the clock on the wall, forward or back."""
+    def set(self, by_ms: int) -> int:
+        """Somebody sets the clock on the wall, forward or back; how far the time of the machine's
+        processes leaps ahead by that."""
+        before_ms = self._trusted_ms
         self._ahead_ms += by_ms
         self._trusted_ms = max(self._trusted_ms, self._ahead_ms)
+        return self._trusted_ms - before_ms
 
     def go_on_from(self, time_ms: int) -> None:
         """See net/clock.SystemClock."""

@@ -432,7 +432,9 @@ class World:
         """Somebody sets the clock of the broker's machine."""
         if self.core is not None:
             self._audit_now(self.core)
-        self.host.wall.set(by_ms)
+        leap_ms = self.host.wall.set(by_ms)
+        if self.core is not None and leap_ms:
+            self.core.clock_leapt(leap_ms)
 
     def _audit(self) -> None:
         core, stage = self.core, self.stage

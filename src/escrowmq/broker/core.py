@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
@@ -20,6 +21,8 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.shared_state import Broker
 from escrowmq.broker.start_checks import Opening, going_on
 from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
 
 
 class BrokerCore:
@@ -234,6 +237,14 @@ class BrokerCore:
         self.rounds.wake(now_ms)
         self.serving.look_at_door()
         self._settle(now_ms)
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward by so much, and shows that from now on. What is to happen at a
+        time happens then; what lasts for a span lasts no shorter by that."""
+        _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
+        self.broker.locks.clock_leapt(by_ms)
+        for part in self._parts:
+            part.clock_leapt(by_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

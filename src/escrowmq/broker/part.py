@@ -56,6 +56,9 @@ class Part:
         """When something is due next."""
         return NEVER_MS
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward: what lasts for a span lasts no shorter by that."""
+
     def progress(self, now_ms: int) -> tuple[File, ...]:
         """What is to be saved of it now, as far as what that rests on is durable."""
         return NOTHING

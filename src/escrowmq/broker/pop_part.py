@@ -114,6 +114,11 @@ class Pops(Part):
         """When something is due next."""
         return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """What is hidden stays so for its span."""
+        self.ledger.popped.clock_leapt(by_ms)
+        self.orders.clock_leapt(by_ms)
+
     def progress(self, now_ms: int) -> tuple[File, ...]:
         """The offsets of consumers, and what is on its way to them: saved once it is durable."""
         self._saver.note(now_ms)

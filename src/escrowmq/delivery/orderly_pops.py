@@ -71,6 +71,14 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
                 offset: changed.get(offset, until_ms) - ahead_ms for offset in self.offsets()
             }
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward: its messages stay hidden for as long as they would have."""
+        self.consumed_ms += by_ms
+        if self.invisible_ms:
+            self.invisible_ms += by_ms
+        if self.visible_ms:
+            self.visible_ms = {offset: at + by_ms for offset, at in self.visible_ms.items()}
+
     def next_offset(self) -> int:
         """The first message that is not acknowledged, or what follows the last one."""
         offsets = self.offsets()
@@ -89,6 +97,8 @@ class OrderTable:
         self._scheduled: dict[Line, int] = {}
         self._holders: dict[Line, int] = {}
         """Who is given more time for as long as he is there."""
+        self._leapt: dict[Line, int] = {}
+        """By how much the clock was set forward since they were given it."""
         self._is_there = is_there
         self.is_changed = False
 
@@ -165,6 +175,7 @@ class OrderTable:
         old = self._batches.get(line)
         if old is not None:
             batch.counts = _counts(old, batch, queue_offsets)
+        self._leapt.pop(line, None)
         self._holders.pop(line, None)
         if holder:
             self._holders[line] = holder
@@ -207,11 +218,13 @@ class OrderTable:
         holder = self._holders.get(line)
         if holder is None:
             return False
-        invisible_ms = span_ms(batch.pop_ms, now_ms) if self._is_there(holder) else 0
+        leapt_ms = self._leapt.get(line, 0)
+        invisible_ms = span_ms(batch.pop_ms + leapt_ms, now_ms) if self._is_there(holder) else 0
         if not invisible_ms or not batch.free_ms():
             del self._holders[line]
+            self._leapt.pop(line, None)
             return False
-        batch.invisible_ms = invisible_ms
+        batch.invisible_ms = invisible_ms + leapt_ms
         self.is_changed = True
         return now_ms < batch.free_ms()
 
@@ -229,6 +242,17 @@ class OrderTable:
         for line in [line for line in self._batches if line[1] == topic]:
             self.clear(line)
             self._holders.pop(line, None)
+            self._leapt.pop(line, None)
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward: no queue is free earlier by that."""
+        for batch in self._batches.values():
+            batch.clock_leapt(by_ms)
+            self.is_changed = True
+        for line in self._holders:
+            self._leapt[line] = self._leapt.get(line, 0) + by_ms
+        self._frees = [(at_ms + by_ms, line) for at_ms, line in self._frees]
+        self._scheduled = {line: at_ms + by_ms for line, at_ms in self._scheduled.items()}
 
     # -- when queues become free -----------------------------------------------------------------
 

@@ -60,16 +60,21 @@ class Track:
     one time."""
 
     __slots__ = (
-        "dead", "delay_ms", "is_scheduled", "key", "points", "revive_queue", "span_ms", "until_ms",
+        "dead", "delay_ms", "grace_ms", "is_scheduled", "key", "points", "revive_queue", "span_ms",
+        "until_ms",
     )  # fmt: skip
 
     def __init__(self, key: TrackKey) -> None:
-        self.key = key
-        self.revive_queue, invisible_ms, grace_ms, self.delay_ms, self.until_ms = key
-        self.span_ms = invisible_ms + grace_ms
+        self.take_key(key)
         self.points: deque[CheckPoint] = deque()
         self.dead = 0
         self.is_scheduled = False
+
+    def take_key(self, key: TrackKey) -> None:
+        """Be the track of this key from now on."""
+        self.key = key
+        self.revive_queue, invisible_ms, self.grace_ms, self.delay_ms, self.until_ms = key
+        self.span_ms = invisible_ms + self.grace_ms
 
     def due_ms(self) -> int:
         """When the first one is due, or is to be tried again."""
@@ -298,6 +303,18 @@ class Popped:
         point.track = self._track((*track.key[:3], delay_ms, until_ms))
         self._append(point.track, point)
         return not track.delay_ms
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward: each check point waits for as long as it would have. Those of
+        a track stay in their order, and those that are made from now on have tracks of their own,
+        or are due behind them."""
+        tracks, self._tracks = self._tracks, {}
+        for (revive, invisible_ms, grace_ms, delay_ms, until_ms), track in tracks.items():
+            later_ms = until_ms + by_ms if until_ms else 0
+            key = (revive, invisible_ms, grace_ms + by_ms, delay_ms, later_ms)
+            track.take_key(key)
+            self._tracks[key] = track
+        self._dues = [(due_ms + by_ms, serial, track) for due_ms, serial, track in self._dues]
 
     def wake_at_ms(self) -> int:
         """No check point is due before."""

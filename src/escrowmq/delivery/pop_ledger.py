@@ -292,7 +292,8 @@ class PopLedger:
         if not self._is_there(point.holder):
             return False
         handle, offsets = point.handle(), point.open_offsets()
-        invisible_ms = span_ms(point.pop_ms, now_ms)
+        leapt_ms = max(0, point.track.grace_ms - GRACE_MS)  # what a clock that was set forward adds
+        invisible_ms = span_ms(point.pop_ms + leapt_ms, now_ms)
         if not invisible_ms:
             return False
         body = encode_check_point(
@@ -307,7 +308,7 @@ class PopLedger:
             offsets,
             invisible_ms=invisible_ms,
             revive_offset=put.queue_offset,
-            grace_ms=GRACE_MS,
+            grace_ms=GRACE_MS + leapt_ms,
             holder=point.holder,
         )
         return True

@@ -59,6 +59,12 @@ class QueueLocks:
             if not held:
                 del self._locks[group]
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock is set forward: whoever holds a lock holds it no shorter by that."""
+        for held in self._locks.values():
+            for queue, (client, until_ms) in held.items():
+                held[queue] = (client, until_ms + by_ms)
+
     def is_orderly(self, group: str, now_ms: int) -> bool:
         """Whether a group holds a lock now."""
         return any(until_ms > now_ms for _, until_ms in self._locks.get(group, {}).values())

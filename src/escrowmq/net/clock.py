@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final
 
@@ -20,6 +21,8 @@ class SystemClock:
         """The millisecond that was told last, and when on the steady clock it is over."""
         self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
+        self.on_leap: Callable[[int], None] | None = None
+        """Told by how many milliseconds this clock was set forward, before it shows that."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
@@ -32,8 +35,11 @@ class SystemClock:
         # Set right again, it makes good what it is behind: else this clock would be ahead for ever,
         # and what is to be delivered at a time would come too early.
         jump_ns = wall_ns - self._last_wall_ns - passed_ns
+        leap_ns = 0
         if jump_ns > _JUMP_MIN_NS:
-            self._ahead_ns -= min(self._ahead_ns, jump_ns)
+            made_good_ns = min(self._ahead_ns, jump_ns)
+            self._ahead_ns -= made_good_ns
+            leap_ns = jump_ns - made_good_ns if self._last_ns else 0
         now_ns = wall_ns + self._ahead_ns
         if now_ns < self._last_ns:
             behind_ns = self._last_ns + passed_ns - now_ns
@@ -42,6 +48,8 @@ class SystemClock:
         self._last_ns, self._last_wall_ns, self._last_steady_ns = now_ns, wall_ns, steady_ns
         self._now_ms, over_ns = divmod(now_ns, _MS_NS)
         self._until_ns = steady_ns + _MS_NS - over_ns
+        if leap_ns and self.on_leap is not None:
+            self.on_leap(leap_ns // _MS_NS)
         return self._now_ms
 
     def go_on_from(self, time_ms: int) -> None:

@@ -105,6 +105,44 @@ def test_an_ack_within_the_grace_counts(world: World, consumer: PopConsumer) -> 
     assert consumer.pop() == []
 
 
+def leap(world: World, by_ms: int) -> None:
+    """The clock is set forward, as net/clock tells."""
+    world.core.clock_leapt(by_ms)
+    world.now_ms += by_ms
+
+
+@pytest.mark.parametrize("is_order", [False, True])
+def test_a_clock_that_is_set_forward_shows_nothing_early(world: World, is_order: bool) -> None:
+    consumer = PopConsumer(world, invisible_ms=20_000, is_order=is_order)
+    world.send("a")
+    world.send("b")
+    first, _ = consumer.pop()
+    world.run(5_000)
+    leap(world, 3_600_000)
+    world.run(5_000)
+    leap(world, 86_400_000)
+    consumer.ack(first)
+    world.run(9_999)
+    assert consumer.pop() == []
+    world.run(GRACE_MS + 1)
+    assert [got.body for got in consumer.pop()] == ["b"]
+
+
+def test_what_is_popped_after_a_leap_waits_for_its_own_time(
+    world: World, consumer: PopConsumer
+) -> None:
+    world.send("a")
+    consumer.pop()
+    world.run(4_000)
+    leap(world, 2_000)  # by as much as the grace of a peer is longer
+    world.send("b")
+    consumer.pop()
+    world.run(6_000 + GRACE_MS)
+    assert [got.body for got in consumer.pop()] == ["a"]
+    world.run(4_000)
+    assert [got.body for got in consumer.pop()] == ["b"]
+
+
 def test_more_time_and_less_time(world: World, consumer: PopConsumer) -> None:
     world.send("a")
     world.send("b")

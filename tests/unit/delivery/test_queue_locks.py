@@ -49,3 +49,11 @@ def test_locks_are_bounded_and_those_that_are_over_make_room() -> None:
     assert not locks.lock("G", "a", "T", 2, LOCK_MS)
     assert locks.lock("K", "b", "T", 0, LOCK_MS + 1_000)
     assert not locks.is_orderly("G", LOCK_MS + 1_000)
+
+
+def test_a_clock_that_is_set_forward_ends_no_lock() -> None:
+    locks = QueueLocks()
+    assert locks.lock("G", "a", "T", 0, 0)
+    locks.clock_leapt(86_400_000)
+    assert not locks.lock("G", "b", "T", 0, 86_400_000 + LOCK_MS - 1)
+    assert locks.lock("G", "b", "T", 0, 86_400_000 + LOCK_MS)

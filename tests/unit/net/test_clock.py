@@ -46,6 +46,27 @@ def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) ->
     assert clock.now_ms() == start_ms + 3_601_000
 
 
+def test_only_what_the_clock_shows_is_a_leap(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine, clock = Machine(monkeypatch), SystemClock()
+    leaps: list[int] = []
+    clock.on_leap = leaps.append
+    clock.now_ms()
+    machine.pass_by(3_600)
+    clock.now_ms()
+    assert leaps == []
+    machine.pass_by(1, jump=3_600)
+    clock.now_ms()
+    assert leaps == [3_600_000]
+    machine.pass_by(1, jump=-7_200)
+    clock.now_ms()
+    machine.pass_by(1, jump=3_600)
+    clock.now_ms()
+    assert leaps == [3_600_000]
+    machine.pass_by(1, jump=3_660)
+    clock.now_ms()
+    assert leaps == [3_600_000, 60_000]
+
+
 def test_wall_clock_is_asked_once_a_millisecond(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
     machine.wall_ns += 999_000

@@ -112,3 +112,17 @@ def test_who_asks_for_no_renewal_gets_none() -> None:
     client.received("T", invisible_s=30)
     world.exchange.advance(35_000)
     assert len(world.connect("other").received("T")) == 3
+
+
+@pytest.mark.parametrize("kind", ["NORMAL", "FIFO"])
+def test_a_clock_that_is_set_forward_takes_nothing_from_a_consumer(kind: str) -> None:
+    world, client, stream = make(kind)
+    client.received("T", renew=True)
+    beat(client, world, 2)
+    world.exchange.core.clock_leapt(86_400_000)
+    world.exchange.now_ms += 86_400_000
+    beat(client, world, 10)
+    assert nothing_comes(world)
+    client.cancel(stream)
+    world.exchange.advance(70_000)
+    assert len(world.connect("other").received("T")) == 3
