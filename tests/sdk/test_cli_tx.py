@@ -53,6 +53,8 @@ def test_pending_transactions_are_listed_counted_and_settled(pending_server: Ser
     assert asked(server, "tx", "list", "--group", "nobody") == []
     (counts,) = asked(server, "tx", "count")
     assert (counts["count"], counts["byTopic"], counts["byGroup"]) == (3, {topic: 3}, {group: 3})
+    assert len(asked(server, "tx", "list", "--younger-than", "1h")) == 3
+    assert asked(server, "tx", "list", "--older-than", "1h") == []
 
     assert asked(server, "tx", "commit", ids[0], "--reason", "test") == [{"outcome": "committed"}]
     message_id = items[1]["messageId"]
@@ -60,6 +62,10 @@ def test_pending_transactions_are_listed_counted_and_settled(pending_server: Ser
     wait_bodies(server, topic, [b"a"])
     (shown,) = asked(server, "tx", "show", items[0]["id"])
     assert shown["state"] == "committed"
+    assert (shown["endedBy"], shown["reason"]) == ("operator", "test")
+    text = run("tx", "show", items[0]["id"], nameserver=server.nameserver).stdout
+    assert "\n  by         an operator, 127.0.0.1:" in text.replace("\t", " ")
+    assert "\n  reason     test\n" in text
     assert "committed" in [event["what"] for event in shown["events"]]
     assert [item["keys"] for item in asked(server, "tx", "list")] == ["c"]
 

@@ -143,24 +143,30 @@ class PendingHandlers:
             oldest_ms=engine.halves.pending.row(oldest).stored_ms if oldest is not None else -1,
             by_topic=by_topic,
             by_group=dict(engine.halves.meter.groups),
+            parked_by_group={
+                group: checker.parked_count(group) for group in checker.parked_groups()
+            },
         )
 
     def _count_some(self, wanted: Filter, now_ms: int) -> PendingCounts:
         by_topic: Counter[str] = Counter()
         by_group: Counter[str] = Counter()
-        parked, oldest_ms = 0, -1
+        parked: Counter[str] = Counter()
+        oldest_ms = -1
         for queue_offset in self._matching(wanted, now_ms):
             row = self._engine.halves.pending.row(queue_offset)
             by_topic[row.topic] += 1
             by_group[row.group] += 1
-            parked += self._showing.pending_state(queue_offset, row.group) == "parked"
+            if self._showing.pending_state(queue_offset, row.group) == "parked":
+                parked[row.group] += 1
             oldest_ms = row.stored_ms if oldest_ms < 0 else min(oldest_ms, row.stored_ms)
         return PendingCounts(
             count=sum(by_topic.values()),
-            parked=parked,
+            parked=parked.total(),
             oldest_ms=oldest_ms,
             by_topic=dict(by_topic),
             by_group=dict(by_group),
+            parked_by_group=dict(parked),
             next=self._stretch(wanted)[1],
         )
 
@@ -206,7 +212,7 @@ class PendingHandlers:
             group=half.properties.get(Property.PGROUP, ""),
             verdict=_VERDICTS[which.verdict],
             is_from_check=True,
-            who=f"{asked.peer.address} {which.reason}".strip(),
+            who=f"{_who(asked)} {which.reason}".strip(),
         )
         ended = self._transactions.ends.end(claim, asked.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
@@ -293,6 +299,12 @@ class PendingHandlers:
 
     def _note(self, asked: Asked[None], what: str, reason: str) -> None:
         audit_log.write("operation", asked, what=what, reason=reason)
+
+
+def _who(asked: Asked[None]) -> str:
+    """The operator, in a word."""
+    account = "".join(asked.account.split())
+    return f"{account}@{asked.peer.address}" if account else asked.peer.address
 
 
 def _is_local(peer: Peer) -> bool:

@@ -127,6 +127,10 @@ class EndHandlers(Part):
         )
         ended = self._transactions.ends.end(claim, asked.now_ms)
         if header.from_transaction_check:
+            if ended.answer is EndResult.DONE:
+                self.engine.halves.trail.note(
+                    asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
+                )
             self._checker.answered(ended.queue_offset, asked.peer.id)
             if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":
                 self._checker.held_open(ended.queue_offset, asked.peer.id)

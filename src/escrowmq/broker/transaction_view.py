@@ -13,10 +13,12 @@ from escrowmq.store.walk import walk_queue
 from escrowmq.txn.doubled_halves import standing_of
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.op_records import STATES, decode_op
+from escrowmq.txn.recent_outcomes import Event
 from escrowmq.txn.state import State
 from escrowmq.txn.transactions import Transactions
 
 _OPS_READ_MAX: Final = 5_000
+_ENDED: Final = frozenset(state.name.lower() for state in STATES.values())
 
 
 class Showing:
@@ -80,26 +82,40 @@ class Showing:
     def whole(self, half: StoredMessage, now_ms: int) -> Item:
         """A half with its events, in order."""
         item = self.item(half, half.queue_offset, now_ms)
+        trail = self._engine.halves.trail.of(half.queue_offset)
+        if item.state in _ENDED:
+            self._tell_end(item, half, trail)
         sender = item.origin or format_host(half.born_host)
         events = [PendingEvent(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
             PendingEvent(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
-            for event in self._engine.halves.trail.of(half.queue_offset)
+            for event in trail
         ]
-        if half.queue_offset not in self._engine.halves.pending:
-            events += self._ends_of(half)
+        if item.ended_ms >= 0:
+            who = f"{item.ended_who} {item.reason}".strip()
+            events.append(PendingEvent(at_ms=item.ended_ms, what=item.state, who=who))
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _ends_of(self, half: StoredMessage) -> list[PendingEvent]:
-        """When it was ended and how, by the op record that names it."""
+    def _tell_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
+        """When it was ended and by whom, by the op record that names it."""
         store = self._store
+        _, queue_offset, _ = standing_of(half, self._engine.halves, store)
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
         end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
         for op in walk_queue(store, Topic.OP, at, end):
-            letters = dict(decode_op(op))
-            if half.queue_offset in letters:
-                what = STATES[letters[half.queue_offset]].name.lower()
-                who = op.properties.get(ENDED_BY, "")
-                return [PendingEvent(at_ms=op.stored_ms, what=what, who=who)]
-        return []
+            letter = dict(decode_op(op)).get(queue_offset)
+            if letter is None:
+                continue
+            item.ended_ms = op.stored_ms
+            asked = [event.who for event in trail if event.what == "answered"]
+            if who := op.properties.get(ENDED_BY, ""):
+                item.ended_by = "operator"
+                item.ended_who, _, item.reason = who.partition(" ")
+            elif STATES[letter] == State.EXPIRED:
+                item.ended_by = "broker"
+            elif asked:
+                item.ended_by, item.ended_who = "check", asked[-1]
+            elif STATES[letter] in (State.COMMITTED, State.ROLLED_BACK):
+                item.ended_by = "producer"
+            return

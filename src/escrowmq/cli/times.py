@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 from datetime import UTC, datetime
+from typing import Final
+
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
+
+
+def span_ms(text: str) -> int:
+    """Milliseconds, from a span as people write it."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no span; write 90s, 5m, 2h or 1d")
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def time_ms(text: str) -> int:

@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, span, told
 from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.times import span_ms
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
     from escrowmq.client.blocking.admin import Admin
 
+_PENDING = ("waiting", "asked", "parked")
+_WHO = {
+    "producer": "its producer",
+    "check": "the answer to a check, of",
+    "operator": "an operator,",
+    "broker": "the broker, after the last check",
+}
 _COLUMNS = ("MESSAGE", "TOPIC", "GROUP", "STATE", "AGE", "CHECKS", "KEYS", "BROKER", "ID")
 
 
@@ -50,8 +58,20 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--group", help="of the producer")
     parser.add_argument("--bundle", help="id that messages of one transaction have in common")
     parser.add_argument("--state", choices=["waiting", "asked", "parked"])
-    parser.add_argument("--min-age-ms", type=int)
-    parser.add_argument("--max-age-ms", type=int)
+    for name, also, about in (
+        ("min", "older-than", "at least"),
+        ("max", "younger-than", "at most"),
+    ):
+        parser.add_argument(
+            f"--{also}",
+            dest=f"{name}_age_ms",
+            metavar="SPAN",
+            type=span_ms,
+            help=f"stored {about} so long ago: 90s, 5m, 2h, 1d",
+        )
+        parser.add_argument(
+            f"--{name}-age-ms", type=int, metavar="MS", help="the same in milliseconds"
+        )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -115,9 +135,11 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
     say(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
     if found.not_counted:
         say(f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)")
-    for title, counts in (("topic", found.by_topic), ("group", found.by_group)):
-        for name, count in sorted(counts.items()):
-            say(title, name, count)
+    for name, count in sorted(found.by_topic.items()):
+        say("topic", name, count)
+    for name, count in sorted(found.by_group.items()):
+        parked = found.parked_by_group.get(name)
+        say("group", name, count, *([f"{parked} with nobody to ask"] if parked else []))
     return OK
 
 
@@ -131,14 +153,24 @@ def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
             ("state", item.state), ("topic", item.topic), ("group", item.group),
             ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
             ("born", moment(item.born_ms)), ("stored", moment(item.stored_ms)),
-            ("checks", item.checks), ("next check", moment(item.next_check_ms)),
-            ("origin", item.origin), ("body size", item.body_size), ("id", item.id),
-            ("offset id", item.offset_id),
+            ("checks", item.checks), *_fate(item), ("body size", item.body_size),
+            ("id", item.id), ("offset id", item.offset_id),
         ):  # fmt: skip
             say(f"  {name:<11}{value if value != '' else '-'}")
         for event in item.events:
             say(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
     return OK
+
+
+def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
+    """What is to come of it, or when and by whom it was settled."""
+    if item.state in _PENDING:
+        return [("next check", moment(item.next_check_ms)), ("origin", item.origin)]
+    return [
+        ("settled", moment(item.ended_ms)),
+        ("by", f"{_WHO.get(item.ended_by, '')} {item.ended_who}".strip()),
+        ("reason", item.reason),
+    ]
 
 
 def _settle(admin: Admin, arguments: argparse.Namespace) -> int:

@@ -65,6 +65,15 @@ class Item(msgspec.Struct, rename="camel", kw_only=True):
     next_check_ms: int = -1
     origin: str = ""
     state: str
+    ended_ms: int = -1
+    """When it was settled; -1 while it is pending, and where no op record near it names it."""
+    ended_by: Literal["", "producer", "check", "operator", "broker"] = ""
+    """Who settled it: its producer of itself, or asked by a check; an operator; the broker, which
+    gives up after the last check. Empty where nothing tells, as of RocketMQ's op records."""
+    ended_who: str = ""
+    """Address of the operator, with the account before an `@`, or of the client that was asked."""
+    reason: str = ""
+    """Of an operator."""
     events: list[PendingEvent] = []
 
 
@@ -85,6 +94,7 @@ class PendingCounts(msgspec.Struct, rename="camel", kw_only=True):
 
     by_topic: dict[str, int]
     by_group: dict[str, int]
+    parked_by_group: dict[str, int] = {}
     next: int = -1
     """Where to go on when this counts a part only."""
 

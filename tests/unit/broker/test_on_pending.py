@@ -162,6 +162,33 @@ def test_timeline_of_a_transaction_is_shown_to_its_end() -> None:
     assert item["state"] == "committed"
 
 
+def test_who_settled_it_and_when_is_shown() -> None:
+    exchange = Exchange(BrokerSettings(transaction_checks_max=1))
+    operator, producer = operator_of(exchange), exchange.connect("sender")
+    producer.heartbeat(producer="PG")
+    halves = [producer.prepare("T", b"%d" % number) for number in range(3)]
+
+    def fate(number: int) -> tuple[str, str, int]:
+        (item,) = ask(operator, SHOW, messageId=halves[number].unique_key)["items"]
+        return item["endedBy"], item["endedWho"], item["endedMs"]
+
+    assert fate(0) == ("", "", -1)
+    exchange.advance(10)
+    producer.end(halves[0], COMMIT)
+    assert fate(0) == ("producer", "", exchange.now_ms)
+    exchange.advance(6_100)
+    first, _ = producer.take(ASKED)
+    producer.begin_end(half_of_check(first), ROLLBACK, is_from_check=True)
+    ended_ms = exchange.now_ms
+    found = [fate(number) for number in (1, 2)]
+    ((who, address, at_ms),) = [one for one in found if one[0]]
+    assert (who, at_ms) == ("check", ended_ms)
+    assert address.startswith("10.0.0.9:")
+    exchange.advance(120_000)  # the other is given up
+    by = {fate(number)[0] for number in (1, 2)}
+    assert by == {"check", "broker"}
+
+
 def test_what_cannot_be_found_is_told(exchange: Exchange) -> None:
     operator = operator_of(exchange)
     assert refused(operator, SHOW, b'{"messageId":"nobody"}') == (
@@ -196,6 +223,9 @@ def test_operator_settles_and_it_is_on_record(caplog: pytest.LogCaptureFixture) 
     assert 'what="commit of half 0: DONE" reason="ticket 7"' in caplog.text
     (item,) = ask(operator, SHOW, messageId=half.unique_key)["items"]
     assert item["events"][-1]["who"].endswith("ticket 7")
+    assert (item["endedBy"], item["reason"]) == ("operator", "ticket 7")
+    assert item["endedWho"].startswith("127.0.0.1:")
+    assert item["endedMs"] == item["events"][-1]["atMs"]
     reply = operator.ask(SETTLE, body=json.dumps(body | {"verdict": "rollback"}).encode())
     assert reply.code == 200
 

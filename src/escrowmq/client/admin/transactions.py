@@ -58,6 +58,8 @@ class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
     """When the oldest was stored; -1 without any."""
     by_topic: dict[str, int] = {}
     by_group: dict[str, int] = {}
+    parked_by_group: dict[str, int] = {}
+    """Those with nobody to ask. The group of a gRPC producer's is the topic."""
     not_counted: list[str] = []
     """Brokers that cannot say it: RocketMQ's."""
     missing: list[str] = []
@@ -357,7 +359,11 @@ def _add(total: TransactionCounts, found: PendingCounts) -> None:
     if found.oldest_ms >= 0:
         known = total.oldest_ms if total.oldest_ms >= 0 else found.oldest_ms
         total.oldest_ms = min(known, found.oldest_ms)
-    for mine, theirs in ((total.by_topic, found.by_topic), (total.by_group, found.by_group)):
+    for mine, theirs in (
+        (total.by_topic, found.by_topic),
+        (total.by_group, found.by_group),
+        (total.parked_by_group, found.parked_by_group),
+    ):
         for name, count in theirs.items():
             mine[name] = mine.get(name, 0) + count
 

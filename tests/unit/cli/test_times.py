@@ -1,0 +1,28 @@
+from __future__ import annotations
+
+import argparse
+
+import pytest
+
+from escrowmq.cli.times import span_ms, time_ms
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("90s", 90_000), ("5m", 300_000), ("2h", 7_200_000), ("1d", 86_400_000), ("250ms", 250)],
+)
+def test_spans_have_units(text: str, ms: int) -> None:
+    assert span_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "5", "m", "-5m", "1.5h", "5 m", "5min", "9" * 13 + "s"])
+def test_what_is_no_span_is_refused(text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match="write 90s"):
+        span_ms(text)
+
+
+def test_a_time_is_iso_or_a_number() -> None:
+    assert time_ms("1700000000000") == 1_700_000_000_000
+    assert time_ms("2023-11-14T22:13:20Z") == time_ms("2023-11-14T22:13:20") == 1_700_000_000_000
+    with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
+        time_ms("soon")
