@@ -23,6 +23,7 @@ from tests.interop.drivers import unique
 from tests.interop.process import until
 from tests.interop.servers import Server
 
+from .commands import run
 from .conftest import new_topic
 from .test_consume import FAST, Seen, numbered, send
 
@@ -230,6 +231,42 @@ def test_a_dead_letter_is_sent_again_to_where_it_failed(server: Server, topic: s
         (letter,) = until("a dead letter", lambda: dead.receive(timeout_s=1))
         assert admin.messages.resend(letter).queue.topic == topic
         assert admin.messages.resend(letter, topic=letter.topic).queue.topic == letter.topic
+
+
+@pytest.mark.ours_alone
+def test_dead_letters_come_to_their_group_alone(server: Server, topic: str) -> None:
+    group, other = unique("CG"), unique("CG")
+    with escrowmq.Admin(server.nameserver) as admin:
+        assert list(admin.groups.redeliver_dead(group)) == []
+        send(server, topic, [b"1", b"2", b"3"])
+        with (
+            escrowmq.Consumer(server.nameserver, group=group, topic=topic) as consumer,
+            escrowmq.Consumer(server.nameserver, group=other, topic=topic) as bystander,
+        ):
+            died: list[bytes] = []
+            while len(died) < 3:
+                for message in consumer.receive(timeout_s=5):
+                    message.reject()
+                    died.append(message.body)
+            seen = [m for _ in range(3) for m in until("them", lambda: bystander.receive(1))]
+            for message in seen:
+                message.ack()
+            dead = until("letters", lambda: list(admin.groups.redeliver_dead(group, dry_run=True)))
+            until("all", lambda: len(list(admin.groups.redeliver_dead(group, dry_run=True))) == 3)
+            assert dead[0].topic == topic
+            found = list(admin.groups.redeliver_dead(group, limit=2))
+            assert [letter.status for letter in found] == ["redelivered"] * 2
+            text = run("group", "redeliver-dead", group, nameserver=server.nameserver).stdout
+            assert text.splitlines()[0].startswith("MESSAGE\tTOPIC\tDIED")
+            assert text.splitlines()[-1] == f"1 redelivered to {group} alone, 2 had been before"
+            again: list[bytes] = []
+            while len(again) < 3:
+                for message in consumer.receive(timeout_s=5):
+                    assert message.topic == topic
+                    message.ack()
+                    again.append(message.body)
+            assert sorted(again) == [b"1", b"2", b"3"]
+            assert bystander.receive(timeout_s=0.1) == []
 
 
 def message_queue(message: escrowmq.ReceivedMessage) -> escrowmq.MessageQueue:

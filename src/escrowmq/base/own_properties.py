@@ -42,6 +42,10 @@ colons between."""
 OWNER: Final = "escrowOwner"
 """On a half of a transaction of several messages: a mark of the account that sent it."""
 
+DEAD_LETTER: Final = "escrowDeadLetter"
+"""On the copy of a dead letter that its group was given once more: queue id, queue offset and store
+time of the letter, colons between."""
+
 OUTCOMES: Final = "escrowOutcomes"
 """On an op record: how each transaction of the record ended, a letter each. RocketMQ reads
 tag and body alone."""

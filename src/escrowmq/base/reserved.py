@@ -5,7 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.message import Property
-from escrowmq.base.own_properties import CHECKER, DELAYED, MARKER, ORDER_KEY, TRANSACTION
+from escrowmq.base.own_properties import (
+    CHECKER,
+    DEAD_LETTER,
+    DELAYED,
+    MARKER,
+    ORDER_KEY,
+    TRANSACTION,
+)
 
 RESERVED: Final = frozenset(
     {
@@ -17,6 +24,6 @@ RESERVED: Final = frozenset(
     "MIN_OFFSET", "MAX_OFFSET", "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG",
     "EXTEND_UNIQ_INFO", "CONSUME_START_TIME", "DUP_INFO", "INSTANCE_ID", "ARRIVE_TIME",
     "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "TIMER_DELAY_LEVEL",
-    TRANSACTION, DELAYED, ORDER_KEY, CHECKER, MARKER,
+    TRANSACTION, DELAYED, ORDER_KEY, CHECKER, MARKER, DEAD_LETTER,
 }  # fmt: skip
 """Names of properties that carry meaning; users' own must be others."""

@@ -17,7 +17,16 @@ from typing import Final
 
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, MESSAGE_KEYS_MAX
 from escrowmq.base.message import Message, Property, SysFlag, Topic
-from escrowmq.base.own_properties import CARRIED, ENDED, ENDED_BY, MESSAGES, MORE, OUTCOMES, OWNER
+from escrowmq.base.own_properties import (
+    CARRIED,
+    DEAD_LETTER,
+    ENDED,
+    ENDED_BY,
+    MESSAGES,
+    MORE,
+    OUTCOMES,
+    OWNER,
+)
 from escrowmq.delivery.delayed_messages import WISHES
 
 _OF_STORE: Final = frozenset({Property.CRC32, Property.REAL_TOPIC, Property.REAL_QID})
@@ -52,7 +61,7 @@ _OF_LIGHT_QUEUES: Final = frozenset(
 broker that takes the store over may."""
 
 _OF_CONSUMERS: Final = frozenset(
-    {Property.RETRY_TOPIC, Property.RECONSUME_TIME, Property.ORIGIN_MESSAGE_ID}
+    {Property.RETRY_TOPIC, Property.RECONSUME_TIME, Property.ORIGIN_MESSAGE_ID, DEAD_LETTER}
 )
 """Marks of a message that a consumer sends back. It does so to the retry topic of its group, to
 which it must have the right. Anywhere else they would have consumers believe that the message came

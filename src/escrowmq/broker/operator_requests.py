@@ -37,6 +37,7 @@ from escrowmq.broker.on_acl2 import AuthHandlers
 from escrowmq.broker.on_broker_group import MemberHandlers
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
+from escrowmq.broker.on_dead_letters import DeadLetterHandlers
 from escrowmq.broker.on_groups import GroupHandlers
 from escrowmq.broker.on_operator_offsets import ResetHandlers
 from escrowmq.broker.on_pending import PendingHandlers
@@ -71,6 +72,12 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(_R.ESCROW_DISCARDED_LIST, None, PendingHandlers.list_discarded, LOOK),
         RequestRow(_R.ESCROW_DISCARDED_RESUME, None, PendingHandlers.resume_discarded, OPERATE),
         RequestRow(_R.ESCROW_KEY_ROTATE, None, PendingHandlers.rotate_key, OPERATE),
+    ),
+    family(
+        DeadLetterHandlers,
+        RequestRow(
+            _R.ESCROW_REDELIVER_DEAD, None, DeadLetterHandlers.redeliver, OPERATE, is_audited=True
+        ),
     ),
     family(
         TopicHandlers,

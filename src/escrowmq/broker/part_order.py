@@ -15,6 +15,7 @@ from escrowmq.broker.offset_saver import ProgressOfHalves
 from escrowmq.broker.on_broker_group import MemberHandlers
 from escrowmq.broker.on_config import ConfigHandlers
 from escrowmq.broker.on_connections import ConnectionHandlers
+from escrowmq.broker.on_dead_letters import DeadLetterHandlers
 from escrowmq.broker.on_groups import GroupHandlers
 from escrowmq.broker.on_offsets import OffsetHandlers
 from escrowmq.broker.on_operator_offsets import ResetHandlers
@@ -53,6 +54,7 @@ from escrowmq.broker.table_saving import Tables
 from escrowmq.broker.transaction_metrics_file import HalfCounts
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery.retry_topics import RetryTopics
 
 
 class Assembly:
@@ -226,6 +228,15 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
             stats=b.stats,
             identity=b.identity,
             chance=b.chance,
+            putter=putter,
+        ),
+        DeadLetterHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            retries=RetryTopics(b.topics, b.groups, b.offsets),
+            poppers=b.poppers,
+            identity=b.identity,
             putter=putter,
         ),
         RelayHandlers(b.store, b.clients, b.peers, b.answers),

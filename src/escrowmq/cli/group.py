@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.cluster_verbs import OK, add_named, run_action, show_names, told
+from escrowmq.cli.cluster_verbs import OK, add_named, moment, run_action, show_all, show_names, told
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
+    from escrowmq.client.admin.dead_letters import DeadLetter
     from escrowmq.client.blocking.admin import Admin
 
 
@@ -23,9 +26,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "create": "create a group; of one that exists, change what is given",
             "update": "change a group",
             "delete": "delete a group with its offsets and dead letters",
+            "redeliver-dead": "give a group its dead letters once more, to no other group",
         },
     )
     actions["list"].add_argument("--all", action="store_true", help="also the brokers' own")
+    again = actions["redeliver-dead"]
+    again.add_argument("--topic", default="", help="only those that failed there")
+    again.add_argument("--limit", type=int, metavar="N", help="so many at most (default: all)")
+    again.add_argument("--dry-run", action="store_true", help="show them, and change nothing")
     for one in (actions["create"], actions["update"]):
         one.add_argument("--attempts", type=int, help="until a message is a dead letter")
         one.add_argument("--retry-queues", type=int)
@@ -48,6 +56,8 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return show_names(arguments, admin.groups.names(with_system=arguments.all))
         case "show":
             return _show(admin, arguments)
+        case "redeliver-dead":
+            return _redeliver(admin, arguments)
         case "create":
             admin.groups.create(arguments.group, **_given(arguments))
         case "update":
@@ -55,6 +65,45 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case _:
             admin.groups.delete(arguments.group)
     return told(arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d")
+
+
+_LETTERS: Final = ("MESSAGE", "TOPIC", "DIED", "KEYS", "PLACE", "STATUS")
+
+
+def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
+    counts: Counter[str] = Counter()
+
+    def counted() -> Iterator[DeadLetter]:
+        for letter in admin.groups.redeliver_dead(
+            arguments.group,
+            topic=arguments.topic,
+            limit=arguments.limit,
+            dry_run=arguments.dry_run,
+        ):
+            counts[letter.status] += 1
+            yield letter
+
+    show_all(
+        counted(),
+        is_json=arguments.json,
+        columns=_LETTERS,
+        row=lambda one: (
+            one.message_id,
+            one.topic,
+            moment(one.died_ms),
+            one.keys,
+            f"{one.broker}/{one.queue_id}@{one.queue_offset}",
+            one.status,
+        ),
+    )
+    if not arguments.json:
+        what = (
+            f"{counts['dead']} would be redelivered"
+            if arguments.dry_run
+            else f"{counts['redelivered']} redelivered"
+        )
+        say(f"{what} to {arguments.group} alone, {counts['done']} had been before")
+    return OK
 
 
 def _given(arguments: argparse.Namespace) -> dict[str, Any]:

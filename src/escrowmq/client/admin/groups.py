@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -15,6 +16,9 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec.client_bodies import SubscriptionBody, decode_queue_table
 from escrowmq.errors import ConsumerOffline, GroupNotFound
+
+if TYPE_CHECKING:
+    from escrowmq.client.admin.dead_letters import DeadLetter
 
 _SYSTEM_PREFIXES: Final = ("CID_RMQ_SYS_", "CID_ONS")
 _SYSTEM_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF_TEST_C_GROUP"})
@@ -218,6 +222,28 @@ class Groups:
                 await self._cluster.ask(address, Request.DELETE_TOPIC_IN_BROKER, topic)
             for address in self._cluster.instance.options.name_servers:
                 await self._cluster.ask(address, Request.DELETE_TOPIC_IN_NAMESRV, topic)
+
+    async def redeliver_dead(
+        self, group: str, *, topic: str = "", limit: int | None = None, dry_run: bool = False
+    ) -> AsyncIterator[DeadLetter]:
+        """Give a group its dead letters once more, the oldest first: no other group sees the
+        copies, and their attempts are counted anew. `topic` chooses those that failed there,
+        `limit` how many are given back at most; `dry_run` only shows them.
+
+        Each letter is given back once, however often this is called, and after a crash in between:
+        one that was before is shown as `done`. One that dies again is another letter. For
+        EscrowMQ's brokers; NotSupported is what RocketMQ's answer.
+
+        >>> with escrowmq.Admin(nameserver) as admin:
+        ...     [letter.status for letter in admin.groups.redeliver_dead("mailer", dry_run=True)]
+        []
+        """
+        from escrowmq.client.admin.dead_letters import redeliver
+
+        async for letter in redeliver(
+            self._cluster, group, topic=topic, limit=limit, dry_run=dry_run
+        ):
+            yield letter
 
     async def members(self, group: str) -> Members:
         """Who consumes for it now; nobody is no error."""

@@ -45,6 +45,7 @@ class Groups(Face[groups.Groups]):
     delete = plain(groups.Groups.delete)
     members = plain(groups.Groups.members)
     lag = plain(groups.Groups.lag)
+    redeliver_dead = plain_iterator(groups.Groups.redeliver_dead)
 
 
 class Messages(Face[messages.Messages]):

@@ -1,0 +1,74 @@
+"""Dead letters given back to their group, by the brokers that keep them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.message import Topic
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.topics import QueueStatus, Topics
+from escrowmq.codec import dead_letter_bodies
+from escrowmq.codec.dead_letter_bodies import WhichLetters
+from escrowmq.errors import RouteMissing, TopicNotFound
+
+_PAGE_COUNT: Final = 100
+
+
+class DeadLetter(dead_letter_bodies.DeadLetter, kw_only=True, rename="camel"):
+    """A dead letter, and what became of it."""
+
+    broker: str = ""
+
+
+class _Page(msgspec.Struct, rename="camel"):
+    items: list[DeadLetter] = []
+    next: int = -1
+
+
+async def redeliver(
+    cluster: Cluster, group: str, *, topic: str, limit: int | None, dry_run: bool
+) -> AsyncIterator[DeadLetter]:
+    """See `Groups.redeliver_dead`."""
+    try:
+        described = await Topics(cluster).describe(Topic.DLQ_PREFIX + group)
+    except (TopicNotFound, RouteMissing):  # nothing ever died
+        return
+    left = limit
+    for queue in described.queues:
+        async for letter in _of_queue(cluster, group, queue, topic, left, dry_run):
+            yield letter
+            if left is not None and letter.status != "done":
+                left -= 1
+                if left <= 0:
+                    return
+
+
+async def _of_queue(
+    cluster: Cluster, group: str, queue: QueueStatus, topic: str, limit: int | None, dry_run: bool
+) -> AsyncIterator[DeadLetter]:
+    broker = queue.queue.broker_name
+    address = (await cluster.masters(broker))[broker]
+    wanted = WhichLetters(
+        group=cluster.wrap(group),
+        topic=cluster.wrap(topic) if topic else "",
+        queue_id=queue.queue.queue_id,
+        begin=queue.min_offset,
+        end=queue.max_offset,  # what dies again meanwhile is for the next time
+        is_dry_run=dry_run,
+    )
+    while wanted.begin >= 0 and (limit is None or limit > 0):
+        wanted.limit = _PAGE_COUNT if limit is None else min(limit, _PAGE_COUNT)
+        page = await cluster.ask_for(
+            address, Request.ESCROW_REDELIVER_DEAD, _Page, body=msgspec.json.encode(wanted)
+        )
+        for letter in page.items:
+            letter.broker = broker
+            letter.topic = cluster.unwrap(letter.topic)
+            if limit is not None and letter.status != "done":
+                limit -= 1
+            yield letter
+        wanted.begin = page.next

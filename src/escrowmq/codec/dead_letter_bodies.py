@@ -1,0 +1,46 @@
+"""JSON bodies of the request that gives dead letters back to their group (docs/extensions.md)."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+_Count = Annotated[int, Meta(ge=0)]
+
+
+class WhichLetters(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
+    """Letters of one queue of a group."""
+
+    group: Annotated[str, Meta(min_length=1)]
+    topic: str = ""
+    """Only those that failed there."""
+    queue_id: _Count = 0
+    begin: _Count = 0
+    end: int = -1
+    """Letters before this queue offset; -1 means all."""
+    limit: Annotated[int, Meta(ge=1, le=1000)] = 100
+    is_dry_run: bool = False
+
+
+class DeadLetter(msgspec.Struct, rename="camel", kw_only=True):
+    """One dead letter, and what became of it."""
+
+    message_id: str
+    offset_id: str
+    topic: str
+    """Where it failed; empty when nobody noted that."""
+    keys: str
+    queue_id: int
+    queue_offset: int
+    died_ms: int
+    status: Literal["dead", "redelivered", "done"] = "dead"
+    """`dead`: still to be given back. `redelivered`: now. `done`: by an earlier request."""
+
+
+class DeadLettersPage(msgspec.Struct, rename="camel", kw_only=True):
+    """Letters, and the queue offset to go on from; -1 when there are no more."""
+
+    items: list[DeadLetter]
+    next: int = -1
