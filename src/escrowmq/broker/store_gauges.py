@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from escrowmq.base.measure import Family, Sample
+from escrowmq.base.measure import Family, Kind, Sample
 from escrowmq.base.message import Topic
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
@@ -111,19 +111,23 @@ class Gauges:
             ("level",),
             tuple(Sample((level,), count) for level, count in waiting.items()),
         )
-        for name, text, value in (
-            ("escrowmq_disk_used_percent", "How full the log's disk is.", self._store.disk_percent),
-            ("escrowmq_read_only", "1 while no messages are taken.", bool(self.refusal())),
+        store = self._store
+        own: tuple[tuple[str, Kind, str, float], ...] = (
+            ("disk_used_percent", "gauge", "How full the log's disk is.", store.disk_percent),
+            ("read_only", "gauge", "1 while no messages are taken.", bool(self.refusal())),
             (
-                "escrowmq_failed_syncs",
-                "Times that the disk could not make the store durable, since the start.",
-                self._store.mending.failures_count,
+                "failed_syncs",
+                "counter",
+                "Times that the disk could not make the store durable.",
+                store.mending.failures_count,
             ),
-            ("escrowmq_damaged_records", "Records that cannot be read.", len(self._store.damaged)),
+            ("damaged_records", "gauge", "Records that cannot be read.", len(store.damaged)),
             (
-                "escrowmq_deleted_log_files",
-                "Files of the log deleted since the start.",
-                self._store.retention.deleted_count,
+                "deleted_log_files",
+                "counter",
+                "Files of the log deleted.",
+                store.retention.deleted_count,
             ),
-        ):
-            yield Family(name, "gauge", text, (), (Sample((), value),))
+        )
+        for name, kind, text, value in own:
+            yield Family(f"escrowmq_{name}", kind, text, (), (Sample((), value),))

@@ -1,0 +1,134 @@
+"""What a broker keeps in memory does not grow with what it has done."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import escrowmq
+from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.codes import Request
+from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
+
+from .consumer import Got, PopConsumer
+from .world import World
+
+PACKAGE: Final = Path(escrowmq.__file__).parent
+STEPS: Final = 150
+OPERATIONS: Final = 16
+"""Of one step, at least."""
+
+STORE: Final = StoreSettings(log_segment_size=1 << 24, reserve_size=0)
+
+
+class Mix:
+    """Sends, transactions of each end, pulls, offsets, delays, checks."""
+
+    def __init__(self) -> None:
+        self.exchange = Exchange(store_settings=STORE)
+        self.producer = self.exchange.connect("producer")
+        self.consumer = self.exchange.connect("consumer")
+        for topic in ("T", "X"):
+            self.exchange.create_topic(topic)
+        self.offset = 0
+        self.steps_count = 0
+
+    def step(self) -> None:
+        self.steps_count += 1
+        producer, consumer, number = self.producer, self.consumer, self.steps_count
+        producer.heartbeat(producer="PG")
+        consumer.heartbeat(consumer="CG", topics={"T": "*"})
+        for nth in range(4):
+            producer.send("X", b"x", KEYS=f"k{number}", UNIQ_KEY=f"U{number}.{nth}")
+        producer.send("X", b"later", DELAY="1")
+        producer.send("X", b"later", TIMER_DELAY_SEC="2")
+        for verdict in (COMMIT, ROLLBACK):
+            producer.end(producer.prepare("T", b"paid", KEYS=f"t{number}"), verdict)
+        reply = consumer.pull("T", self.offset, group="CG")
+        self.offset = int((reply.ext or {})["nextBeginOffset"])
+        offset = {"consumerGroup": "CG", "topic": "T", "queueId": "0"}
+        consumer.tell(Request.UPDATE_CONSUMER_OFFSET, {**offset, "commitOffset": str(self.offset)})
+        stranger = self.exchange.connect(f"stranger-{number}")
+        stranger.send("X", b"x")
+        stranger.leave()
+        self.exchange.core.measure(self.exchange.now_ms)
+        for caller in (producer, consumer):
+            forget(caller)
+        self.exchange.advance(500)
+
+
+def forget(caller: Caller) -> None:
+    """What the harness keeps of each request is not the broker's."""
+    caller._asked.clear()
+    caller.received.clear()
+
+
+class Pops:
+    def __init__(self) -> None:
+        self.world = World()
+        self.world.topic()
+        self.consumer = PopConsumer(self.world)
+
+    def step(self) -> None:
+        for _ in range(OPERATIONS // 2):
+            self.world.send("a")
+            got: list[Got] = self.consumer.pop()
+            self.consumer.ack(*got)
+        self.world.run(500)
+
+
+def kept(step: Callable[[], None], steps_count: int) -> tuple[int, int]:
+    """Bytes that our own lines hold after so many further steps, the disk in memory aside; and
+    objects."""
+    for _ in range(steps_count):
+        step()
+    gc.collect()
+    snapshot = tracemalloc.take_snapshot().filter_traces(
+        [
+            tracemalloc.Filter(True, f"{PACKAGE}/*"),
+            tracemalloc.Filter(False, f"{PACKAGE}/testing/*"),
+            # Rows of halves stand in pages of 4096 that are thrown away whole (155,648 bytes).
+            tracemalloc.Filter(False, f"{PACKAGE}/txn/pending_columns.py"),
+        ]
+    )
+    return sum(trace.size for trace in snapshot.traces), len(gc.get_objects())
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("kind", [Mix, Pops])
+def test_four_times_as_many_operations_keep_no_more(kind: Callable[[], Mix | Pops]) -> None:
+    mix = kind()
+    tracemalloc.start()
+    try:
+        before_size, before_count = kept(mix.step, STEPS)
+        size, count = kept(mix.step, 3 * STEPS)
+    finally:
+        tracemalloc.stop()
+    assert before_size > 10_000, "nothing of ours is seen"
+    grown_size = (size - before_size) / (3 * STEPS * OPERATIONS)
+    assert grown_size < 2, f"{grown_size:.1f} bytes an operation"
+    assert count - before_count < 200, f"{count - before_count} objects"
+
+
+def test_what_became_of_transactions_lately_has_a_bound() -> None:
+    """Two events a check, and as many as two a half that somebody asks about."""
+    exchange = Exchange()
+    producer = exchange.connect("producer")
+    producer.heartbeat(producer="PG")
+    trail = exchange.core.transactions.engine.halves.trail
+    room = trail._events.maxlen
+    assert room == 20_000
+    producer.prepare("T", b"open")
+    exchange.advance(6_100)
+    (check,) = producer.take(Request.CHECK_TRANSACTION_STATE)
+    half = half_of_check(check)
+    for _ in range(room + 10):
+        trail.note(exchange.now_ms, half.queue_offset, "asked")
+    producer.begin_end(half, UNKNOWN, is_from_check=True)
+    assert len(trail._events) == room
+    assert trail.of(half.queue_offset)[-1].what == "said unknown"
