@@ -186,6 +186,12 @@ def test_brokers_are_shown_and_set(own_server: Callable[..., Server]) -> None:
         assert admin.brokers.config(broker.name)["brokerName"] == broker.name
         admin.brokers.configure(broker.name, {"transactionCheckMax": 7})
         assert admin.brokers.config(broker.name)["transactionCheckMax"] == "7"
+        for change in admin.brokers.changes(broker.name):
+            assert (change.name, change.value) == ("transactionCheckMax", "7")
+            assert (change.before, change.at_ms > 0) == ("15", True)
+            assert change.who.startswith("127.0.0.1:")
+        is_ours = server.kind == "escrow"
+        assert len(admin.brokers.changes(broker.name)) == is_ours
         with pytest.raises(RouteMissing, match="nobody"):
             admin.brokers.config("nobody")
         with pytest.raises(UsageError):

@@ -38,6 +38,12 @@ _TARGETS: Final = (
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
+def who(asked: Question) -> str:
+    """Who asks, in a word: the address, and where accounts are on the account before it."""
+    account = "".join(asked.account.split())
+    return f"{account}@{asked.peer.address}" if account else asked.peer.address
+
+
 def write(event: str, asked: Question, **more: object) -> None:
     """One line about a request."""
     code = asked.command.code

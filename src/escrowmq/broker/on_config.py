@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
@@ -10,8 +11,10 @@ from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
 from escrowmq.base.setting_facts import settings_of
+from escrowmq.broker import audit_log
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.peers import Peers
 from escrowmq.codec import fastjson
 from escrowmq.codec.changed_settings import Changes
 from escrowmq.codec.java_properties import ConfError, parse_conf
@@ -40,6 +43,7 @@ our settings. (RocketMQ takes any key but a few, which led to remote code execut
 CVE-2023-33246.)"""
 
 _FROM_NEXT_START: Final = frozenset(s.name for s in _SETTINGS if s.holds == "restart")
+_HIDDEN: Final = "(secret)"
 _SECRET: Final = tuple(s.name for s in _SETTINGS if s.is_secret)
 
 _OF_THE_PROCESS: Final = frozenset(
@@ -76,7 +80,9 @@ class ConfigHandlers:
         identity: Identity,
         disk: Disk,
         changes: Changes,
+        peers: Peers,
     ) -> None:
+        self._peers = peers
         self._settings = settings
         self._store_settings = store_settings
         self._store = store
@@ -104,7 +110,14 @@ class ConfigHandlers:
         """All settings, a line each."""
         body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
         version = fastjson.encode(self._version).decode()
-        return Answer(body=body.encode(), ext={"version": version})
+        changed = {
+            name: change for name, change in self._changes.changed().items() if name not in _SECRET
+        }
+        return Answer(
+            body=body.encode(),
+            # Ours alone: what was changed by requests, from what, by whom and when.
+            ext={"version": version, "escrowChanges": fastjson.encode(changed).decode()},
+        )
 
     def update(self, asked: Asked[None]) -> Reply:
         """Change settings that may be changed, all of them or none, and keep them over a restart:
@@ -137,15 +150,27 @@ class ConfigHandlers:
             check_hours(parsed.get("deleteWhen", ""))
         except UsageError as error:
             return Refusal(Response.INVALID_PARAMETER, str(error))
-        self._disk.replace(CHANGES_FILE, self._changes.saved_with(parsed))
-        self._changes.apply(parsed)
+        before, who = self._changes.texts(), audit_log.who(asked)
+        data = self._changes.saved_with(parsed, who=who, at_ms=asked.now_ms)
+        self._disk.replace(CHANGES_FILE, data)
+        self._changes.apply(parsed, who=who, at_ms=asked.now_ms)
         self._version.advance(asked.now_ms)
-        _log.warning("%s changed settings: %s", asked.peer.address, texts)
+        self._tell_changes(asked, before, texts)
         if "brokerPermission" in texts:
             self._topics.touch(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
         return Answer(remark=remark)
+
+    def _tell_changes(
+        self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
+    ) -> None:
+        """What was changed from what to what, for both logs."""
+        after = self._changes.texts()
+        for name in sorted(names):
+            old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
+            audit_log.write("setting", asked, name=name, before=old, after=new)
+            _log.warning("%s changed %s from %s to %s", asked.peer.address, name, old, new)
 
     # -- figures -----------------------------------------------------------------------------
 
@@ -167,6 +192,8 @@ class ConfigHandlers:
             "brokerVersion": str(_VERSION),
             "brokerVersionDesc": _VERSION_NAME,
             "escrowVersion": self._identity.release,
+            "escrowConnections": str(len(self._peers.by_id)),
+            "escrowReadOnly": store.refusal or "",
             "brokerActive": "true",
             "bootTimestamp": str(self._identity.started_ms),
             "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "

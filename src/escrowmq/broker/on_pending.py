@@ -212,7 +212,7 @@ class PendingHandlers:
             group=half.properties.get(Property.PGROUP, ""),
             verdict=_VERDICTS[which.verdict],
             is_from_check=True,
-            who=f"{_who(asked)} {which.reason}".strip(),
+            who=f"{audit_log.who(asked)} {which.reason}".strip(),
         )
         ended = self._transactions.ends.end(claim, asked.now_ms)
         what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
@@ -299,12 +299,6 @@ class PendingHandlers:
 
     def _note(self, asked: Asked[None], what: str, reason: str) -> None:
         audit_log.write("operation", asked, what=what, reason=reason)
-
-
-def _who(asked: Asked[None]) -> str:
-    """The operator, in a word."""
-    account = "".join(asked.account.split())
-    return f"{account}@{asked.peer.address}" if account else asked.peer.address
 
 
 def _is_local(peer: Peer) -> bool:

@@ -267,6 +267,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             identity=b.identity,
             disk=disk,
             changes=changes,
+            peers=b.peers,
         ),
         TopicHandlers(
             settings=b.settings,

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from escrowmq.cli.broker_summary import summary
 from escrowmq.cli.cluster_verbs import OK, add_action, moment, pairs, run_action, show_all, told
 from escrowmq.cli.printing import say, show_json
+from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.brokers import BrokerInfo
@@ -20,7 +22,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
     show = add_action(actions, "show", "show what a broker tells of itself")
+    show.add_argument("--all", action="store_true", help="all of it, under RocketMQ's names")
     config = add_action(actions, "config", "show a broker's settings")
+    config.add_argument(
+        "--changed", action="store_true", help="only what requests have changed, by whom and when"
+    )
     change = add_action(actions, "set", "change settings of a running broker")
     change.add_argument("pairs", metavar="KEY=VALUE", nargs="+")
     for one in (show, config, change):
@@ -43,7 +49,20 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             )
             return OK
         case "show":
-            return _table(admin.brokers.runtime(arguments.name), arguments)
+            found = admin.brokers.runtime(arguments.name)
+            if not (arguments.all or arguments.json):
+                for title, value in summary(found, SystemClock().now_ms()):
+                    say(f"{title:<16}{value}")
+                return OK
+            return _table(found, arguments)
+        case "config" if arguments.changed:
+            show_all(
+                admin.brokers.changes(arguments.name),
+                is_json=arguments.json,
+                columns=("SETTING", "VALUE", "BEFORE", "BY", "WHEN"),
+                row=lambda one: (one.name, one.value, one.before, one.who, moment(one.at_ms)),
+            )
+            return OK
         case "config":
             return _table(admin.brokers.config(arguments.name), arguments)
         case _:

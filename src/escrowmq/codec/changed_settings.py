@@ -5,7 +5,8 @@ default is nailed down, and a file that may not be written makes the change forg
 operator's file stays as it is. Each change is kept beside it, with the value that it took the
 place of; when that value has been edited since, the edit is newer, and the change is dropped.
 
-    {"transactionTimeOut": {"insteadOf": "6000", "value": "100"}}
+    {"transactionTimeOut": {"insteadOf": "6000", "value": "100", "who": "10.0.0.9:40001",
+      "atMs": 1700000000000}}
 """
 
 from __future__ import annotations
@@ -23,11 +24,13 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 
-class Change(msgspec.Struct, rename="camel"):
-    """A setting's value as text, and the one that it took the place of."""
+class Change(msgspec.Struct, rename="camel", omit_defaults=True):
+    """A setting's value as text, the one that it took the place of, and who gave it when."""
 
     instead_of: str
     value: str
+    who: str = ""
+    at_ms: int = 0
 
 
 class Changes:
@@ -75,7 +78,8 @@ class Changes:
                 )  # fmt: skip
                 continue
             try:
-                self.apply(self.parse({name: change.value}))
+                parsed = self.parse({name: change.value})
+                self.apply(parsed, who=change.who, at_ms=change.at_ms)
             except UsageError as error:
                 _log.warning("%s: %s; not used", source, error)
                 continue
@@ -95,21 +99,28 @@ class Changes:
                 raise UsageError(f"{name}={text[:64]}: {error}") from error
         return parsed
 
-    def saved_with(self, parsed: dict[str, Any]) -> bytes:
+    def saved_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
         """The file to be saved before these values are applied."""
-        return fastjson.encode(dict(sorted(self._with(parsed).items())))
+        return fastjson.encode(dict(sorted(self._with(parsed, who, at_ms).items())))
 
-    def _with(self, parsed: dict[str, Any]) -> dict[str, Change]:
+    def changed(self) -> dict[str, Change]:
+        """What is other than it was started with, by name."""
+        return dict(self._changed)
+
+    def _with(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
         changed = dict(self._changed)
         for name, value in parsed.items():
-            changed[name] = Change(self._started[name], _text(value))
+            known = changed.get(name)
+            if known is not None and known.value == _text(value):
+                continue
+            changed[name] = Change(self._started[name], _text(value), who, at_ms)
             if changed[name].value == changed[name].instead_of:
                 del changed[name]
         return changed
 
-    def apply(self, parsed: dict[str, Any]) -> None:
+    def apply(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
         """Let values hold from now on."""
-        self._changed = self._with(parsed)
+        self._changed = self._with(parsed, who, at_ms)
         for name, value in parsed.items():
             table, field = self._places[name]
             setattr(table, field.name, value)

@@ -59,6 +59,14 @@ def test_operations_are_written_with_who_what_and_how_it_went(
     operator.ask(25, body=b"mySecret=not for logs\n")
     operator.ask(222, {"topic": "nowhere", "group": "g\nevent=x", "timestamp": "1"})
     found = lines(caplog)
+    (change,) = [one for one in found if one["event"] == "setting"]
+    assert (change["name"], change["before"], change["after"]) == (
+        "transactionTimeOut",
+        "6000",
+        "5",
+    )
+    assert change["peer"].startswith("10.0.0.9:")
+    found.remove(change)
     assert [one["request"] for one in found] == [
         "UPDATE_AND_CREATE_TOPIC", "DELETE_TOPIC_IN_BROKER", "UPDATE_BROKER_CONFIG",
         "UPDATE_BROKER_CONFIG", "INVOKE_BROKER_TO_RESET_OFFSET",

@@ -9,6 +9,8 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.codec.changed_settings import Change
+from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import GoneBroker
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -30,6 +32,18 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     """Since when it is registered no longer; 0 for a broker that is."""
     was_stopped: bool = False
     """Whether it took its leave when it went, as a broker does that is stopped."""
+
+
+class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
+    """A setting that a request has changed."""
+
+    name: str
+    value: str
+    before: str
+    """What the broker was started with."""
+    who: str = ""
+    """The address of who changed it, with the account before an `@`; empty when nobody noted it."""
+    at_ms: int = 0
 
 
 class _Table(msgspec.Struct):
@@ -79,6 +93,22 @@ class Brokers:
             text = reply.body.decode()
         lines = (line.partition("=") for line in text.splitlines())
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
+
+    async def changes(self, broker: str) -> list[ChangedSetting]:
+        """Settings that requests have changed and that are other than the broker was started with,
+        sorted. Secrets are not among them, nor is what was changed back: the brokers' audit log has
+        each change. RocketMQ's brokers say nothing of it."""
+        address = await self._address(broker)
+        reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
+        text = (reply.ext or {}).get("escrowChanges", "{}")
+        with reading_from(address, Request.GET_BROKER_CONFIG):
+            found = decode_body(dict[str, Change], text.encode())
+        return [
+            ChangedSetting(
+                name=name, value=one.value, before=one.instead_of, who=one.who, at_ms=one.at_ms
+            )
+            for name, one in sorted(found.items())
+        ]
 
     async def configure(self, broker: str, settings: Mapping[str, object]) -> None:
         """Change settings of a running broker, all or none. A refusal names the setting."""

@@ -32,6 +32,7 @@ class Brokers(Face[brokers.Brokers]):
     missing = plain(brokers.Brokers.missing)
     runtime = plain(brokers.Brokers.runtime)
     config = plain(brokers.Brokers.config)
+    changes = plain(brokers.Brokers.changes)
     configure = plain(brokers.Brokers.configure)
 
 

@@ -1,0 +1,86 @@
+"""What a broker tells of itself, as far as people look for it. All of it stands under RocketMQ's
+names in `broker show --all`, and in `--json`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from escrowmq.cli.cluster_verbs import moment, span
+
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STEP: Final = 1024
+
+
+def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
+    """Titles and values with their units; what a broker does not tell is left out."""
+    rows = [
+        ("build", found.get("escrowVersion", "")),
+        ("speaks", found.get("brokerVersionDesc", "")),
+        ("up since", _since(found.get("bootTimestamp"), now_ms)),
+        ("connections", found.get("escrowConnections", "")),
+        ("takes messages", _verdict(found)),
+        ("stored", _rates(found.get("putTps"))),
+        ("handed out", _rates(found.get("getTransferredTps"))),
+        ("log", _log(found)),
+        ("oldest message", _since(found.get("earliestMessageTimeStamp"), now_ms)),
+        ("disk", _disk(found)),
+        ("not durable yet", _size(found.get("remainHowManyDataToFlush", "").removesuffix(" B"))),
+        ("not visible yet", _size(found.get("dispatchBehindBytes"))),
+    ]
+    return [(title, value) for title, value in rows if value]
+
+
+def size_text(count: int) -> str:
+    """So many bytes, for people."""
+    value, nth = float(count), 0
+    while value >= _STEP and nth < len(_UNITS) - 1:
+        value, nth = value / _STEP, nth + 1
+    return f"{count} bytes" if nth == 0 else f"{value:.1f} {_UNITS[nth]}"
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isascii() and text.isdecimal() else None
+
+
+def _size(text: str | None) -> str:
+    count = _number(text)
+    return "" if count is None else size_text(count)
+
+
+def _since(text: str | None, now_ms: int) -> str:
+    at_ms = _number(text)
+    return f"{moment(at_ms)} ({span(max(0, now_ms - at_ms))} ago)" if at_ms else ""
+
+
+def _verdict(found: Mapping[str, str]) -> str:
+    if "escrowReadOnly" not in found:
+        return ""
+    return f"no: {found['escrowReadOnly']}" if found["escrowReadOnly"] else "yes"
+
+
+def _rates(text: str | None) -> str:
+    """Of the last 10 seconds, minute and 10 minutes."""
+    words = (text or "").split()
+    spans = ("10 s", "1 min", "10 min")
+    if len(words) != len(spans):
+        return ""
+    try:
+        told = [f"{float(word):.1f}/s ({over})" for word, over in zip(words, spans, strict=True)]
+    except ValueError:
+        return ""
+    return ", ".join(told)
+
+
+def _log(found: Mapping[str, str]) -> str:
+    low, end = _number(found.get("commitLogMinOffset")), _number(found.get("commitLogMaxOffset"))
+    return "" if low is None or end is None else f"{size_text(end - low)}, up to offset {end}"
+
+
+def _disk(found: Mapping[str, str]) -> str:
+    try:
+        percent = f"{float(found['commitLogDiskRatio']):.0%} full"
+    except (KeyError, ValueError):
+        return ""
+    capacity = found.get("commitLogDirCapacity", "").rstrip(".")
+    return f"{percent} ({capacity})" if capacity else percent

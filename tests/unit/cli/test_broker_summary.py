@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import json
+
+from tests.harness.exchange import START_MS, Exchange
+
+from escrowmq.base.codes import Request
+from escrowmq.cli.broker_summary import size_text, summary
+
+
+def runtime(exchange: Exchange) -> dict[str, str]:
+    reply = exchange.connect("operator").ask(Request.GET_BROKER_RUNTIME_INFO)
+    table: dict[str, str] = json.loads(reply.body)["table"]
+    return table
+
+
+def test_what_matters_is_told_with_units() -> None:
+    exchange = Exchange()
+    exchange.connect("producer").send("T", b"x" * 5_000)
+    exchange.advance(90_000)
+    found = dict(summary(runtime(exchange), exchange.now_ms))
+    assert found["speaks"] == "V5_3_3"
+    assert found["up since"].endswith("(1m30s ago)")
+    assert found["connections"] == "2"
+    assert found["takes messages"] == "yes"
+    assert found["stored"].count("/s (") == 3
+    assert "KiB, up to offset " in found["log"]
+    assert "% full (Total : " in found["disk"]
+    assert found["not durable yet"].endswith(("bytes", "KiB"))
+
+
+def test_a_broker_that_takes_nothing_says_why() -> None:
+    exchange = Exchange()
+    exchange.holds_syncs = True
+    exchange.connect("producer").send("T", b"x")
+    exchange.advance(10_000)
+    exchange.fail_sync("no such luck")
+    assert dict(summary(runtime(exchange), START_MS))["takes messages"].startswith("no: ")
+
+
+def test_what_is_not_told_is_left_out() -> None:
+    """A broker of RocketMQ, which tells nothing of its own before its first message."""
+    assert summary({"brokerVersionDesc": "V4_9_7"}, START_MS) == [("speaks", "V4_9_7")]
+    assert summary({"putTps": "a b c", "commitLogDiskRatio": "x"}, START_MS) == []
+
+
+def test_sizes_have_units() -> None:
+    assert [size_text(count) for count in (0, 1023, 1024, 5 << 30)] == [
+        "0 bytes", "1023 bytes", "1.0 KiB", "5.0 GiB",
+    ]  # fmt: skip
