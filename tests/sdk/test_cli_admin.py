@@ -44,8 +44,16 @@ def test_groups_and_offsets(server: Server, topic: str) -> None:
 
     (lags,) = asked(server, "offset", "show", group, "--topic", topic)
     assert sum(lag["committed"] for lag in lags) == 4
-    (reset,) = asked(server, "offset", "reset", group, topic, "--to", "2026-01-01T00:00:00Z")
-    assert [row["offset"] for row in reset] == [0, 0, 0, 0]
+    again = ("offset", "reset", group, topic, "--to", "2026-01-01T00:00:00Z")
+    (shown,) = asked(server, *again, "--dry-run")
+    assert [(row["before"], row["offset"]) for row in shown] == [(1, 0)] * 4
+    (lags,) = asked(server, "offset", "show", group, "--topic", topic)
+    assert sum(lag["committed"] for lag in lags) == 4
+    text = run(*again, "--dry-run", nameserver=server.nameserver)
+    assert text.stdout.splitlines()[0] == "TOPIC\tBROKER\tQUEUE\tBEFORE\tWOULD_BE"
+    assert text.stderr == "to the first messages stored since 2026-01-01T00:00:00+00:00\n"
+    (reset,) = asked(server, *again)
+    assert reset == shown
     (one,) = asked(server, "offset", "reset", group, topic, "--to", "1", "--queue", "3")
     assert (one[0]["queue"]["queueId"]) == 3
     asked(server, "offset", "clone", group, other, "--topic", topic)

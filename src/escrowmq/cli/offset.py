@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, told
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.times import today_at
 from escrowmq.errors import UsageError
+from escrowmq.net.clock import LocalZone, SystemClock
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.core.routes import MessageQueue
 
 _COLUMNS = ("TOPIC", "BROKER", "QUEUE", "COMMITTED", "END", "LAG", "INFLIGHT", "CONSUMED")
 _MS: Final = 1000
@@ -30,8 +33,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--to",
         required=True,
         metavar="first|last|TIME|OFFSET",
-        help="TIME: 2026-11-21T10:00:00Z, or milliseconds since the epoch; OFFSET with --queue",
+        help="TIME: 09:00 (today, in the zone of this machine), 2026-11-21T10:00:00Z, or "
+        "milliseconds since the epoch; OFFSET with --queue",
     )
+    reset.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
     reset.add_argument("--queue", type=int, help="only this queue, to an offset")
     reset.add_argument("--broker", default="", help="the queue's broker")
     clone = add_action(actions, "clone", "give one group the offsets of another")
@@ -73,22 +78,39 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.core.routes import MessageQueue
 
+    offsets, group, topic = admin.offsets, arguments.group, arguments.topic
     if arguments.queue is None:
-        found = admin.offsets.reset(arguments.group, arguments.topic, _place(arguments.to))
+        place = _place(arguments.to)
+        if not arguments.json and place not in ("first", "last"):
+            complain(f"to the first messages stored since {place.isoformat()}")
+        before = _before(admin, group, topic)
+        found = (offsets.preview if arguments.dry_run else offsets.reset)(group, topic, place)
     else:
         if not arguments.to.isdecimal():
             raise UsageError(f"--to {arguments.to}: with --queue an offset is expected")
         broker = arguments.broker or _only_broker(admin, arguments.topic)
         queue = MessageQueue(arguments.topic, broker, arguments.queue)
-        admin.offsets.set(arguments.group, queue, int(arguments.to))
+        before = _before(admin, group, topic)
+        if not arguments.dry_run:
+            offsets.set(group, queue, int(arguments.to))
         found = {queue: int(arguments.to)}
-    rows = [{"queue": queue, "offset": found[queue]} for queue in sorted(found)]
+    rows = [
+        {"queue": queue, "before": before.get(queue), "offset": found[queue]}
+        for queue in sorted(found)
+    ]
     if arguments.json:
         show_json(rows)
         return OK
+    say("TOPIC", "BROKER", "QUEUE", "BEFORE", "WOULD_BE" if arguments.dry_run else "NOW")
     for queue in sorted(found):
-        say(queue.topic, queue.broker_name, queue.queue_id, found[queue])
+        was = before.get(queue, "-")
+        say(queue.topic, queue.broker_name, queue.queue_id, was, found[queue])
     return OK
+
+
+def _before(admin: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
+    """Where the group is; a group that is not there yet is nowhere."""
+    return {lag.queue: lag.committed for lag in admin.groups.lag(group, topic=topic)}
 
 
 def _only_broker(admin: Admin, topic: str) -> str:
@@ -103,12 +125,15 @@ def _place(text: str) -> Any:  # noqa: ANN401 - a word or a moment
         return text
     if text.isdecimal():
         return datetime.fromtimestamp(int(text) / _MS, UTC)
+    today = today_at(text, SystemClock().now_ms(), LocalZone())
+    if today is not None:
+        return today
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"--to {text}: first, last, a time such as 2026-11-21T10:00:00Z, or milliseconds since "
-            "the epoch is expected"
+            f"--to {text}: first, last, a time such as 09:00 (today) or 2026-11-21T10:00:00Z, or "
+            "milliseconds since the epoch is expected"
         ) from error
     if found.tzinfo is None:
         raise UsageError(f"--to {text}: the time has no zone; add Z or +01:00")

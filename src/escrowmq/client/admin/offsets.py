@@ -57,6 +57,14 @@ class Offsets:
                 found[MessageQueue(topic, queue.broker_name, queue.queue_id)] = queue_offset
         return found
 
+    async def preview(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
+        """Where `reset` would let the group go on, by now; nothing is changed."""
+        moment_ms = _moment_ms(to)
+        found: dict[MessageQueue, int] = {}
+        for name in await self._cluster.names_of(topic):
+            found |= await self._places(topic, name, moment_ms)
+        return found
+
     async def set(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Let a group go on at an offset of one queue. Members that are connected follow by
         themselves."""
@@ -119,16 +127,26 @@ class Offsets:
         self, group: str, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
         """What brokers of RocketMQ 4 leave to the tool while no member is connected."""
+        found = await self._places(topic, broker_name, moment_ms)
+        keeper = self._keeper(group)
+        for queue, queue_offset in found.items():
+            wire = MessageQueue(self._cluster.wrap(topic), queue.broker_name, queue.queue_id)
+            await keeper.commit(wire, queue_offset)
+        return found
+
+    async def _places(
+        self, topic: str, broker_name: str, moment_ms: int
+    ) -> dict[MessageQueue, int]:
+        """Of a broker's queues, the offset that a time stands for."""
         wire_topic = self._cluster.wrap(topic)
         route = await self._cluster.instance.route(wire_topic)
-        bounds, keeper = QueueBounds(self._cluster.instance), self._keeper(group)
+        bounds = QueueBounds(self._cluster.instance)
         found: dict[MessageQueue, int] = {}
         for queue in read_queues(wire_topic, route):
             if queue.broker_name == broker_name:
-                end = moment_ms == _LATEST
-                queue_offset = await (bounds.end(queue) if end else bounds.at(queue, moment_ms))
-                await keeper.commit(queue, queue_offset)
-                found[MessageQueue(topic, broker_name, queue.queue_id)] = queue_offset
+                is_end = moment_ms == _LATEST
+                place = await (bounds.end(queue) if is_end else bounds.at(queue, moment_ms))
+                found[MessageQueue(topic, broker_name, queue.queue_id)] = place
         return found
 
 

@@ -66,6 +66,7 @@ class Offsets(Face[offsets.Offsets]):
 
     show = plain(offsets.Offsets.show)
     reset = plain(offsets.Offsets.reset)
+    preview = plain(offsets.Offsets.preview)
     set = plain(offsets.Offsets.set)
     clone = plain(offsets.Offsets.clone)
 
