@@ -56,3 +56,26 @@ class Seldom:
     def wake_at_ms(self) -> int | None:
         """When the first span is over; None when nothing was said lately."""
         return next((known.until_ms for known in self._kinds.values()), None)
+
+
+class Repeats:
+    """Of what goes wrong again and again: the first line at once, then one in each span, which says
+    how many there were besides. Memory is bounded: of too many kinds the oldest is forgotten."""
+
+    def __init__(self, *, span_ms: int = 60_000, kinds_max: int = 64) -> None:
+        self._span_ms = span_ms
+        self._kinds_max = kinds_max
+        self._kinds: dict[str, _Kind] = {}
+
+    def ending(self, kind: str, now_ms: int) -> str | None:
+        """What a line of this kind ends with now; None when it is not to be written."""
+        known = self._kinds.get(kind)
+        if known is not None and now_ms < known.until_ms:
+            known.left_out_count += 1
+            return None
+        self._kinds.pop(kind, None)
+        if len(self._kinds) >= self._kinds_max:
+            del self._kinds[next(iter(self._kinds))]
+        self._kinds[kind] = _Kind(now_ms + self._span_ms)
+        count = 0 if known is None else known.left_out_count
+        return f" (and {count} times since that was said last)" if count else ""

@@ -22,6 +22,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
+from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.properties import number_in
@@ -95,6 +96,7 @@ class PopLedger:
         self._offsets = offsets
         self._host = host
         self.popped = Popped()
+        self._unstored = Repeats()
         self._redelivery = Redelivery(
             store,
             settings,
@@ -339,8 +341,8 @@ class PopLedger:
         if put.status is PutStatus.OK:
             self._own.add((queue_id, put.queue_offset))
             self.log_end = put.log_end
-        else:
-            _log.warning("a %s record was not stored: %s", tag, put.reason or put.status.value)
+        elif (end := self._unstored.ending(tag, now_ms)) is not None:
+            _log.warning("no %s record was stored: %s%s", tag, put.reason or put.status.value, end)
         return put
 
     # -- acks ------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
@@ -50,6 +51,7 @@ class Redelivery:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._undelivered, self._lost = Repeats(), Repeats()
         self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
         self._read = read
@@ -115,7 +117,9 @@ class Redelivery:
         entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:
-            _log.warning("%s/%d has no message %d any more", topic, handle.queue_id, queue_offset)
+            queue = f"{topic}/{handle.queue_id}"
+            if (end := self._lost.ending(queue, now_ms)) is not None:
+                _log.warning("%s has no message %d any more%s", queue, queue_offset, end)
             return True
         is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
         message = again(source, handle, host=self._host, is_v2=is_v2)
@@ -127,5 +131,7 @@ class Redelivery:
         self.counts.add(group, topic, put.status.name)
         if put.status is PutStatus.OK:
             return True
-        _log.warning("%s: not delivered again: %s", topic, put.reason or put.status.value)
+        if (end := self._undelivered.ending(topic, now_ms)) is not None:
+            reason = put.reason or put.status.value
+            _log.warning("%s: not delivered again: %s%s", topic, reason, end)
         return put.status in _LASTING

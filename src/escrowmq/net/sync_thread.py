@@ -17,7 +17,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from escrowmq.base.ports import Disk, File, SyncNotBegun
-from escrowmq.errors import DiskFull
+from escrowmq.errors import StorageError
 
 _log = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class FileWork:
         self._again[path] = _Waiting(timer, min(2 * wait_s, AGAIN_MAX_S))
 
     def _tell(self, path: str, error: Exception) -> None:
-        if isinstance(error, DiskFull):
+        if isinstance(error, (StorageError, OSError)):  # no room, read-only, broken: the disk's
             _log.error("%s: %s; it is tried again until it is saved", self._name, error)
         else:
             _log.error(

@@ -1,4 +1,4 @@
-from escrowmq.base.log_throttle import OTHERS, Seldom
+from escrowmq.base.log_throttle import OTHERS, Repeats, Seldom
 
 
 def make(kinds_max: int = 10) -> Seldom:
@@ -28,3 +28,21 @@ def test_more_kinds_than_are_remembered_count_as_one() -> None:
     said = [seldom.says(f"kind {number}", 0) for number in range(9)]
     assert said == [True, True, True, True] + [False] * 5
     assert seldom.take_left_out(100) == [(OTHERS, 5)]
+
+
+def test_what_is_repeated_is_said_at_once_and_then_once_in_a_span_with_its_number() -> None:
+    repeats = Repeats(span_ms=100)
+    assert [repeats.ending("a", now_ms) for now_ms in (0, 1, 50, 99)] == ["", None, None, None]
+    assert repeats.ending("b", 50) == ""
+    assert repeats.ending("a", 100) == " (and 3 times since that was said last)"
+    assert repeats.ending("a", 199) is None
+    assert repeats.ending("a", 300) == " (and 1 times since that was said last)"
+    assert repeats.ending("a", 500) == ""
+
+
+def test_repeats_of_too_many_kinds_are_forgotten() -> None:
+    repeats = Repeats(span_ms=100, kinds_max=2)
+    for kind in ("a", "b", "c"):
+        assert repeats.ending(kind, 0) == ""
+    assert repeats.ending("c", 1) is None
+    assert repeats.ending("a", 1) == "", "it was the oldest"

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from escrowmq.base.ports import SyncNotBegun
-from escrowmq.errors import DiskFull
+from escrowmq.errors import DiskFull, StorageError
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.sync_thread import FileWork
 
@@ -49,8 +49,11 @@ class Script:
 class Gate(FileDisk):
     """Small files are written when the test lets them be, and fail as often as it says."""
 
-    def __init__(self, root: str, *, failures: int = 0) -> None:
+    def __init__(
+        self, root: str, *, failures: int = 0, reason: str = "no room on the disk"
+    ) -> None:
         super().__init__(root)
+        self.reason = reason
         self.may_write = threading.Event()
         self.written: list[bytes] = []
         self.failures = failures
@@ -59,7 +62,8 @@ class Gate(FileDisk):
         assert self.may_write.wait(_WAIT_S)
         if self.failures:
             self.failures -= 1
-            raise DiskFull(f"{path}: no room on the disk")
+            kind = DiskFull if "room" in self.reason else StorageError
+            raise kind(f"{path}: {self.reason}")
         self.written.append(data)
         super().replace(path, data)
 
@@ -138,11 +142,12 @@ def test_a_file_is_written_for_ever_however_the_threads_take_turns(tmp_path: obj
         sys.setswitchinterval(interval_s)
 
 
+@pytest.mark.parametrize("reason", ["no room on the disk", "Read-only file system"])
 def test_content_that_could_not_be_written_is_tried_again_without_a_next_change(
-    tmp_path: object, caplog: pytest.LogCaptureFixture
+    tmp_path: object, caplog: pytest.LogCaptureFixture, reason: str
 ) -> None:
     async def main() -> None:
-        disk = Gate(str(tmp_path), failures=3)
+        disk = Gate(str(tmp_path), failures=3, reason=reason)
         disk.may_write.set()
         work = FileWork(disk, name="test")
         work.replace("a", b"1")
@@ -153,7 +158,9 @@ def test_content_that_could_not_be_written_is_tried_again_without_a_next_change(
 
     run(main)
     lines = [record.getMessage() for record in caplog.records]
-    assert len([line for line in lines if "no room on the disk" in line]) == 1
+    assert lines[0] == f"test: a: {reason}; it is tried again until it is saved"
+    assert len([line for line in lines if reason in line]) == 1
+    assert not any(record.exc_info for record in caplog.records)
 
 
 def test_close_ends_although_a_file_cannot_be_written(tmp_path: object) -> None:
