@@ -59,6 +59,9 @@ TEMPLATE_QUEUES_MAX: Final = 4
 _ANEW_S: Final = 1.0
 """Before work that failed begins anew."""
 
+_ROUTES_AT_ONCE: Final = 16
+"""Routes that are asked for at the same time, of those that are looked after."""
+
 _LOOK_AGAIN_MS: Final = 250
 _LOOK_AGAIN_MAX_MS: Final = 5_000
 T = TypeVar("T")
@@ -96,6 +99,8 @@ class Instance:
         """Background work that failed where it never should."""
         self.wants_all_brokers = False
         """Know the whole cluster, without naming topics."""
+        self.forgets_topics = False
+        """Look after watched topics alone: others are asked for anew when they are used again."""
         signer = _signer_of(options)
         self.pool = Pool(
             tls=context_of(options.tls),
@@ -398,12 +403,20 @@ class Instance:
             if self.wants_all_brokers:
                 await self.refresh_brokers()
                 is_known = bool(self.book.broker_names())
-            for topic in dict.fromkeys([*self._watched, *self.book.topics()]):
-                try:
-                    await self.refresh(topic)
-                except RouteMissing as error:
-                    is_known = is_known and topic not in self._watched
-                    _log.debug("%s", error)
+            if self.forgets_topics:
+                for topic in self.book.topics():
+                    if topic not in self._watched:
+                        self.book.drop(topic)
+            topics = [*dict.fromkeys([*self._watched, *self.book.topics()])]
+            for at in range(0, len(topics), _ROUTES_AT_ONCE):
+                some = topics[at : at + _ROUTES_AT_ONCE]
+                found = await asyncio.gather(*map(self.refresh, some), return_exceptions=True)
+                for topic, error in zip(some, found, strict=True):
+                    if isinstance(error, RouteMissing):
+                        is_known = is_known and topic not in self._watched
+                        _log.debug("%s", error)
+                    elif error is not None:
+                        raise error
         except (TransportError, ResponseError, ProtocolError) as error:
             _log.warning("routes are as they were: %s", error)
             return False
@@ -441,6 +454,8 @@ class Instance:
             except BaseException as error:
                 if not is_failure(error):
                     raise
+                if self._is_closed:  # it asked for something just then, and is cancelled next
+                    return
                 self.failures_count += 1
                 _log.exception("%s failed, and begins anew", name)
             else:
@@ -453,6 +468,8 @@ class Instance:
             try:
                 await work()
             except EscrowMQError as error:
+                if self._is_closed:
+                    return
                 _log.warning("a background round failed, and is repeated: %s", error)
             except BaseException as error:
                 if not is_failure(error):

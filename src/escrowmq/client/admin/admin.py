@@ -42,6 +42,8 @@ class Admin:
         **settings: Unpack[ConnectionSettings],
     ) -> None:
         self.instance = Instance(client_options(name_servers, dict(settings)))
+        # It may touch thousands, each once, and asks for a route whenever it wants one.
+        self.instance.forgets_topics = True
         cluster = Cluster(self.instance)
         self.access = Access(cluster)
         self.brokers = Brokers(cluster)

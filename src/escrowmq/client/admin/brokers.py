@@ -9,7 +9,6 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.odd_answers import reading_from
-from escrowmq.codec.changed_settings import Change
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.routes import GoneBroker
 from escrowmq.errors import EscrowMQError, UsageError
@@ -43,6 +42,13 @@ class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
     """What the broker was started with."""
     who: str = ""
     """The address of who changed it, with the account before an `@`; empty when nobody noted it."""
+    at_ms: int = 0
+
+
+class _Change(msgspec.Struct, rename="camel"):
+    instead_of: str
+    value: str
+    who: str = ""
     at_ms: int = 0
 
 
@@ -102,7 +108,7 @@ class Brokers:
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
         text = (reply.ext or {}).get("escrowChanges", "{}")
         with reading_from(address, Request.GET_BROKER_CONFIG):
-            found = decode_body(dict[str, Change], text.encode())
+            found = decode_body(dict[str, _Change], text.encode())
         return [
             ChangedSetting(
                 name=name, value=one.value, before=one.instead_of, who=one.who, at_ms=one.at_ms

@@ -60,23 +60,34 @@ class RouteBook:
         """Take over a route, as far as it can be believed; whether it differs from the one
         before."""
         route = bounded(route)
-        if self._routes.get(topic) == route:
+        before = self._routes.get(topic)
+        if before == route:
             return False
         self._routes[topic] = route
         self._write[topic] = write_queues(topic, route)
-        self._collect()
+        if before is None:
+            _add(self._brokers, route)
+        elif before.broker_datas != route.broker_datas:
+            self._collect()
         return True
 
     def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
         """Take over the cluster's list of brokers: they are known without any topic's route."""
-        self._listed = {name: dict(data.broker_addrs) for name, data in brokers.items()}
-        self._collect()
+        listed = {name: dict(data.broker_addrs) for name, data in brokers.items()}
+        if listed != self._listed:
+            self._listed = listed
+            self._collect()
 
     def drop(self, topic: str) -> None:
         """Forget a topic; brokers that no other route names are forgotten with it."""
-        if self._routes.pop(topic, None) is not None:
+        route = self._routes.pop(topic, None)
+        if route is not None:
             self._write.pop(topic)
-            self._collect()
+            if not all(
+                self._listed.get(data.broker_name) == data.broker_addrs
+                for data in route.broker_datas or ()
+            ):
+                self._collect()
 
     def get(self, topic: str) -> TopicRoute | None:
         """The route as it was last seen."""
@@ -119,9 +130,13 @@ class RouteBook:
     def _collect(self) -> None:
         brokers = {name: dict(by_id) for name, by_id in self._listed.items()}
         for route in self._routes.values():
-            for data in route.broker_datas or ():
-                brokers.setdefault(data.broker_name, {}).update(data.broker_addrs)
+            _add(brokers, route)
         self._brokers = brokers
+
+
+def _add(brokers: dict[str, dict[int, str]], route: TopicRoute) -> None:
+    for data in route.broker_datas or ():
+        brokers.setdefault(data.broker_name, {}).update(data.broker_addrs)
 
 
 def bounded(route: TopicRoute) -> TopicRoute:

@@ -75,6 +75,36 @@ def test_brokers_are_known_as_long_as_a_route_or_the_cluster_names_them() -> Non
     assert book.address("c") is None
 
 
+def test_brokers_are_collected_anew_only_when_they_may_be_others() -> None:
+    """Thousands of topics were gone through for each that was made."""
+    collected = 0
+
+    class Counting(RouteBook):
+        def _collect(self) -> None:
+            nonlocal collected
+            collected += 1
+            super()._collect()
+
+    book = Counting()
+    listed = {"a": BrokerData({0: "h:1"}, "a", "c"), "b": BrokerData({0: "h:2"}, "b", "c")}
+    book.put_brokers(listed)
+    for number in range(100):
+        book.put_brokers(listed)
+        book.put(f"T{number}", route(("a", {0: "h:1"}), ("b", {0: "h:2"})))
+        book.put(f"T{number}", route(("a", {0: "h:1"}), ("b", {0: "h:2"}), count=2))
+    book.drop("T7")
+    assert collected == 1
+    assert book.broker_names() == ["a", "b"]
+    book.put("T8", route(("a", {0: "h:1"}), ("c", {0: "h:3", 1: "h:4"})))
+    assert book.addresses("c") == {0: "h:3", 1: "h:4"}
+    book.put("T8", route(("a", {0: "h:1"}), ("c", {1: "h:4"})))
+    assert book.addresses("c") == {1: "h:4"}
+    book.drop("T8")
+    assert book.broker_names() == ["a", "b"]
+    book.put_brokers({"a": listed["a"]})
+    assert book.address("b") == "h:2", "a route names it still"
+
+
 def test_a_template_gives_no_more_queues_than_asked_for() -> None:
     borrowed = template_route(route(("a", {0: "h:1"}), count=8), queues_max=4)
     assert len(read_queues("T", borrowed)) == 4
