@@ -21,8 +21,7 @@ class SystemClock:
         """The millisecond that was told last, and when on the steady clock it is over."""
         self._last_ns = self._last_wall_ns = 0
         self._last_steady_ns = 0
-        self.on_leap: Callable[[int], None] | None = None
-        """Told by how many milliseconds this clock was set forward, before it shows that."""
+        self._on_leap: Callable[[int], None] | None = None
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
@@ -48,9 +47,13 @@ class SystemClock:
         self._last_ns, self._last_wall_ns, self._last_steady_ns = now_ns, wall_ns, steady_ns
         self._now_ms, over_ns = divmod(now_ns, _MS_NS)
         self._until_ns = steady_ns + _MS_NS - over_ns
-        if leap_ns and self.on_leap is not None:
-            self.on_leap(leap_ns // _MS_NS)
+        if leap_ns and self._on_leap is not None:
+            self._on_leap(leap_ns // _MS_NS)
         return self._now_ms
+
+    def tell_leaps(self, on_leap: Callable[[int], None]) -> None:
+        """Have this told by how many milliseconds the clock was set forward, before it shows it."""
+        self._on_leap = on_leap
 
     def go_on_from(self, time_ms: int) -> None:
         """Count on from a time, if it is later than now."""

@@ -103,7 +103,7 @@ class BrokerNode:
         """Load the store, then let clients in."""
         began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
-        self._clock.on_leap = self.core.clock_leapt
+        self._clock.tell_leaps(self.core.clock_leapt)
         _log.info(
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
             self._labels["node_id"],

@@ -49,7 +49,7 @@ def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_what_the_clock_shows_is_a_leap(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
     leaps: list[int] = []
-    clock.on_leap = leaps.append
+    clock.tell_leaps(leaps.append)
     clock.now_ms()
     machine.pass_by(3_600)
     clock.now_ms()
