@@ -451,7 +451,7 @@ def test_both_faces_have_the_same_names() -> None:
 
 ENGINE = {
     "open", "take", "take_into", "untake", "advance", "is_closed", "check_open", "listener",
-    "begin_send",
+    "begin_send", "keep_end",
 }  # fmt: skip
 """What plain code needs not, or what only this library uses."""
 

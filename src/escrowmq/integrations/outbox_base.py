@@ -24,16 +24,16 @@ from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.handing_over import not_known, of_another
 from escrowmq.integrations.outbox.kept import KeptStatus
-from escrowmq.integrations.outbox.relay import (
+from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.tables import Place, SqlFamily
+from escrowmq.integrations.outbox.verdict import Answer
+from escrowmq.integrations.outbox_relay import (
     AsyncRelay,
     Pass,
     Relay,
     go_through,
     go_through_awaited,
 )
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
-from escrowmq.integrations.outbox.tables import Place, SqlFamily
-from escrowmq.integrations.outbox.verdict import Answer
 from escrowmq.net.clock import SystemClock
 
 
