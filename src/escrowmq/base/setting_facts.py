@@ -33,6 +33,20 @@ _UNITS: Final = {
     "_percent": "%",
     "_per_s": "a second",
 }
+_SAID: Final = {"ms": "milliseconds", "s": "seconds", "h": "hours", "%": "percent"}
+
+
+def unit_in_words(field: str) -> str:
+    """The unit of a setting by the name of its field, as a sentence says it; empty without one."""
+    unit = _unit(field)
+    return _SAID.get(unit, unit if unit == "bytes" else "")
+
+
+def _unit(field: str) -> str:
+    # The longest end counts: a rate is no span.
+    ends = sorted(_UNITS, key=len, reverse=True)
+    measured = field.removesuffix("_max")
+    return next((_UNITS[end] for end in ends if measured.endswith(end)), "")
 
 
 class Setting(msgspec.Struct, frozen=True):
@@ -74,7 +88,7 @@ def _setting(field: msgspec.structs.FieldInfo, hint: object) -> Setting:
         default=field.default,
         holds=extra.get("holds", "restart"),
         is_secret="secret" in extra,
-        unit=next((unit for end, unit in _UNITS.items() if field.name.endswith(end)), ""),
+        unit=_unit(field.name),
         low=meta.ge,
         high=meta.le,
         description=meta.description or "",

@@ -11,7 +11,7 @@ from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.doubled_halves import standing_of
-from escrowmq.txn.half_records import real_place
+from escrowmq.txn.half_records import checks_counted, real_place
 from escrowmq.txn.op_records import STATES, decode_op
 from escrowmq.txn.recent_outcomes import Event
 from escrowmq.txn.state import State
@@ -55,6 +55,7 @@ class Showing:
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
         """One that was given up: its offset is that of the queue of those."""
         item = self._item(message, now_ms)
+        item.checks = checks_counted(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()
         return item
 

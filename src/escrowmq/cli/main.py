@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import functools
 import importlib
+import os
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -13,6 +16,8 @@ from escrowmq.cli.printing import complain, say
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
+EXIT_PIPE: Final = 128 + signal.SIGPIPE
+"""What a shell says of a program that ended because nobody reads its output any more."""
 
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -153,6 +158,19 @@ def _add_own(verb: str, parser: argparse.ArgumentParser) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; the exit code. 2 and one line on standard error when it cannot start."""
+    try:
+        try:
+            return _main(argv)
+        finally:
+            # Here and not at the end of the interpreter, which would print what is raised.
+            sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads has enough: `| head`
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_PIPE
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = build_parser()
     if not (sys.argv[1:] if argv is None else argv):
         parser.print_help(sys.stderr)
@@ -163,6 +181,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EscrowMQError as error:
         complain(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD
+    except BrokenPipeError:
+        raise
     except OSError as error:
         complain(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD

@@ -13,7 +13,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.base.setting_facts import fields_of
+from escrowmq.base.setting_facts import fields_of, unit_in_words
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
@@ -108,18 +108,30 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         try:
             chosen[name] = msgspec.convert(_plain(value), field.type, strict=False)
         except msgspec.ValidationError as error:
-            raise UsageError(
-                f"{source}: {name}={value}: {_allowed(field.type) or error}"
-            ) from error
+            raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
     return msgspec.convert(chosen, kind)
 
 
-def _allowed(kind: object) -> str:
-    """The words that a setting may be; empty when it is not one of a few."""
-    origin = get_origin(kind)
-    if origin is Annotated:
-        return _allowed(get_args(kind)[0])
-    return f"one of {', '.join(get_args(kind))} is expected" if origin is Literal else ""
+def _allowed(field: msgspec.structs.FieldInfo) -> str:
+    """What a setting may be: one of a few words, or a number in its unit; empty for others."""
+    kind, meta = field.type, msgspec.Meta()
+    while get_origin(kind) is Annotated:
+        kind, *metas = get_args(kind)
+        meta = next((each for each in metas if isinstance(each, msgspec.Meta)), meta)
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(get_args(kind))} is expected"
+    if kind not in (int, float):
+        return ""
+    number = "a whole number" if kind is int else "a number"
+    unit = unit_in_words(field.name)
+    bounds = [
+        f"{word} {limit}"
+        for word, limit in (("from", meta.ge), ("to", meta.le))
+        if limit is not None
+    ]
+    example = f", such as {field.default}" if isinstance(field.default, int | float) else ""
+    said = " ".join([number, *([f"of {unit}"] if unit else []), *bounds])
+    return f"{said} is expected{example}"
 
 
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:

@@ -48,8 +48,10 @@ def end_records(
     # By keys: a half that was sent twice is one.
     keys_count = len({source.properties.get(Property.UNIQ_KEY, "") for source in sources.values()})
     if state != State.COMMITTED:
+        checks = halves.pending.row(queue_offset).checks if queue_offset in halves.pending else 0
         return [
-            EndRecord(member, _discard(source, keys_count)) for member, source in sources.items()
+            EndRecord(member, _discard(source, keys_count, checks))
+            for member, source in sources.items()
         ]
     finals = [(member, final_of(source)) for member, source in sources.items()]
     records = [EndRecord(member, as_delivered(final, now_ms)) for member, final in finals if final]
@@ -64,8 +66,9 @@ def end_records(
     return records if is_whole or queue_offset in halves.decided else None
 
 
-def _discard(half: StoredMessage, keys_count: int) -> Message:
-    changed = {}
+def _discard(half: StoredMessage, keys_count: int, checks: int) -> Message:
+    # As on RocketMQ's discards, so that operators see how often it was asked about.
+    changed = {Property.TRANSACTION_CHECK_TIMES: str(checks)} if checks else {}
     if TRANSACTION in half.properties and MESSAGES not in half.properties:
         changed[MESSAGES] = str(keys_count)
     # It names its half, as a final does: a start has to know whether it is about one that was

@@ -285,6 +285,7 @@ def test_those_given_up_are_listed_and_asked_about_again() -> None:
     exchange.advance(120_000)
     page = ask(operator, DISCARDED, limit=3)
     assert ([item["state"] for item in page["items"]], page["next"]) == (["expired"] * 3, 2)
+    assert [item["checks"] for item in page["items"]] == [1, 1, 1], "how often it was asked"
     rest = ask(operator, DISCARDED, after=2)
     assert [item["messageId"] for item in rest["items"]] == [halves[3].unique_key]
     assert ask(operator, DISCARDED, topic="U")["items"][0]["topic"] == "U"
@@ -293,6 +294,7 @@ def test_those_given_up_are_listed_and_asked_about_again() -> None:
     assert ask(operator, RESUME, topic="T") == {"count": 3}
     assert ask(operator, RESUME) == {}, "they are pending, and not given up"
     assert ask(operator, COUNT)["count"] == 4
+    assert [item.get("checks", 0) for item in ask(operator, LIST)["items"]] == [0] * 4, "anew"
     producer.take(ASKED)
     exchange.advance(6_100)
     for check in producer.take(ASKED):

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 from importlib.metadata import version
 from pathlib import Path
 
@@ -79,3 +83,42 @@ def test_version_is_that_of_the_build(capsys: pytest.CaptureFixture[str]) -> Non
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"escrowmq {build_name()}\n"
     assert build_name().partition("+")[0] == version("escrowmq")
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [(["broker", "--settings"], 128 + signal.SIGPIPE), (["--help"], 0), (["tx", "--help"], 0)],
+)
+def test_who_reads_no_further_is_told_nothing(words: list[str], code: int) -> None:
+    """As `| head` does. The pipe is closed before the command writes; what argparse cannot print it
+    does not print."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "escrowmq", *words],
+            stdout=writing, stderr=subprocess.PIPE, text=True, timeout=60, check=False,
+        )  # fmt: skip
+    finally:
+        os.close(writing)
+    assert done.stderr == ""
+    assert done.returncode == code
+
+
+@pytest.mark.parametrize(
+    ("pair", "expected"),
+    [
+        (
+            "transactionTimeOut=5s",
+            "a whole number of milliseconds from 0 is expected, such as 6000",
+        ),
+        ("transactionCheckMax=0", "a whole number from 1 is expected, such as 15"),
+        ("fileReservedTime=soon", "a whole number of hours"),
+        ("maxMessageSize=4M", "a whole number of bytes"),
+    ],
+)
+def test_a_number_that_is_none_is_told_in_which_unit_it_is_wanted(
+    pair: str, expected: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["serve", "--set", pair, "--data", str(tmp_path)]) == EXIT_BAD
+    assert f"{pair}: {expected}" in capsys.readouterr().err
