@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
-LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-dev.txt",
-         "requirements-spark.txt", "requirements-spark-4.1.txt",
+LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
+         "requirements-dev.txt", "requirements-spark.txt", "requirements-spark-4.1.txt",
          "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
@@ -200,3 +200,12 @@ def test_a_pin_names_the_extras_that_others_want_of_its_package(lock: str) -> No
 
 def wanted_always(lines: list[str]) -> list[str]:
     return [line for line in lines if "extra ==" not in line]
+
+
+def test_a_check_runs_the_versions_that_the_tests_have() -> None:
+    def pinned(name: str) -> set[str]:
+        return set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE))
+
+    few, all_of_them = pinned("requirements-check.txt"), pinned("requirements-dev.txt")
+    assert few <= all_of_them
+    assert not [each for each in few if each.lower().startswith(("celery", "django", "pyspark"))]
