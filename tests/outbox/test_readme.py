@@ -51,6 +51,11 @@ def test_there_are_two_examples_in_python() -> None:
 def test_the_transaction_commits_and_is_consumed(server: Server) -> None:
     with escrowmq.Admin(server.nameserver) as admin:
         admin.topics.create("paid", queues=4)
+
+    def sent() -> int:
+        return [message.body for message in delivered(server, "paid")].count(b"order 1")
+
+    before = sent()
     added: list[str] = []
     mailed: list[bytes] = []
 
@@ -60,7 +65,8 @@ def test_the_transaction_commits_and_is_consumed(server: Server) -> None:
 
     def send_mail(body: bytes) -> None:
         mailed.append(body)
-        raise Enough
+        if body == b"order 1":  # others' tests have sent to the topic, too
+            raise Enough
 
     names = {"order_exists": added.__contains__, "add_order": added.append,
              "database": Database(), "send_mail": send_mail}  # fmt: skip
@@ -70,7 +76,8 @@ def test_the_transaction_commits_and_is_consumed(server: Server) -> None:
         pass
     else:
         raise AssertionError("the loop has ended")
-    assert mailed == [b"order 1"]
+    assert mailed[-1] == b"order 1"
+    until("the message", lambda: sent() == before + 1)
 
 
 def test_the_outbox_sends_what_the_database_commits(
