@@ -10,10 +10,12 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.dead_letters import is_dead
 from escrowmq.broker.log_puts import is_retry
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.rules import refusal_of
+from escrowmq.broker.send_rules import EARLY, REFUSING, Input, ToQueue
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.queue_locks import QueueLocks
-from escrowmq.delivery.topics import Perm, TopicConfig, TopicTable, name_fault
+from escrowmq.delivery.topics import TopicConfig, TopicTable, name_fault
 
 Header = SendHeader | SendHeaderV2
 
@@ -32,31 +34,20 @@ class Destinations:
     def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
         """The topic that a message goes to, or why it does not."""
         topic = self._topics.get(header.topic)
-        if self._settings.accepts_sends_from_ms > now_ms:
-            at_ms = self._settings.accepts_sends_from_ms
-            return Refusal(Response.SYSTEM_ERROR, f"broker unable to service, until {at_ms} ms")
+        refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
+        if refusal is not None:
+            return refusal
         if topic is None:
             fault = name_fault(header.topic)
             if fault is not None:
                 return Refusal(Response.INVALID_PARAMETER, fault)
             if is_sendable(header.topic):
                 topic = self._create(header, now_ms)
-        # As at RocketMQ: of all other topics, routes say that nothing is to be sent here.
-        elif topic.order and not self._settings.permission & Perm.WRITE:
-            return Refusal(Response.NO_PERMISSION, forbidden(self._settings, "sending message"))
-        if not is_sendable(header.topic):
-            remark = f"Sending message to topic[{header.topic}] is forbidden."
-            return Refusal(Response.NO_PERMISSION, remark)
-        if topic is None:
-            remark = f"topic[{header.topic}] not exist, apply first please!{FAQ}"
-            return Refusal(Response.TOPIC_NOT_EXIST, remark)
-        if header.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums):
-            remark = (
-                f"request queueId[{header.queue_id}] is illegal, TopicConfig "
-                f"[topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
-                f"writeQueueNums={topic.write_queue_nums}] Producer: {peer.address}"
-            )
-            return Refusal(Response.INVALID_PARAMETER, remark)
+        to = ToQueue(self._settings, header.topic, header.queue_id, topic, peer.address)
+        refusal = refusal_of(REFUSING, to)
+        if refusal is not None:
+            return refusal
+        assert topic is not None
         return topic
 
     def _create(self, header: Header, now_ms: int) -> TopicConfig | None:
@@ -93,8 +84,3 @@ class Destinations:
             message.queue_id = 0
             message.properties.pop(Property.DELAY, None)
         return None
-
-
-def forbidden(settings: BrokerSettings, what: str) -> str:
-    """What is said where a broker is not to be written to."""
-    return f"the broker[{settings.advertised_host}] {what} is forbidden"

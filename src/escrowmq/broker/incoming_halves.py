@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property
 from escrowmq.base.own_properties import OWNER
 from escrowmq.broker.asked import Asked
-from escrowmq.broker.destinations import Header, forbidden
-from escrowmq.broker.half_rules import HalfRules
+from escrowmq.broker.destinations import Header
+from escrowmq.broker.half_rules import HALF_RULES, REJECTED, HalfRules
 from escrowmq.broker.log_puts import Putter
+from escrowmq.broker.rules import refusal_of
 from escrowmq.codec.hashes import account_mark
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.made_by_use import Present
@@ -24,14 +23,12 @@ class IncomingHalves:
     def __init__(
         self,
         *,
-        settings: BrokerSettings,
         clients: Clients,
         present: Present,
         putter: Putter,
         transactions: Transactions,
         rules: HalfRules,
     ) -> None:
-        self._settings = settings
         self._clients = clients
         self._present = present
         self._putter = putter
@@ -43,15 +40,12 @@ class IncomingHalves:
         if self._present.has_owners and asked.account:
             # It is its account's: no other ends it, or puts one into its transaction.
             message.properties[OWNER] = account_mark(asked.account)
-        if self._settings.rejects_transactions:
-            return Refusal(
-                Response.NO_PERMISSION, forbidden(self._settings, "sending transaction message")
-            )
         transactions, now_ms = self._transactions, asked.now_ms
-        if wants_id and transactions.keyring.is_due(now_ms):
-            transactions.renew_key(now_ms)
         engine = transactions.engine
-        refusal = self._rules.refusal(message, engine.halves, now_ms)
+        about = self._rules.asked(message, engine.halves, now_ms)
+        if wants_id and transactions.keyring.is_due(now_ms) and not REJECTED.concerns(about):
+            transactions.renew_key(now_ms)
+        refusal = refusal_of(HALF_RULES, about)
         if refusal is not None:
             return refusal
         group = message.properties.get(Property.PGROUP, "")

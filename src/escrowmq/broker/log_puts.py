@@ -10,8 +10,9 @@ from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
+from escrowmq.broker.send_rules import DELAYING, waits
 from escrowmq.codec import recall_handle
-from escrowmq.delivery.delayed_messages import WISHES, DelayRules, delay
+from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.stats import Stats
 from escrowmq.store.store import Put, PutStatus, Store
 
@@ -24,8 +25,6 @@ _UNAVAILABLE: Final = (
     "the broker's disk is full [{disk}], messages are put to the slave, "
     "message store has been shut down, etc."
 )
-DELAYING: Final = frozenset({*WISHES, Property.DELAY})
-"""Properties by which a message may be delivered later."""
 
 
 class Delayed(Put, kw_only=True):
@@ -104,7 +103,7 @@ class Putter:
         """The same for a message that says itself whether its sender waits."""
         if not self._store_settings.is_sync_flush:
             return 0
-        return self.durable_at(put, waits=message.properties.get(Property.WAIT) != "false")
+        return self.durable_at(put, waits=waits(message.properties))
 
 
 def is_retry(topic: str) -> bool:

@@ -23,7 +23,8 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.message_selection import EVERYTHING, Selector
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.pull_judgements import Judged, PullFlag, PullJudge
+from escrowmq.broker.pull_judgements import Judged, PullJudge
+from escrowmq.broker.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import pull_fields
 from escrowmq.delivery.clients import Clients

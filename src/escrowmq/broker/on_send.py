@@ -14,6 +14,7 @@ from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_halves import IncomingHalves
 from escrowmq.broker.log_puts import Delayed, Putter, is_retry
 from escrowmq.broker.message_from_request import MessageMaker
+from escrowmq.broker.send_rules import key_missing
 from escrowmq.broker.shedding import Shedding
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.made_by_use import Present
@@ -89,8 +90,10 @@ class SendHandlers:
             refusal = self._destinations.redirect(asked, message)
             if refusal is not None:
                 return refusal
-        elif topic.is_compacted and not message.properties.get(Property.KEYS):
-            return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
+        else:
+            refusal = key_missing(topic, message.properties)
+            if refusal is not None:
+                return refusal
         wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
         put: Put | Refusal
         if is_transactional:

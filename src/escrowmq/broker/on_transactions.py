@@ -35,6 +35,7 @@ from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.check_schedule import Ask
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.end_rules import VERDICTS
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
@@ -42,7 +43,6 @@ from escrowmq.txn.transactions import Transactions
 _log = logging.getLogger(__name__)
 
 _SETTLED: Final = frozenset({EndResult.DONE, EndResult.REPEATED, EndResult.CONTRADICTED})
-_VERDICTS: Final = {8: Verdict.COMMIT, 12: Verdict.ROLLBACK}
 _REMARKS: Final = {
     EndResult.NOT_FOUND: "Find prepared transaction message failed",
     EndResult.GROUP_WRONG: "The producer group wrong",
@@ -120,7 +120,7 @@ class EndHandlers(Part):
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
             group=header.producer_group,
-            verdict=_VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN),
+            verdict=VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN),
             is_from_check=header.from_transaction_check,
             ids=(header.transaction_id or "", header.msg_id),
             count=header.escrow_count,

@@ -139,7 +139,6 @@ def sends_of(
         destinations=destinations,
     )
     halves = IncomingHalves(
-        settings=b.settings,
         clients=b.clients,
         present=b.present,
         putter=putter,

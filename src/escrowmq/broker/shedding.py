@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.codes import Response
-from escrowmq.base.message import Property
 from escrowmq.broker.present_input import Moment
+from escrowmq.broker.rules import is_plain
+from escrowmq.broker.send_rules import INPUT_RULES, LATE, Input
 
 
 class Shedding:
@@ -18,22 +18,16 @@ class Shedding:
         self.count = 0
         """Halves and sends that were refused."""
 
-    @property
-    def is_late(self) -> bool:
-        """Whether the present input waited longer than a new transaction may."""
-        return self._moment.waited_ms > self._settings.half_wait_max_ms
+    def is_open(self, now_ms: int) -> bool:
+        """Whether plain messages and halves of the present input are taken with nothing asked."""
+        return is_plain(INPUT_RULES, Input(self._settings, self._moment.waited_ms, now_ms))
 
     def refusal(self, properties: str | None) -> Refusal | None:
         """Why a message with such properties is not taken now; None when it is."""
-        if not self.is_late:
+        waited_ms = self._moment.waited_ms
+        if not waited_ms:
             return None
-        settings, waited_ms = self._settings, self._moment.waited_ms
-        is_half = f"{Property.TRAN_MSG}\x01" in (properties or "")
-        if not settings.sheds_load or not (is_half or waited_ms > settings.send_wait_max_ms):
-            return None
-        self.count += 1
-        remark = (
-            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
-            f"{waited_ms}ms, size of queue: 0"
-        )
-        return Refusal(Response.SYSTEM_BUSY, remark)
+        about = Input(self._settings, waited_ms, self._moment.now_ms, properties or "")
+        refusal = LATE.refusal(about)
+        self.count += refusal is not None
+        return refusal

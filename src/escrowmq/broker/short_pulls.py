@@ -18,7 +18,8 @@ from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import PULL_MESSAGES_MAX, PULL_SIZE_MAX
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.pull_judgements import PullFlag, PullJudge, Remembered
+from escrowmq.broker.pull_judgements import PullJudge, Remembered
+from escrowmq.broker.pull_rules import PullFlag
 from escrowmq.broker.request_times import Latency
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies, pieces_of

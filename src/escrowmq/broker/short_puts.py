@@ -11,18 +11,19 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from escrowmq.base.message import Property, SysFlag, Topic, is_sendable
-from escrowmq.base.own_properties import CHECKER, MARKER
+from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.broker.arrivals import Arrivals
-from escrowmq.broker.forbidden_to_senders import MARKED, ODD, ODD_OF_HALF, group_fault
+from escrowmq.broker.forbidden_to_senders import ODD, ODD_OF_HALF
 from escrowmq.broker.frames import Frames
+from escrowmq.broker.half_rules import GROUP_RULES, HalfAsked, room_for_halves
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.log_puts import DELAYING
 from escrowmq.broker.on_transactions import EndHandlers
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_times import Latency
+from escrowmq.broker.rules import is_plain
 from escrowmq.broker.run_answers import RunAnswers
+from escrowmq.broker.send_rules import QUEUE_RULES, SPECIAL, SPECIAL_OF_HALF, ToQueue
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.short_batches import Entries, ShortBatches
 from escrowmq.broker.short_ends import Number, PutEnds, ShortEnds
@@ -52,22 +53,6 @@ from escrowmq.txn.transactions import Transactions
 _SOURCE_OF: Final = attrgetter("group", "topic")
 _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
-_SET_HERE: Final = frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER})
-_SPECIAL: Final = MARKED | DELAYING | _SET_HERE | {Property.TRAN_MSG, Property.REPLY_TO_CLIENT}
-"""Properties by which a message is no plain one, or which the broker sets itself."""
-
-
-class _SpecialOfHalf:
-    """The same for halves: each name of ours that means something to a broker is one."""
-
-    _names: Final = MARKED | DELAYING | _SET_HERE | {
-        Property.REPLY_TO_CLIENT, Property.CHECK_IMMUNITY_TIME, Property.TRANSACTION_ID,
-    }  # fmt: skip
-    _of_clients: Final = frozenset({CHECKER, MARKER})
-
-    def __contains__(self, name: object) -> bool:
-        assert isinstance(name, str)
-        return name in self._names or (name.startswith("escrow") and name not in self._of_clients)
 
 
 class Target:
@@ -129,11 +114,10 @@ class ShortPuts:
         self._engine = ends.engine
         self._is_awaited = arrivals.is_awaited
         self._run = store.run(identity.packed)
-        self._properties = Properties(_SPECIAL, _SpecialOfHalf())
+        self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
-        self._batches = ShortBatches(
-            self._run, identity.packed, self._properties, self._body_size_max
-        )
+        room = self._run, identity.packed, self._properties, self._body_size_max
+        self._batches = ShortBatches(*room)
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
         self._ends = ShortEnds(
@@ -152,9 +136,10 @@ class ShortPuts:
         self.write = self._run.write
         self._now_ms = 0
         self._said: dict[str, str] = {}
-        self._is_traced: bool | None = None
+        self._halves_max = 0  # that may be pending
         self._suffix = b""
-        self._topics_version = -1
+        self._depends_on: tuple[int, ...] = ()
+        """What targets and replies were made by: the topics' version, and settings."""
         self._targets: dict[tuple[str, int], Target] = {}
         self._half_tail: Tail | None = None
         self._places = Places()
@@ -175,9 +160,14 @@ class ShortPuts:
     def begin(self, now_ms: int) -> bool:
         """A run begins, unless records may not be put so just now. What depends on topics and
         settings is asked for again when one of them has changed."""
-        version, is_traced = self._topics.version.counter, self._settings.is_traced
-        if version != self._topics_version or is_traced is not self._is_traced:
-            self._topics_version, self._is_traced = version, is_traced
+        settings = self._settings
+        depends_on = (
+            self._topics.version.counter, settings.is_traced,
+            settings.rejects_transactions, settings.pending_max,
+        )  # fmt: skip
+        if depends_on != self._depends_on:
+            self._depends_on = depends_on
+            self._halves_max = room_for_halves(settings, 0)
             self._said = self._frames.said_to_senders()
             added = {**self._said, Property.CLUSTER: self._settings.cluster}
             self._suffix = encode_properties(added)
@@ -193,15 +183,7 @@ class ShortPuts:
 
     def _new_target(self, topic: str, queue_id: int) -> Target | None:
         config = self._topics.get(topic)
-        if (
-            config is None
-            or config.order
-            or not is_sendable(topic)
-            or topic.startswith((Topic.RETRY_PREFIX, Topic.SYSTEM_PREFIX))
-            or queue_id >= max(config.read_queue_nums, config.write_queue_nums)
-            or config.has_many_tags
-            or config.is_compacted
-        ):
+        if not is_plain(QUEUE_RULES, ToQueue(self._settings, topic, queue_id, config)):
             return None
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
@@ -299,10 +281,8 @@ class ShortPuts:
     ) -> PutStretch | None:
         """Put messages and halves of known shapes that stand one behind the other; None when there
         is none that can be put so."""
-        settings, pages = self._settings, self._engine.halves.pending.pages
-        halves_max = settings.pending_max - pages.count - len(self._begun)
-        if settings.rejects_transactions or halves_max < 0:
-            halves_max = 0
+        pending_count = self._engine.halves.pending.pages.count + len(self._begun)
+        halves_max = max(0, self._halves_max - pending_count)
         laid_out = lay_out(
             data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
             self._moment(peer, halves_max),
@@ -354,13 +334,12 @@ class ShortPuts:
 
     def _tail_of_halves(self, plan: Plan, fields: list[bytes], sys_flag: int) -> Tail | None:
         """Where halves go; None when this one is to be asked more."""
-        settings, pending = self._settings, self._engine.halves.pending
+        pending_count = self._engine.halves.pending.pages.count + len(self._begun)
         if (
             plan.group < 0
             or fields[plan.is_half].lower() != b"true"
             or sys_flag & ODD_OF_HALF
-            or settings.rejects_transactions
-            or len(pending) + len(self._begun) >= settings.pending_max
+            or pending_count >= self._halves_max
             or not self._is_group(fields[plan.group].decode())
         ):
             return None
@@ -374,7 +353,7 @@ class ShortPuts:
     def _is_group(self, name: str) -> bool:
         if name in self._groups:
             return True
-        if group_fault(name):
+        if not is_plain(GROUP_RULES, HalfAsked(self._settings, name)):
             return False
         if len(self._groups) >= _GROUPS_MAX:
             self._groups.clear()

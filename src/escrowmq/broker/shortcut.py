@@ -21,7 +21,6 @@ from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
-from escrowmq.base.message import SysFlag
 from escrowmq.broker.habits import (
     BINARY_BATCH,
     CREDIT_MAX,
@@ -38,6 +37,7 @@ from escrowmq.broker.present_input import Moment
 from escrowmq.broker.publish_standings import Standings
 from escrowmq.broker.request_times import Latency
 from escrowmq.broker.run_answers import RunAnswers
+from escrowmq.broker.send_rules import WAITS_NOT, may_not_wait
 from escrowmq.broker.serving import Serving
 from escrowmq.broker.shedding import Shedding
 from escrowmq.broker.short_batches import Entries
@@ -58,7 +58,8 @@ from escrowmq.lane.native import (
     lay_out_sends,
 )
 from escrowmq.store.run import Common
-from escrowmq.txn.state import State
+from escrowmq.txn.end_rules import VERDICTS, plain_verdict
+from escrowmq.txn.state import Verdict
 
 _log = logging.getLogger(__name__)
 
@@ -70,15 +71,12 @@ _JSON_REST_MAX: Final = 2048
 """Of a header in JSON, without the properties: more has fields that nobody expects."""
 
 _IPV4_SIZE: Final = 8
-_WAITS_NOT: Final = b"WAIT\x01false"
-"""Where one of its properties begins so, a message's sender may not want to wait for the disk."""
-
+_WAITS_NOT: Final = WAITS_NOT.encode()
 _IN_JSON: Final = int.from_bytes(b'{"', "big")
 """What stands where a binary header has its code."""
 
-_WAITS_NOT_IN_JSON: Final = rb"WAIT\u0001false"
-_STATES: Final = {SysFlag.COMMIT: State.COMMITTED, SysFlag.ROLLBACK: State.ROLLED_BACK}
-_STATES_BY_TEXT: Final = {str(int(flag)): state for flag, state in _STATES.items()}
+_VERDICTS: Final = {str(verdict): verdict for verdict in VERDICTS}
+"""As JSON says them."""
 
 
 class Shortcut:
@@ -142,9 +140,7 @@ class Shortcut:
             return at
         if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
-        self._may_not_wait = self._is_sync_flush and (
-            _WAITS_NOT in data or _WAITS_NOT_IN_JSON in data
-        )
+        self._may_not_wait = self._is_sync_flush and may_not_wait(data)
         try:
             end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
@@ -214,9 +210,10 @@ class Shortcut:
         return not is_more and self._puts.are_allowed and self._is_ready(peer, now_ms)
 
     def _is_ready(self, peer: Peer, now_ms: int) -> bool:
+        # Nearly always there is nothing to be asked: nobody waited, and no time is set.
+        may_be_shut = self._moment.waited_ms or self._settings.accepts_sends_from_ms
         return not (
-            (self._moment.waited_ms and self._shedding.is_late)
-            or self._settings.accepts_sends_from_ms > now_ms
+            (may_be_shut and not self._shedding.is_open(now_ms))
             or now_ms == self._shut_ms
             or len(peer.packed) != _IPV4_SIZE
             or not self._is_ipv4
@@ -347,7 +344,7 @@ class Shortcut:
         if (
             header_end - at - len(properties) > _JSON_REST_MAX
             or not properties.isascii()
-            or (self._is_sync_flush and _WAITS_NOT.decode() in properties)
+            or (self._is_sync_flush and WAITS_NOT in properties)
         ):
             return False
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)
@@ -434,19 +431,17 @@ class Shortcut:
             habits.note_known(1)
         opaque, queue_offset, log_offset, key = alike
         header, flag = shape.header, shape.flag
-        if (
-            flag & Flag.REPLY
-            or header.commit_or_rollback not in _STATES
-            or header.from_transaction_check
-            or not are_plain_numbers(queue_offset, log_offset)
-        ):
+        state = plain_verdict(
+            header.commit_or_rollback, is_from_check=header.from_transaction_check
+        )
+        if flag & Flag.REPLY or state is None or not are_plain_numbers(queue_offset, log_offset):
             return False
         is_put = self._puts.end_half(
             header.producer_group,
             key,
             queue_offset=int(queue_offset),
             log_offset=int(log_offset),
-            state=_STATES[header.commit_or_rollback],
+            state=state,
             number=None if flag & Flag.ONE_WAY else opaque,
         )
         habits.passes.note(has_paid=is_put)
@@ -458,9 +453,12 @@ class Shortcut:
         if found is None or found.code != Request.END_TRANSACTION or found.flag & Flag.REPLY:
             return False
         ext = found.extFields
+        state = plain_verdict(
+            _VERDICTS.get(ext.commit_or_rollback, Verdict.UNKNOWN),
+            is_from_check=ext.from_transaction_check != "false",
+        )
         if (
-            ext.commit_or_rollback not in _STATES_BY_TEXT
-            or ext.from_transaction_check != "false"
+            state is None
             or ext.escrow_id
             or ext.escrow_count
             or end - at > _JSON_REST_MAX
@@ -472,7 +470,7 @@ class Shortcut:
             ext.transaction_id.encode(),
             queue_offset=int(ext.tran_state_table_offset),
             log_offset=int(ext.commit_log_offset),
-            state=_STATES_BY_TEXT[ext.commit_or_rollback],
+            state=state,
             number=None if found.flag & Flag.ONE_WAY else found.opaque,
         )
         habits.passes.note(has_paid=is_put)

@@ -15,6 +15,8 @@ from escrowmq.codec.sent_template import SentTemplate
 from escrowmq.lane.native import EndShape as GivenEnd
 from escrowmq.lane.native import JsonShape, Place, Shape, TailGiven
 from escrowmq.store.run import Tail
+from escrowmq.txn.end_rules import plain_verdict
+from escrowmq.txn.state import State
 
 _PLACES_MAX: Final = 10_000
 _CODE: Final = slice(8, 10)
@@ -64,19 +66,15 @@ def _may_be(
 def end_shape_of(shape: EndShape) -> GivenEnd | None:
     """What the lane is told of ENDs that are alike; None when it does not serve them."""
     header, flag = shape.header, shape.flag
-    verdict = header.commit_or_rollback
-    if (
-        flag & Flag.REPLY
-        or verdict not in (SysFlag.COMMIT, SysFlag.ROLLBACK)
-        or header.from_transaction_check
-    ):
+    state = plain_verdict(header.commit_or_rollback, is_from_check=header.from_transaction_check)
+    if flag & Flag.REPLY or state is None:
         return None
     spans = sorted(shape.spans)
     (a, b), (c, d), (e, f), (g, h) = spans
     queue_offset, log_offset, key = (spans.index(span) for span in shape.spans[:3])
     return (
         shape.front, header.producer_group.encode(), a, b, c, d, e, f, g, h,
-        queue_offset, log_offset, key, verdict == SysFlag.COMMIT, bool(flag & Flag.ONE_WAY),
+        queue_offset, log_offset, key, state == State.COMMITTED, bool(flag & Flag.ONE_WAY),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What an end request says, whether it is to be done, and what is answered to it."""
+"""What an end request says, and what is answered to it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ import msgspec
 
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.store.store import Put
-from escrowmq.txn.check_immunity import is_past_immunity
-from escrowmq.txn.doubled_halves import Standing
-from escrowmq.txn.half_lifecycle import Halves
-from escrowmq.txn.state import WANTED, State, Verdict
+from escrowmq.txn.state import State, Verdict
 
 
 class EndResult(enum.Enum):
@@ -64,23 +61,3 @@ class Ended(msgspec.Struct):
     put: Put | None = None
     count: int = 1
     """Halves of the transaction."""
-
-
-def judged(
-    claim: Claim, standing: Standing, halves: Halves, *, now_ms: int, timeout_ms: int
-) -> Ended | None:
-    """How a transaction was ended before, or why it is not to be ended so; None when it is to be
-    done."""
-    state, queue_offset, half = standing
-    if state != State.PENDING:
-        is_other = state != State.SETTLED and WANTED.get(claim.verdict, state) != state
-        answer = EndResult.CONTRADICTED if is_other else EndResult.REPEATED
-        return Ended(answer, state, queue_offset, half.properties.get(Property.REAL_TOPIC, ""))
-    if queue_offset in halves.epochs:
-        return Ended(EndResult.OF_EPOCH, queue_offset=queue_offset)
-    if not claim.is_from_check and is_past_immunity(half, now_ms, timeout_ms):
-        return Ended(EndResult.TOO_LATE, queue_offset=queue_offset)
-    count = len(halves.bundles.members(queue_offset))
-    if claim.count is not None and claim.count != count:
-        return Ended(EndResult.COUNT_WRONG, queue_offset=queue_offset, count=count)
-    return None

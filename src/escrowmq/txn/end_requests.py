@@ -10,7 +10,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Property, Topic
 from escrowmq.store.store import Store
 from escrowmq.txn.doubled_halves import newest_place, standing_of
-from escrowmq.txn.end_claim import Claim, Ended, EndResult, judged
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.end_rules import EndAsked, judged
 from escrowmq.txn.engine import Engine
 
 _log = logging.getLogger(__name__)
@@ -39,13 +40,8 @@ class EndRequests:
         if half.queue_offset != queue_offset:
             return Ended(EndResult.QUEUE_OFFSET_WRONG)
         standing = standing_of(half, self._halves, self._store)
-        ended = judged(
-            claim,
-            standing,
-            self._halves,
-            now_ms=now_ms,
-            timeout_ms=self._settings.transaction_timeout_ms,
-        )
+        timeout_ms = self._settings.transaction_timeout_ms
+        ended = judged(EndAsked(claim, standing, self._halves, now_ms, timeout_ms))
         if ended is None:
             _, queue_offset, half = standing
             return self._engine.decide(

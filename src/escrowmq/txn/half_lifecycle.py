@@ -11,13 +11,13 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import EPOCH
 from escrowmq.store.store import Store
 from escrowmq.txn.bundle import BundleId, Bundles, bundle_of
 from escrowmq.txn.check_counts import Tally
 from escrowmq.txn.check_immunity import immunity_ms
-from escrowmq.txn.epoch import Attempt, Epochs, attempt_of, stored_attempt
+from escrowmq.txn.epoch import Attempt, Epochs, stored_attempt
 from escrowmq.txn.half_identity import Likeness
 from escrowmq.txn.half_records import checks_counted
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
@@ -78,19 +78,6 @@ class Halves:
         """Halves that RocketMQ has stored again: an end may name the first copy."""
 
     # -- coming ------------------------------------------------------------------------------
-
-    def refusal(self, message: Message) -> str:
-        """Why no half may be stored for a message; empty when one may."""
-        if len(self.pending) >= self._settings.pending_max:
-            return (
-                f"{len(self.pending)} transactions are pending, escrowPendingMax allows no more; "
-                "end some of them first"
-            )
-        attempt = attempt_of(message.properties)
-        if attempt is not None:
-            return self.epochs.refusal(attempt)
-        bundle = bundle_of(message.properties)
-        return "" if bundle is None else self.bundles.refusal(bundle, len(message.body))
 
     def enter(
         self,

@@ -53,6 +53,8 @@ class Side:
     ) -> None:
         self.disk = SimDisk()
         self._is_sync_flush = is_sync_flush
+        self.waited_ms = 0
+        """For so long each input waits to be read."""
         self.holds_syncs = False
         self.held: Sync | None = None
         """The sync that is under way, if it is kept so."""
@@ -131,7 +133,7 @@ class Side:
 
     def feed(self, chunk: Chunk) -> None:
         peer, data = chunk
-        self.core.receive(peer, data, self.now_ms)
+        self.core.receive(peer, data, self.now_ms, self.waited_ms)
         self.perform()
 
     def pass_time(self, span_ms: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.broker.pull_judgements import PullFlag
+from escrowmq.broker.pull_rules import PullFlag
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import StorageError
@@ -39,9 +39,11 @@ def pull(
     return frame(code, ext, opaque=opaque, flag=flag, is_binary=is_binary)
 
 
-def heartbeat(*, model: str = "CLUSTERING", wanted: str = "*", version: int = 7) -> bytes:
+def heartbeat(
+    *, model: str = "CLUSTERING", wanted: str = "*", version: int = 7, topic: str = "Orders"
+) -> bytes:
     subscription = {
-        "topic": "Orders", "subString": wanted, "subVersion": version, "expressionType": "TAG",
+        "topic": topic, "subString": wanted, "subVersion": version, "expressionType": "TAG",
         "tagsSet": [], "codeSet": [], "classFilterMode": False,
     }  # fmt: skip
     consumer = {

@@ -3,13 +3,12 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.message import StoredMessage
-from escrowmq.txn.doubled_halves import Standing
-from escrowmq.txn.end_claim import Claim, EndResult, judged
-from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.end_claim import Claim
+from escrowmq.txn.state import Verdict
 
 from .ground import Ground
 
-COMMIT, ROLLBACK, UNKNOWN = Verdict.COMMIT, Verdict.ROLLBACK, Verdict.UNKNOWN
+COMMIT = Verdict.COMMIT
 
 
 @pytest.fixture(name="ground")
@@ -45,47 +44,3 @@ def test_a_claim_that_names_a_transaction_means_no_other(
     assert claim(half, COMMIT, ids=ids).means(half) is is_meant
     keyless = ground.prepare(UNIQ_KEY="")
     assert claim(keyless, COMMIT, ids=ids).means(keyless)
-
-
-@pytest.mark.parametrize(
-    ("state", "verdict", "answer"),
-    [
-        (State.COMMITTED, COMMIT, EndResult.REPEATED),
-        (State.COMMITTED, UNKNOWN, EndResult.REPEATED),
-        (State.COMMITTED, ROLLBACK, EndResult.CONTRADICTED),
-        (State.ROLLED_BACK, COMMIT, EndResult.CONTRADICTED),
-        (State.EXPIRED, ROLLBACK, EndResult.CONTRADICTED),
-        (State.SETTLED, ROLLBACK, EndResult.REPEATED),
-    ],
-)
-def test_what_has_ended_is_told(
-    ground: Ground, state: State, verdict: Verdict, answer: EndResult
-) -> None:
-    half = ground.prepare()
-    ended = judged(
-        claim(half, verdict),
-        Standing(state, 0, half),
-        ground.engine.halves,
-        now_ms=ground.now_ms,
-        timeout_ms=6_000,
-    )
-    assert ended is not None
-    assert (ended.answer, ended.state, ended.topic) == (answer, state, "T")
-
-
-def test_a_count_that_is_not_the_transactions_is_told_the_right_one(ground: Ground) -> None:
-    half, _ = (ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2))
-    standing = Standing(State.PENDING, half.queue_offset, half)
-
-    def answer(count: int | None) -> tuple[EndResult, int] | None:
-        ended = judged(
-            claim(half, COMMIT, count=count),
-            standing,
-            ground.engine.halves,
-            now_ms=ground.now_ms,
-            timeout_ms=6_000,
-        )
-        return None if ended is None else (ended.answer, ended.count)
-
-    assert (answer(None), answer(2)) == (None, None)
-    assert answer(3) == answer(1) == (EndResult.COUNT_WRONG, 2)

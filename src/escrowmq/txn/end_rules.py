@@ -1,0 +1,99 @@
+"""The rules about ENDs, each once: which verdicts settle a half, and why one is not ended so.
+
+END_RULES are asked in their order about a half that was found (txn/end_requests), and the first
+that concerns it answers. The fast path (broker/shortcut, short_ends) serves plain halves alone:
+those of no epoch and no bundle, with no wish about checks, that are pending under their own number.
+None of these rules concerns such a half. What makes a half a plain one is said by the names of its
+properties (broker/send_rules). A rule is added here, and its example to
+tests/unit/broker/rule_examples.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from escrowmq.base.message import Property
+from escrowmq.txn.check_immunity import is_past_immunity
+from escrowmq.txn.doubled_halves import Standing
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.state import WANTED, State
+
+VERDICTS: Final = {int(verdict): verdict for verdict in WANTED}
+"""By what an END says; all else is no verdict."""
+
+
+def plain_verdict(said: int, *, is_from_check: bool) -> State | None:
+    """Where a half stands after an END that does nothing but settle it; None for another END."""
+    verdict = VERDICTS.get(said)
+    return None if verdict is None or is_from_check else WANTED[verdict]
+
+
+class EndAsked(NamedTuple):
+    """An END of a half that was found."""
+
+    claim: Claim
+    standing: Standing
+    halves: Halves
+    now_ms: int
+    timeout_ms: int
+
+
+class EndRule(NamedTuple):
+    """One reason not to end a half."""
+
+    name: str
+    concerns: Callable[[EndAsked], bool]
+    answer: Callable[[EndAsked], Ended]
+
+
+def _members_count(about: EndAsked) -> int:
+    return len(about.halves.bundles.members(about.standing.queue_offset))
+
+
+def _tell_outcome(about: EndAsked) -> Ended:
+    state, queue_offset, half = about.standing
+    is_other = state != State.SETTLED and WANTED.get(about.claim.verdict, state) != state
+    answer = EndResult.CONTRADICTED if is_other else EndResult.REPEATED
+    return Ended(answer, state, queue_offset, half.properties.get(Property.REAL_TOPIC, ""))
+
+
+def _is_too_late(about: EndAsked) -> bool:
+    if about.claim.is_from_check:
+        return False
+    return is_past_immunity(about.standing.half, about.now_ms, about.timeout_ms)
+
+
+def _has_other_count(about: EndAsked) -> bool:
+    return about.claim.count is not None and about.claim.count != _members_count(about)
+
+
+def _refuse(result: EndResult) -> Callable[[EndAsked], Ended]:
+    return lambda about: Ended(result, queue_offset=about.standing.queue_offset)
+
+
+def _refuse_count(about: EndAsked) -> Ended:
+    queue_offset, count = about.standing.queue_offset, _members_count(about)
+    return Ended(EndResult.COUNT_WRONG, queue_offset=queue_offset, count=count)
+
+
+END_RULES: Final = (
+    EndRule("ended before", lambda about: about.standing.state != State.PENDING, _tell_outcome),
+    EndRule(
+        "of an epoch",
+        lambda about: about.standing.queue_offset in about.halves.epochs,
+        _refuse(EndResult.OF_EPOCH),
+    ),
+    EndRule("past its time without checks", _is_too_late, _refuse(EndResult.TOO_LATE)),
+    EndRule("another number of messages", _has_other_count, _refuse_count),
+)
+
+
+def judged(about: EndAsked) -> Ended | None:
+    """How a transaction was ended before, or why it is not to be ended so; None when it is to be
+    done."""
+    for rule in END_RULES:
+        if rule.concerns(about):
+            return rule.answer(about)
+    return None
