@@ -49,9 +49,12 @@ class Side:
         lay_out: LayOutSends | None = None,
         files: Mapping[str, bytes] = MappingProxyType({}),
         is_sync_flush: bool = False,
+        address: str = "10.0.0.1",
+        peers: str = "10.0.0.9",
         **settings: Any,
     ) -> None:
         self.disk = SimDisk()
+        self._address, self._peers = address, peers
         self._is_sync_flush = is_sync_flush
         self.waited_ms = 0
         """For so long each input waits to be read."""
@@ -75,7 +78,7 @@ class Side:
                 log_segment_size=64 * 1024, queue_segment_size=20 * 40, index_slots_count=64,
                 index_entries_max=300, reserve_size=0, is_sync_flush=self._is_sync_flush,
             ),
-            address=("10.0.0.1", 10_911),
+            address=(self._address, 10_911),
             ha_address="10.0.0.1:10912",
             chance=random.Random(5),
         )  # fmt: skip
@@ -91,7 +94,7 @@ class Side:
             self.core.remoting.pulls.is_compiled = False
         self.core.open(self.now_ms)
         for peer in (1, 2):
-            self.core.connected(peer, "10.0.0.9", 40_000 + peer, self.now_ms)
+            self.core.connected(peer, self._peers, 40_000 + peer, self.now_ms)
         self.perform()
 
     def perform(self) -> None:

@@ -11,6 +11,7 @@ from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.codec.hashes import java_hash
 from escrowmq.testing.disk import Loss
+from escrowmq.txn.state import Ledger
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
 
 CHECK = Request.CHECK_TRANSACTION_STATE
@@ -197,6 +198,21 @@ def test_delay_of_a_half_counts_from_the_commit_on() -> None:
     exchange.reopen()
     exchange.advance(20_000)
     assert exchange.connect().bodies("T") == [b"later"]
+
+
+def test_end_of_a_delayed_half_that_nobody_remembers_is_told_the_outcome() -> None:
+    """The record that was delivered does not say of which half it is, as others do."""
+    exchange = Exchange()
+    producer = exchange.connect()
+    producer.send("U", b"so that the half has another place than 0")
+    half = producer.prepare("T", b"later", DELAY="3", escrowDelay="true")
+    assert producer.end(half, COMMIT).code == 0
+    exchange.advance(11_000)
+    assert producer.bodies("T") == [b"later"]
+    # As when so many have ended since.
+    exchange.core.transactions.engine.halves.ledger = Ledger()
+    reply = producer.end(half, COMMIT)
+    assert (reply.code, (reply.ext or {})["escrowOutcome"]) == (0, "committed")
 
 
 def test_delivery_time_of_a_half_is_kept() -> None:

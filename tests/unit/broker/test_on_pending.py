@@ -11,7 +11,10 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.broker import on_pending
 from escrowmq.testing.disk import Loss
+from escrowmq.txn.end_claim import Claim, EndResult
+from escrowmq.txn.state import Verdict
 from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
+from tests.unit.store.stores import sync
 
 LIST, COUNT, SHOW, SETTLE, CHECK, DISCARDED, RESUME = range(7701, 7708)
 ASKED = Request.CHECK_TRANSACTION_STATE
@@ -319,3 +322,34 @@ def test_only_those_who_may_are_served(admin_from: Any, host: str, is_allowed: b
     codes = {caller.ask(code).code for code in range(7701, 7709)}
     assert (codes == {16}) is not is_allowed
     assert (16 in codes) is not is_allowed
+
+
+def test_progress_stays_before_an_end_that_no_op_record_names_yet() -> None:
+    """That one was given up is said by its op record alone, for which a full disk may have no room:
+    a start that begins behind its half would not know it."""
+    exchange = Exchange(BrokerSettings(transaction_checks_max=1))
+    producer = exchange.connect()
+    for number in range(3):
+        producer.prepare("T", b"%d" % number)
+    transactions = exchange.core.transactions
+    halves = transactions.engine.halves
+
+    def kept() -> int:
+        before = transactions.kept(exchange.now_ms)
+        exchange.now_ms += 60_000
+        while sync(exchange.core.broker.store, exchange.now_ms):
+            pass
+        progress = transactions.kept(exchange.now_ms) or before
+        assert progress is not None
+        return progress.half_offset
+
+    assert kept() == 0
+    claim = Claim(
+        log_offset=halves.pending.log_offset(0), queue_offset=0, group="PG",
+        verdict=Verdict.ROLLBACK,
+    )  # fmt: skip
+    assert transactions.ends.end(claim, exchange.now_ms).answer is EndResult.DONE
+    assert halves.pending.oldest() == 1
+    assert kept() == 0
+    transactions.engine.unsealed.seal(exchange.now_ms)
+    assert kept() == 1

@@ -239,6 +239,23 @@ def test_a_message_without_room_for_another_property_comes_again(*, appends_crc:
         world.run(10_000 + GRACE_MS)
 
 
+def test_what_no_store_takes_is_not_tried_for_ever(caplog: pytest.LogCaptureFixture) -> None:
+    """The name of the retry topic is longer than a folder's name can be."""
+    group = "g" * 249
+    world = World()
+    world.topic()
+    world.send("m")
+    consumer = PopConsumer(world, group=group)
+    assert len(consumer.pop()) == 1
+    ledger = world.core.assembly.pops.ledger
+    assert ledger.popped.count == 1
+    world.run(10_000 + GRACE_MS)
+    assert ledger.popped.count == 0
+    before = caplog.text.count("not delivered again")
+    world.run(600_000)
+    assert caplog.text.count("not delivered again") == before == 1
+
+
 def test_what_is_gone_gets_nothing_again() -> None:
     world, consumer = make()
     consumer.pop()

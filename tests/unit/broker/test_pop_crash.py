@@ -201,6 +201,21 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     assert len(consumer.pop()) == 6
 
 
+@pytest.mark.parametrize(("offset", "kept"), [(6, 6), (7, 2)])
+def test_a_group_that_claims_to_be_beyond_a_queue_stays_where_it_was(
+    offset: int, kept: int
+) -> None:
+    """The record was written for a queue that was longer then: what comes next is new to it."""
+    world, consumer = make()
+    consumer.ack(*consumer.pop(maxMsgNums=2))
+    body = json.dumps({"c": "G", "t": "T", "q": 0, "o": offset}).encode()
+    record = Message(topic=REVIVE, body=body, properties={Property.TAGS: "escrowOrder"})
+    world.core.broker.store.put(record, world.now_ms)
+    world.run(1)
+    world.crash()
+    assert world.core.broker.offsets.get("G", "T", 0) == kept
+
+
 @pytest.mark.parametrize("lost", ["config/topics.json", "config/subscriptionGroup.json"])
 def test_what_had_no_room_in_a_table_loses_no_message(lost: str) -> None:
     """World 113708: a full disk had no room for the retry topic in topics.json. What came again was

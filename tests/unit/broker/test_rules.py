@@ -25,16 +25,20 @@ from escrowmq.broker.send_rules import INPUT_RULES, NAMES_RULES, QUEUE_RULES, SP
 from escrowmq.codec.frame import FrameReader
 from escrowmq.txn.end_rules import END_RULES
 
-from .both import HALF, PLAIN, Both, Side, begin, end, frame, half, send
+from .both import HALF, PLAIN, START_MS, Both, Side, begin, end, frame, half, send
 from .rule_examples import (
     ENDS,
     HALVES,
     OF_GROUP,
     PULLS,
     SENDS,
+    Change,
     EndExample,
     Example,
     half_with,
+    nothing,
+    setting,
+    topic,
 )
 from .test_short_pulls import heartbeat, pull
 
@@ -172,6 +176,38 @@ def test_names_of_ours_that_mean_something_to_clients_alone_make_no_half_special
     request = half_with(escrowChecker="db", escrowMarker="db:1")
     ask(both, request)
     assert ask(both, request)[1] == 1
+    both.end()
+
+
+@pytest.mark.parametrize("where", [{"address": "fe80::1"}, {"peers": "fe80::9"}])
+def test_longer_addresses_go_the_general_way(where: dict[str, str]) -> None:
+    both = Both(**where)
+    for _ in range(3):
+        both.feed((1, send() + half(1)), (1, send(is_binary=False)))
+    assert both.short.served_count == 0
+    both.end()
+
+
+@pytest.mark.parametrize(
+    ("request_", "change", "waited_ms"),
+    [
+        (send(), setting(send_wait_max_ms=50), 50),
+        (half_with(), nothing, 50),
+        (send(), setting(accepts_sends_from_ms=START_MS), 0),
+        (send(e="3"), topic(write_queue_nums=1), 0),
+        (send(e="3"), topic(read_queue_nums=1), 0),
+        (half_with(), setting(pending_max=5), 0),
+        (half_with(PGROUP="g" * 255), nothing, 0),
+    ],
+)
+def test_what_a_rule_just_allows_is_served_on_the_fast_path(
+    request_: bytes, change: Change, waited_ms: int
+) -> None:
+    both = warm()
+    for side in both.sides:
+        change(side)
+    (answer,), served_count = ask(both, request_, waited_ms)
+    assert (answer.code, served_count) == (0, 1)
     both.end()
 
 

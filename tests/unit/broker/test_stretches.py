@@ -213,11 +213,21 @@ def test_messages_that_a_shape_may_be_or_not_are_served_the_same_every_way() -> 
     both.end()
 
 
-@pytest.mark.parametrize("settings", [{"pending_max": 5}, {"rejects_transactions": True}])
-def test_no_more_halves_are_served_than_may_be_pending(settings: dict[str, object]) -> None:
-    both = Both(**settings)
-    both.feed((1, send()), (1, half(0)), (1, half(1)))
-    both.feed((1, b"".join(half(number) for number in range(2, 9))), (1, half(9)))
+@pytest.mark.parametrize(
+    ("name", "value", "taken_count"),
+    [("pending_max", 5, 2), ("pending_max", 3, 0), ("rejects_transactions", True, 0)],
+)
+def test_no_more_halves_are_served_than_may_be_pending(
+    name: str, value: object, taken_count: int
+) -> None:
+    """The setting changes while halves are served: the lane knows their queue by then."""
+    both = Both()
+    both.feed((1, send()), (1, half(0)), (1, half(1)), (1, half(2)))
+    for side in both.sides:
+        setattr(side.core.broker.settings, name, value)
+    answers = both.feed((1, b"".join(half(number) for number in range(3, 9))))
+    assert [answer.code for answer in answers].count(0) == taken_count
+    both.feed((1, half(9)))
     both.end()
 
 
