@@ -19,6 +19,7 @@ from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.request_shapes import Properties
+from escrowmq.delivery.topics import TopicConfig
 from escrowmq.lane.native import (
     BatchLaidOut,
     LaidOut,
@@ -188,6 +189,24 @@ def test_odd_batch_among_plain_ones_makes_no_difference(name: str, *, is_binary:
     both.feed((1, odd), (1, plain + odd + plain), (1, odd + plain))
     both.feed((2, pull(0)), (1, half(3) + odd + half(4)))
     both.pass_time(1_000)
+    both.end()
+
+
+@pytest.mark.parametrize(("size", "is_served"), [(127, True), (128, False)])
+def test_batch_to_a_topic_with_a_long_name_is_served_as_far_as_it_is_stored(
+    size: int, *, is_served: bool
+) -> None:
+    both, name = Both(), "t" * size
+    for side in both.sides:
+        side.core.broker.topics.put(TopicConfig(topic_name=name), side.now_ms)
+    body = encode_batch([(0, b"b", b"UNIQ_KEY\x01a\x02")])
+    both.feed((1, send(topic=name)))
+    one = send(PLAIN, body, code=Request.SEND_BATCH_MESSAGE, topic=name)
+    both.feed((1, one), (1, one))
+    before = both.short.served_count
+    (answer,) = both.feed((1, one))
+    assert both.short.served_count == before + is_served
+    assert (answer.code == 0) == is_served
     both.end()
 
 

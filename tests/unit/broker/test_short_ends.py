@@ -119,18 +119,44 @@ def test_halves_of_before_a_change_of_what_messages_get_go_the_general_way(
     both.end()
 
 
-def test_a_half_whose_bytes_have_changed_is_not_committed_the_short_way() -> None:
+LAST_BYTES = {
+    "size": 3, "magic": 7, "checksum": 11, "queue": 15, "flag": 19, "queue offset": 27,
+    "log offset": 35, "system flag": 38, "host": 67, "prepared": 83, "body's size": 87,
+}  # fmt: skip
+"""Of the fields of a record, where a one is added."""
+
+TEXTS = {
+    "body": b"body", "topic": b"HALF_TOPIC", "key": b"__transactionId__\x010A",
+    "place": b"REAL_TOPIC\x01Or", "mark": b"__transactionId",
+}  # fmt: skip
+"""The same of what stands behind them."""
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+@pytest.mark.parametrize("changed", [*LAST_BYTES, *TEXTS])
+def test_a_half_whose_bytes_have_changed_is_not_committed_the_short_way(
+    changed: str, *, is_alone: bool
+) -> None:
     both = Both()
     both.feed((1, send()))
-    halves = begin(both, half(0), half(1), half(2))
+    halves = begin(both, *[half(number) for number in range(5)])
+    both.feed((1, end(halves[3])), (1, end(halves[4])))
     both.forget()
     for side in both.sides:
         log = side.core.broker.store.log.segments
-        at = log.read(halves[1].log_offset, 200).index(b"body")
+        record = log.read(halves[1].log_offset, 500)
+        at = LAST_BYTES.get(changed, -1)
+        if at < 0:
+            at = record.index(TEXTS[changed]) + len(TEXTS[changed]) - 1
         file = log.file(halves[1].log_offset)
         assert file is not None
-        file.write(halves[1].log_offset + at, b"bodi")
-    both.feed(*[(1, end(one)) for one in halves])
+        file.write(halves[1].log_offset + at, bytes([record[at] + 1]))
+    before = both.short.served_count
+    if is_alone:
+        both.feed(*[(1, end(one)) for one in halves[:3]])
+        assert both.short.served_count <= before + 2 + (changed == "flag")
+    else:
+        both.feed((1, b"".join(map(end, halves[:3]))))
     both.end()
 
 
@@ -188,6 +214,24 @@ def test_half_that_is_committed_after_its_topic_became_narrow_goes_where_it_is_r
     }  # fmt: skip
     both.feed((2, frame(Request.UPDATE_AND_CREATE_TOPIC, config)))
     both.feed(*[(1, end(one)) for one in halves])
+    both.end()
+
+
+def test_queue_that_is_written_and_not_read_gets_messages_and_none_of_halves() -> None:
+    """Its end is known on the fast path, since messages are sent there."""
+    both = Both()
+    both.feed((1, send(e="3")), (1, send(e="1")))
+    halves = begin(both, *[send(HALF | {"UNIQ_KEY": f"{n:032X}"}, f="4", e="3") for n in range(8)])
+    both.feed((1, end(halves[0])), (1, end(halves[1])))
+    config = {
+        "topic": "Orders", "defaultTopic": "TBW102", "readQueueNums": "2", "writeQueueNums": "4",
+        "perm": "6", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0", "order": "false",
+    }  # fmt: skip
+    both.feed((2, frame(Request.UPDATE_AND_CREATE_TOPIC, config)))
+    both.feed((1, send(e="3")), (1, send(e="3")), (1, send(e="1")))
+    both.feed((1, end(halves[2]) + end(halves[3])), (1, end(halves[4])))
+    both.forget()
+    both.feed((1, end(halves[5]) + end(halves[6])), (1, end(halves[7])))
     both.end()
 
 
