@@ -54,14 +54,32 @@ class PullAsked(NamedTuple):
     """For this topic."""
 
     @property
+    def known_group(self) -> GroupConfig:
+        """The group, for the rules behind the one that there is none."""
+        assert self.group is not None
+        return self.group
+
+    @property
+    def known_topic(self) -> TopicConfig:
+        """The topic, likewise."""
+        assert self.topic is not None
+        return self.topic
+
+    @property
+    def members(self) -> ConsumerGroup:
+        """Those that have a connection, likewise."""
+        assert self.online is not None
+        return self.online
+
+    @property
     def says_itself(self) -> bool:
         """Whether it says itself what it wants; others want what their group has subscribed to."""
         return bool(self.header.sys_flag & PullFlag.SUBSCRIPTION)
 
     @property
     def subscription(self) -> SubscriptionBody | None:
-        """That of its group."""
-        return None if self.online is None else self.online.subscriptions.get(self.header.topic)
+        """That of its members."""
+        return self.members.subscriptions.get(self.header.topic)
 
 
 def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
@@ -83,7 +101,7 @@ def _rule(
 
 
 def _is_unreadable(pull: PullAsked) -> bool:
-    return pull.topic is not None and not pull.topic.perm & Perm.READ
+    return not pull.known_topic.perm & Perm.READ
 
 
 def readable_queues(topic: TopicConfig) -> range:
@@ -92,12 +110,11 @@ def readable_queues(topic: TopicConfig) -> range:
 
 
 def _is_beyond(pull: PullAsked) -> bool:
-    return pull.topic is not None and pull.header.queue_id not in readable_queues(pull.topic)
+    return pull.header.queue_id not in readable_queues(pull.known_topic)
 
 
 def _remark_on_queue(pull: PullAsked) -> str:
-    header, topic = pull.header, pull.topic
-    assert topic is not None
+    header, topic = pull.header, pull.known_topic
     return (
         f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
         f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
@@ -106,16 +123,13 @@ def _remark_on_queue(pull: PullAsked) -> str:
 
 
 def _is_unknown(pull: PullAsked) -> bool:
-    return pull.says_itself and pull.settings.rejects_unknown_pulls and pull.online is None
+    return pull.settings.rejects_unknown_pulls and pull.online is None
 
 
 def _is_outdated(pull: PullAsked) -> bool:
     subscription = pull.subscription
-    return (
-        not pull.says_itself
-        and subscription is not None
-        and subscription.sub_version < pull.header.sub_version
-    )
+    assert subscription is not None
+    return subscription.sub_version < pull.header.sub_version
 
 
 BROKER_RULES: Final = (
@@ -147,7 +161,7 @@ PULL_RULES: Final = (
     ),
     _rule(
         "a group that may not consume",
-        lambda pull: pull.group is not None and not pull.group.consume_enable,
+        lambda pull: not pull.known_group.consume_enable,
         Response.NO_PERMISSION,
         lambda pull: f"subscription group no permission, {pull.header.consumer_group}",
         2,
@@ -195,18 +209,15 @@ UNKNOWN: Final = _rule(
 SUBSCRIPTION_RULES: Final = (
     _rule(
         "nobody there",
-        lambda pull: not pull.says_itself and pull.online is None,
+        lambda pull: pull.online is None,
         Response.SUBSCRIPTION_NOT_EXIST,
         lambda _: f"the consumer's group info not exist{FAQ}",
     ),
     _rule(
         "broadcasting that is not allowed",
         lambda pull: (
-            not pull.says_itself
-            and pull.online is not None
-            and pull.group is not None
-            and not pull.group.consume_broadcast_enable
-            and pull.online.message_model == BROADCASTING
+            not pull.known_group.consume_broadcast_enable
+            and pull.members.message_model == BROADCASTING
         ),
         Response.NO_PERMISSION,
         lambda pull: (
@@ -216,7 +227,7 @@ SUBSCRIPTION_RULES: Final = (
     ),
     _rule(
         "a topic that the group may not read",
-        lambda pull: not pull.says_itself and pull.is_group_forbidden,
+        lambda pull: pull.is_group_forbidden,
         Response.NO_PERMISSION,
         lambda pull: (
             f"the consumer group[{pull.header.consumer_group}] is forbidden "
@@ -226,7 +237,7 @@ SUBSCRIPTION_RULES: Final = (
     ),
     _rule(
         "no subscription",
-        lambda pull: not pull.says_itself and pull.subscription is None,
+        lambda pull: pull.subscription is None,
         Response.SUBSCRIPTION_NOT_EXIST,
         lambda _: f"the consumer's subscription not exist{FAQ}",
     ),
@@ -237,4 +248,4 @@ SUBSCRIPTION_RULES: Final = (
         lambda _: "the consumer's subscription not latest",
     ),
 )
-"""Those about what a group has subscribed to."""
+"""Those about what a group has subscribed to, asked of those who want that."""

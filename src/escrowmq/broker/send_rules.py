@@ -78,6 +78,12 @@ class ToQueue(NamedTuple):
     address: str = ""
     """The sender's."""
 
+    @property
+    def known(self) -> TopicConfig:
+        """The topic, for the rules behind the one that there is none."""
+        assert self.topic is not None
+        return self.topic
+
 
 def forbidden(settings: BrokerSettings, what: str) -> str:
     """What is said where a broker is not to be written to."""
@@ -101,25 +107,18 @@ def _refuse_unknown(about: ToQueue) -> Refusal:
 
 
 def _is_beyond(about: ToQueue) -> bool:
-    topic = about.topic
-    return topic is not None and about.queue_id >= max(
-        topic.read_queue_nums, topic.write_queue_nums
-    )
+    topic = about.known
+    return about.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums)
 
 
-def _refuse_queue(about: ToQueue) -> Refusal | None:
-    topic = about.topic
-    assert topic is not None
+def _refuse_queue(about: ToQueue) -> Refusal:
+    topic = about.known
     remark = (
         f"request queueId[{about.queue_id}] is illegal, TopicConfig "
         f"[topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
         f"writeQueueNums={topic.write_queue_nums}] Producer: {about.address}"
     )
     return Refusal(Response.INVALID_PARAMETER, remark)
-
-
-def _needs_keys(about: ToQueue) -> bool:
-    return about.topic is not None and about.topic.is_compacted
 
 
 def key_missing(topic: TopicConfig, properties: dict[str, str]) -> Refusal | None:
@@ -138,10 +137,9 @@ QUEUE_RULES: Final = (
     Rule("a queue beyond the topic", _is_beyond, _refuse_queue),
     Rule[ToQueue]("a topic of retries", lambda to: to.name.startswith(Topic.RETRY_PREFIX)),
     Rule[ToQueue]("a system topic", lambda to: to.name.startswith(Topic.SYSTEM_PREFIX)),
-    Rule[ToQueue](
-        "messages with many tags", lambda to: to.topic is not None and to.topic.has_many_tags
-    ),
-    Rule("a compacted topic", _needs_keys),  # `key_missing` refuses, by what messages say
+    Rule[ToQueue]("messages with many tags", lambda to: to.known.has_many_tags),
+    # `key_missing` refuses, by what messages say.
+    Rule[ToQueue]("a compacted topic", lambda to: to.known.is_compacted),
 )
 REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)
 """Those that the general way has to ask before it makes a message."""

@@ -127,7 +127,7 @@ LAST_BYTES = {
 
 TEXTS = {
     "body": b"body", "topic": b"HALF_TOPIC", "key": b"__transactionId__\x010A",
-    "place": b"REAL_TOPIC\x01Or", "mark": b"__transactionId",
+    "place": b"REAL_TOPIC\x01Or", "mark": b"__transactionId", "kind": b"TRAN_MSG\x01true",
 }  # fmt: skip
 """The same of what stands behind them."""
 
