@@ -37,6 +37,7 @@ CONFIG: Final = ROOT / "tools" / "mutants.toml"
 TIMEOUT_S: Final = 300
 """A mutant whose tests take longer goes on for ever somewhere: it was noticed."""
 
+PROGRESS_EACH: Final = 10
 FAILED: Final = (1, 2)
 """Exit codes of pytest: a test failed, or a file could not be imported."""
 
@@ -288,6 +289,8 @@ def main() -> int:
     figures: Counter[bool] = Counter()
     for mutant, is_noticed in _try_all(mutants, plan, given.jobs):
         figures[is_noticed] += 1
+        if figures.total() % PROGRESS_EACH == 0:
+            print(f"{figures.total()} of {len(mutants)}", file=sys.stderr, flush=True)
         if not is_noticed:
             print(f"lives: {mutant}", flush=True)
     print(

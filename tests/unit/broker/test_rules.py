@@ -12,6 +12,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.setting_facts import Setting, settings_of
+from escrowmq.broker import short_puts
 from escrowmq.broker.half_rules import HALF_RULES
 from escrowmq.broker.pull_rules import (
     BROKER_RULES,
@@ -177,6 +178,19 @@ def test_names_of_ours_that_mean_something_to_clients_alone_make_no_half_special
     ask(both, request)
     assert ask(both, request)[1] == 1
     both.end()
+
+
+def test_names_of_groups_that_are_remembered_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(short_puts, "_GROUPS_MAX", 3)
+    side = Side(is_short=True)
+    seen = []
+    for number in range(10):
+        side.feed((1, half_with(PGROUP=f"group-{number}")))
+        shortcut = side.core.remoting.shortcut
+        assert shortcut is not None
+        seen.append(len(shortcut._puts._groups))
+    assert max(seen) == 3
+    assert side.served_count > 5
 
 
 @pytest.mark.parametrize("where", [{"address": "fe80::1"}, {"peers": "fe80::9"}])

@@ -87,6 +87,21 @@ def test_an_end_with_bytes_that_are_no_text_is_broken_every_way(
     both.end()
 
 
+def test_an_end_in_json_that_says_two_codes_is_what_the_last_one_says() -> None:
+    both = Both()
+    both.feed((1, send()))
+    one, other = begin(both, half(0), half(1))
+    data = end(one, flag=0, is_binary=False)
+    size = int.from_bytes(data[4:8], "big")
+    header = data[8 : 8 + size].replace(b'{"code":37,', b'{"code":37,"code":361,', 1)
+    odd = (4 + len(header)).to_bytes(4, "big") + len(header).to_bytes(4, "big") + header
+    for plain in (end(other, is_binary=False), b""):
+        (answer,) = both.feed((1, plain + odd))
+        assert answer.code != 0
+    both.feed((1, data))
+    both.end()
+
+
 def test_halves_that_are_not_remembered_are_committed_the_short_way_too() -> None:
     both = Both()
     both.feed((1, send()))
@@ -127,7 +142,8 @@ LAST_BYTES = {
 
 TEXTS = {
     "body": b"body", "topic": b"HALF_TOPIC", "key": b"__transactionId__\x010A",
-    "place": b"REAL_TOPIC\x01Or", "mark": b"__transactionId", "kind": b"TRAN_MSG\x01true",
+    "place": b"REAL_TOPIC\x01Or", "name": b"REAL_TOPIC", "mark": b"__transactionId",
+    "kind": b"TRAN_MSG\x01true",
 }  # fmt: skip
 """The same of what stands behind them."""
 

@@ -18,6 +18,13 @@ def test_what_is_no_text_is_refused_before_it_is_sent(fields: dict[str, Any]) ->
         check_message(message, body_size_max=10)
 
 
+@pytest.mark.parametrize("keys", [["a", ""], ["a b"], ["a", 5], 5])
+def test_what_is_no_key_is_refused_before_it_is_sent(keys: Any) -> None:
+    with pytest.raises(InvalidMessage, match="key"):
+        check_message(Message("T", b"x", keys=keys), body_size_max=10)
+    check_message(Message("T", b"x", keys=["a", "b"]), body_size_max=10)
+
+
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"make one with escrowmq\.Message"):
         check_message(b"x", body_size_max=10)  # type: ignore[arg-type]
