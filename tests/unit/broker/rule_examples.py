@@ -95,6 +95,7 @@ SENDS = {
         Example(send(), code=Response.SYSTEM_BUSY, waited_ms=201),
         Example(half_with(), code=Response.SYSTEM_BUSY, waited_ms=51),
         Example(send(), waited_ms=51),
+        Example(send(), waited_ms=200),
         Example(send(), setting(sheds_load=False), waited_ms=201),
         Example(half_with(), LATE_HALF, Response.SYSTEM_BUSY, waited_ms=41),
     ],

@@ -54,6 +54,21 @@ def test_ends_of_one_input_are_named_by_as_few_records_as_their_bound_allows(
     assert [op.count(b",") for op in ground.ops()] == [400, 400, 100]
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_a_transaction_of_more_messages_than_a_record_names_has_one_of_its_own(
+    ground: Ground, names: str
+) -> None:
+    sizes = (450, 5)
+    for name, size in zip(names, sizes, strict=True):
+        some = [
+            ground.prepare(b"%s%d" % (name.encode(), n), escrowTransaction=name)
+            for n in range(size)
+        ]
+        ground.end(some[0], ROLLBACK, seals=False)
+    ground.engine.unsealed.seal(ground.now_ms)
+    assert [op.count(b",") for op in ground.ops()] == [*sizes]
+
+
 def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so() -> None:
     """World 7393: its copy was kept, and its op record had no room; progress passed it, so that it
     was neither pending nor ended at the next start."""
