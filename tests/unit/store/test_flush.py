@@ -77,3 +77,17 @@ def test_a_clock_that_is_set_back_makes_nothing_wait() -> None:
     store.put(message(1), 5_000)
     assert store.sync_wanted(5_001) is None
     assert store.sync_wanted(20_000) is not None  # before it was due by the clock of before
+
+
+def test_nothing_is_a_matter_of_time_while_a_sync_is_under_way() -> None:
+    """A wake would find nothing that may be synced, again and again."""
+    store = filled(SimDisk())
+    assert store.flusher.wake_at_ms() < 100_000
+    wanted = store.sync_wanted(20_000)
+    assert wanted is not None
+    never_ms = store.flusher.wake_at_ms()
+    assert never_ms > 1 << 60
+    for file in wanted.files:
+        file.sync()
+    store.synced(wanted.log_offset, 20_000)
+    assert store.flusher.wake_at_ms() < never_ms

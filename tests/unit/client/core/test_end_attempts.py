@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.end_attempts import Telling
@@ -88,3 +89,10 @@ def test_an_end_after_its_time_is_told_as_the_answer_to_a_check_once() -> None:
     assert one.fields["fromTransactionCheck"] == "true"
     with pytest.raises(OutcomeUnknown):
         one.came(illegal, now=100.0)
+
+
+def test_an_outcome_that_is_not_known_is_told_with_what_names_the_transaction() -> None:
+    for half, name in ((OURS, "transaction K"), (replace(OURS, unique_key=""), "transaction id-1")):
+        one = telling(half)
+        with pytest.raises(OutcomeUnknown, match=name):
+            one.came(RequestTimeout("no answer"), now=200.0)

@@ -103,3 +103,15 @@ def test_what_was_dropped_holds_the_offset() -> None:
     assert shelf.take(9) == []
     assert shelf.finish(second.queue_offset, generation=0)
     assert shelf.commit_offset == 0
+
+
+def test_what_was_taken_before_a_reset_finishes_nothing_behind_it() -> None:
+    shelf: Shelf[ReceivedMessage] = Shelf(next_offset=0)
+    shelf.put([message(0), message(1)], next_offset=2)
+    (taken,) = shelf.take(1)
+    shelf.reset(0)
+    shelf.put([message(0), message(1)], next_offset=2)  # the same once more
+    assert not shelf.finish(taken.queue_offset, generation=0)
+    assert shelf.commit_offset == 0
+    assert shelf.finish(taken.queue_offset, generation=1)
+    assert shelf.commit_offset == 1
