@@ -6,12 +6,12 @@ from __future__ import annotations
 import argparse
 import datetime as dt
 import logging
-import os
 import signal
 import threading
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.cli.cluster_verbs import add_tls, one_line, tls_of
+from escrowmq.cli.databases import add_database, database_of
 from escrowmq.cli.printing import say
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, UsageError
@@ -21,21 +21,13 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
 _DAY_S: Final = 24 * 3_600
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Its options."""
     parser.set_defaults(action="run")
-    parser.add_argument(
-        "database",
-        nargs="?",
-        default="",
-        metavar="ADDRESS",
-        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
-        f"rather in the environment variable {DATABASE_ENV}",
-    )
+    add_database(parser)
     parser.add_argument("--group", required=True, help="the service's producer group")
     parser.add_argument(
         "-n",
@@ -60,7 +52,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a broker that is gone for good, so that --forget-after does not wait for it; once "
         "for each",
     )
-    parser.add_argument("--schema", default="", help="of the outbox's tables")
     parser.add_argument("--namespace", default="", help="of topics and groups")
     add_credentials(parser)
     add_tls(parser)
@@ -75,9 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.node.logs import log_to_stderr
 
     log_to_stderr(arguments.log_level)
-    address = arguments.database or os.environ.get(DATABASE_ENV, "")
-    if not address:
-        raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
+    address = database_of(arguments)
     keep = None if arguments.forget_after is None else dt.timedelta(days=arguments.forget_after)
     if keep is not None:
         check_keep(span_ms(keep))

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import os
 from typing import Final
 
-from escrowmq.cli.check_from_db import DATABASE_ENV
+from escrowmq.cli.databases import add_database, database_of
 from escrowmq.cli.printing import say, show_json
-from escrowmq.errors import UsageError
 
 _MS: Final = 1_000
 
@@ -19,15 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     status = actions.add_parser(
         "status", help="messages that are kept in the database until a broker can be reached"
     )
-    status.add_argument(
-        "database",
-        nargs="?",
-        default="",
-        metavar="ADDRESS",
-        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
-        f"rather in the environment variable {DATABASE_ENV}",
-    )
-    status.add_argument("--schema", default="", help="of the outbox's tables")
+    add_database(status)
     status.add_argument("--json", action="store_true", help="machine-readable output")
 
 
@@ -38,10 +28,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.integrations.outbox import kept
     from escrowmq.integrations.outbox.steps import run as converse
 
-    address = arguments.database or os.environ.get(DATABASE_ENV, "")
-    if not address:
-        raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
-    database = PlainDatabase(connector(address), schema=arguments.schema)
+    database = PlainDatabase(connector(database_of(arguments)), schema=arguments.schema)
     found = converse(kept.look(database.family), database.execute)
     if arguments.json:
         show_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})

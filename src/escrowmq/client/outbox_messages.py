@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Collection, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Awaitable, Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Property
@@ -115,16 +115,7 @@ class Marked:
             )
         producer.verdicts.open(self.key, self)
         self._is_bundle = len(messages) > 1
-        self._is_sending = True
-        try:
-            await self._store_all(messages)
-        except BaseException:
-            self._is_sending = False
-            self.abandon()
-            raise
-        self._is_sending = False
-        if self.verdict is Outcome.ROLLBACK:  # which came meanwhile
-            self._tell(Outcome.ROLLBACK)
+        await self._to_its_end(self._store_all(messages))
 
     def begin(self, messages: Sequence[Message]) -> None:
         """Begin to store them; `stored` waits for it."""
@@ -150,7 +141,11 @@ class Marked:
             go_on: GoOn[tuple[SendAnswer, SendResult]] | None = None,
         ) -> None:
             if result is None or not is_safe(result[1]) or self.verdict is Outcome.ROLLBACK:
-                finish(None, None, lambda: self._stored(message, finished(result, error, go_on)))
+
+                def go_further() -> Coroutine[Any, Any, None]:
+                    return self._to_its_end(self._take(message, finished(result, error, go_on)))
+
+                finish(None, None, go_further)
                 return
             self._is_sending = False
             self._took(message, result)
@@ -163,12 +158,14 @@ class Marked:
             self._is_sending = True
         return is_begun
 
-    async def _stored(
-        self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
-    ) -> None:
-        """What was sent quickly takes longer, or went wrong."""
+    async def _take(self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]) -> None:
+        self._took(message, await work)
+
+    async def _to_its_end(self, work: Awaitable[None]) -> None:
+        """Store messages. When one cannot be, or all were abandoned meanwhile, roll back."""
+        self._is_sending = True
         try:
-            self._took(message, await work)
+            await work
         except BaseException:
             self._is_sending = False
             self.abandon()

@@ -1,0 +1,32 @@
+"""The database of a service, as commands are given it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Final
+
+from escrowmq.errors import UsageError
+
+DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
+
+
+def add_database(parser: argparse.ArgumentParser) -> None:
+    """Its address, and the schema of the outbox's tables there."""
+    parser.add_argument(
+        "database",
+        nargs="?",
+        default="",
+        metavar="ADDRESS",
+        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
+        f"rather in the environment variable {DATABASE_ENV}",
+    )
+    parser.add_argument("--schema", default="", help="of the outbox's tables")
+
+
+def database_of(arguments: argparse.Namespace) -> str:
+    """The address. UsageError when none was given."""
+    address: str = arguments.database or os.environ.get(DATABASE_ENV, "")
+    if not address:
+        raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")
+    return address
