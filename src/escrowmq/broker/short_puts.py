@@ -282,7 +282,9 @@ class ShortPuts:
         """Put messages and halves of known shapes that stand one behind the other; None when there
         is none that can be put so."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
-        halves_max = max(0, self._halves_max - pending_count)
+        halves_max = self._halves_max - pending_count
+        if halves_max < 0:
+            halves_max = 0
         laid_out = lay_out(
             data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
             self._moment(peer, halves_max),
