@@ -28,3 +28,11 @@ def test_what_is_no_key_is_refused_before_it_is_sent(keys: Any) -> None:
 def test_what_is_no_message_is_refused() -> None:
     with pytest.raises(InvalidMessage, match=r"make one with escrowmq\.Message"):
         check_message(b"x", body_size_max=10)  # type: ignore[arg-type]
+
+
+def test_a_delay_that_is_none_is_refused_before_it_is_sent() -> None:
+    with pytest.raises(InvalidMessage):
+        check_message(Message("T", b"x", delay_level=-1), body_size_max=10)
+    with pytest.raises(InvalidMessage):
+        check_message(Message("T", b"x", delay_level=1, deliver_at=5), body_size_max=10)
+    check_message(Message("T", b"x", delay_level=1), body_size_max=10)
