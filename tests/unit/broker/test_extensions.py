@@ -10,6 +10,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.codec.hashes import java_hash
+from escrowmq.codec.ids import offset_id
 from escrowmq.testing.disk import Loss
 from escrowmq.txn.state import Ledger
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Caller, Exchange, Half, half_of_check
@@ -428,3 +429,22 @@ def test_nothing_is_shed_when_the_setting_says_so() -> None:
     exchange = Exchange(BrokerSettings(sheds_load=False))
     exchange.waited_ms = 10_000
     assert exchange.connect().send("T", TRAN_MSG="true", PGROUP="PG").code == 0
+
+
+@pytest.mark.parametrize("verdict", [COMMIT, ROLLBACK])
+def test_sender_of_one_that_was_resumed_is_told_how_that_ended(verdict: int) -> None:
+    exchange = Exchange(BrokerSettings(transaction_checks_max=1))
+    producer = exchange.connect()
+    producer.heartbeat(producer="PG")
+    half = producer.prepare("T", b"paid")
+    exchange.advance(6_100 + 30_100)
+    (kept,) = producer.messages(Topic.CHECK_MAX_TIME)
+    producer.take()
+    ext = {"msgId": offset_id(kept.store_host, kept.log_offset)}
+    assert producer.ask(Request.RESUME_CHECK_HALF_MESSAGE, ext).code == 0
+    exchange.advance(6_100)
+    (check,) = producer.take(CHECK)
+    producer.end(half_of_check(check), verdict, is_from_check=True)
+    wanted = {COMMIT: "committed", ROLLBACK: "rolled_back"}[verdict]
+    reply = producer.end(half, verdict)
+    assert (reply.code, (reply.ext or {})["escrowOutcome"]) == (0, wanted)

@@ -387,23 +387,6 @@ def test_message_is_resumed_once_however_often_that_is_asked() -> None:
     assert producer.bodies("T") == [b"paid"]
 
 
-@pytest.mark.parametrize("verdict", [COMMIT, ROLLBACK])
-def test_sender_of_one_that_was_resumed_is_told_how_that_ended(verdict: int) -> None:
-    exchange = Exchange(BrokerSettings(transaction_checks_max=1))
-    producer = producer_of(exchange)
-    half = producer.prepare("T", b"paid")
-    exchange.advance(6_100 + 30_100)
-    (kept,) = producer.messages(Topic.CHECK_MAX_TIME)
-    producer.take()
-    ext = {"msgId": offset_id(kept.store_host, kept.log_offset)}
-    assert producer.ask(Request.RESUME_CHECK_HALF_MESSAGE, ext).code == 0
-    exchange.advance(6_100)
-    (check,) = producer.take(CHECK)
-    producer.end(half_of_check(check), verdict, is_from_check=True)
-    wanted = {COMMIT: "committed", ROLLBACK: "rolled_back"}[verdict]
-    assert outcome(producer.end(half, verdict)) == (0, wanted)
-
-
 def test_message_that_is_given_up_again_can_be_resumed_again() -> None:
     exchange = Exchange(BrokerSettings(transaction_checks_max=1))
     producer = producer_of(exchange)

@@ -498,20 +498,3 @@ def test_copy_that_the_peer_gave_up_is_ended_and_one_that_it_resumed_is_not(
     resumed = put_back(ground, copy, 0)
     ground.reopen()
     assert list(ground.engine.halves.pending) == [resumed.queue_offset]
-
-
-def test_ends_whose_op_record_has_no_unit_yet_are_known_to_a_start_on_a_full_disk() -> None:
-    """The queue of op records wants another file, for which there is no room."""
-    ground = Ground()
-    halves = [ground.prepare(b"%d" % number) for number in range(260)]
-    for half in halves[:250]:
-        ground.end(half, Verdict.ROLLBACK)
-    ground.disk.room = ground.disk.used
-    for half in halves[250:]:
-        ground.end(half, Verdict.ROLLBACK)
-    assert len(ground.store.dispatcher.waiting) == 4
-    ground.reopen()
-    assert len(ground.store.dispatcher.waiting) == 4
-    assert len(ground.engine.halves.pending) == 0
-    outcomes = [ground.engine.halves.ledger.outcome(half.queue_offset) for half in halves]
-    assert outcomes == [State.ROLLED_BACK] * 260

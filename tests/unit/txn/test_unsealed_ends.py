@@ -4,7 +4,7 @@ import pytest
 
 from escrowmq.base.message import Topic
 from escrowmq.txn.end_claim import EndResult
-from escrowmq.txn.state import Verdict
+from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
 
@@ -83,3 +83,20 @@ def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so()
     ground.store.refused = frozenset()
     ground.engine.unsealed.seal(ground.now_ms)
     assert ground.engine.unsealed.first is None
+
+
+def test_ends_whose_op_record_has_no_unit_yet_are_known_to_a_start_on_a_full_disk() -> None:
+    """The queue of op records wants another file, for which there is no room."""
+    ground = Ground()
+    halves = [ground.prepare(b"%d" % number) for number in range(260)]
+    for half in halves[:250]:
+        ground.end(half, ROLLBACK)
+    ground.disk.room = ground.disk.used
+    for half in halves[250:]:
+        ground.end(half, ROLLBACK)
+    assert len(ground.store.dispatcher.waiting) == 4
+    ground.reopen()
+    assert len(ground.store.dispatcher.waiting) == 4
+    assert len(ground.engine.halves.pending) == 0
+    outcomes = [ground.engine.halves.ledger.outcome(half.queue_offset) for half in halves]
+    assert outcomes == [State.ROLLED_BACK] * 260
