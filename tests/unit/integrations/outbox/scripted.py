@@ -16,7 +16,7 @@ class Base:
     """SQLite in memory. `failing` are steps that fail, by the beginning of their text."""
 
     def __init__(self, *, has_tables: bool = True) -> None:
-        self.connection = sqlite3.connect(":memory:")
+        self.connection = sqlite3.connect(":memory:", check_same_thread=False)
         weakref.finalize(self, self.connection.close)  # which Python asks for from 3.13 on
         self.failing: list[str] = []
         self.steps: list[str] = []
