@@ -7,9 +7,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import secrets
-from collections.abc import Awaitable, Callable, Collection
-from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from typing import Protocol
+from collections.abc import Collection
 
 from escrowmq.base.own_properties import MARKER, OWNER
 from escrowmq.client import producer as engine
@@ -24,46 +22,19 @@ from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
 from escrowmq.integrations.outbox.handing_over import not_known, of_another
 from escrowmq.integrations.outbox.kept import KeptStatus
-from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed, Steps, run, run_async
+from escrowmq.integrations.outbox.steps import StepFailed, Steps, run, run_async
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 from escrowmq.integrations.outbox.verdict import Answer
 from escrowmq.integrations.outbox_relay import (
+    AsyncDatabase,
     AsyncRelay,
+    Database,
     Pass,
     Relay,
     go_through,
     go_through_awaited,
 )
 from escrowmq.net.clock import SystemClock
-
-
-class Database(Protocol):
-    """The primary, and not a copy for reading. `execute` runs a step on a connection of its own."""
-
-    @property
-    def family(self) -> SqlFamily:
-        """Its SQL."""
-
-    def execute(self, step: SqlStep) -> Rows:
-        """Run one step."""
-
-    def transaction(self) -> AbstractContextManager[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
-
-
-class AsyncDatabase(Protocol):
-    """The same, awaited."""
-
-    async def find_family(self) -> SqlFamily:
-        """Its SQL; perhaps a connection has to be opened for that."""
-
-    async def execute(self, step: SqlStep) -> Rows:
-        """Run one step."""
-
-    def transaction(
-        self,
-    ) -> AbstractAsyncContextManager[Callable[[SqlStep], Awaitable[Rows]]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
 
 
 def circuit_of(when_away: str, kept_max: int) -> Circuit | None:

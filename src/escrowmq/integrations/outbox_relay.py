@@ -48,8 +48,8 @@ class Pass(NamedTuple):
     error: Exception | None
 
 
-class RelayDatabase(Protocol):
-    """A database, as the relay uses it."""
+class Database(Protocol):
+    """The primary, and not a copy for reading."""
 
     @property
     def family(self) -> SqlFamily:
@@ -62,11 +62,11 @@ class RelayDatabase(Protocol):
         """Steps in one transaction, on a connection of its own, which commits in the end."""
 
 
-class AsyncRelayDatabase(Protocol):
+class AsyncDatabase(Protocol):
     """The same, awaited."""
 
     async def find_family(self) -> SqlFamily:
-        """Its SQL."""
+        """Its SQL; perhaps a connection has to be opened for that."""
 
     async def execute(self, step: SqlStep) -> Rows:
         """Run one step on a connection of its own."""
@@ -77,7 +77,7 @@ class AsyncRelayDatabase(Protocol):
         """Steps in one transaction, on a connection of its own, which commits in the end."""
 
 
-def go_through(database: RelayDatabase, course: HandOver) -> Pass:
+def go_through(database: Database, course: HandOver) -> Pass:
     """One pass. What fails is in the result."""
     clock = SystemClock()
     walk = KeptWalk(database.family)
@@ -105,7 +105,7 @@ def go_through(database: RelayDatabase, course: HandOver) -> Pass:
     return _passed(walk, run(kept.look(database.family), database.execute))
 
 
-async def go_through_awaited(database: AsyncRelayDatabase, course: AsyncHandOver) -> Pass:
+async def go_through_awaited(database: AsyncDatabase, course: AsyncHandOver) -> Pass:
     """The same, awaited."""
     clock = SystemClock()
     family = await database.find_family()
