@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+
 from escrowmq.base.effects import Sync
 from escrowmq.base.message import StoredMessage
 from escrowmq.broker.core import BrokerCore
 from escrowmq.delivery.delay_progress import Courier
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.store.failed_syncs import log_files
+from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.recovery import Recovery
 from escrowmq.store.results import RecoveryReport
 from escrowmq.store.store import Put
@@ -18,7 +21,9 @@ from escrowmq.store.store import Put
 
 def answer_before_durable(core: BrokerCore) -> None:
     """SYNC_FLUSH, and the reply does not wait for the sync."""
-    core.assembly.ends._putter.durable_at = lambda put, **_: 0  # type: ignore[method-assign]
+    store = core.broker.store
+    hasty = msgspec.structs.replace(store.settings, is_sync_flush=False)
+    core.broker.answers._ends = LogEnds(store.log, hasty)
 
 
 def later_sync_believed(core: BrokerCore) -> None:
@@ -27,7 +32,7 @@ def later_sync_believed(core: BrokerCore) -> None:
 
     def spoilt(now_ms: int) -> Iterator[Sync]:
         log = store.log
-        files = log_files(log.segments, log.durable_offset, log.end_offset)
+        files = log_files(log.segments, store.durable_offset, log.end_offset)
         yield Sync(files + store.flusher.take_round(now_ms), log.end_offset)
 
     store.mending._write_all = spoilt  # type: ignore[method-assign]

@@ -177,7 +177,7 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     exchange.end("a", log_offset, 0, ROLLBACK)
     store = exchange.core.broker.store
     assert store.bounds(Topic.HALF, 0) == (0, 0)
-    store.log.durable_offset = store.end_offset  # durable, and its unit is not written yet
+    store.ends.made_durable(store.end_offset)  # durable, and its unit is not written yet
     core = exchange.core
     ProgressOfHalves(core.broker.offsets, core.transactions).progress(exchange.now_ms)
     offsets = exchange.core.broker.offsets

@@ -277,7 +277,7 @@ def settled_before_durable(core: BrokerCore) -> None:
         last = ends._unsealed[-1] if ends._unsealed else None
         if reply is HELD and isinstance(last, _Unsealed) and last.ended.answer is EndResult.DONE:
             ends._unsealed.pop()
-            return Answer(ext=told(last.ended.state, is_sync=True))
+            return Answer(ext=told(last.ended.state, level="disk"))
         return reply
 
     core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)

@@ -26,10 +26,11 @@ class Answer(msgspec.Struct, frozen=True):
     """More of the body, as it lies in the store: it goes out without being copied."""
 
     log_end: int = 0
-    """It leaves when the log is durable up to here."""
+    """Where the record that it tells of ends: it leaves when the sender of such a record may be
+    answered. 0: at once."""
 
-    late_code: int = Response.FLUSH_DISK_TIMEOUT
-    """The code to leave with when that takes too long."""
+    late_code: int | None = None
+    """The code to leave with when that takes too long; None: that of whatever is late."""
 
 
 class Sent(Answer, frozen=True, kw_only=True):

@@ -1,43 +1,37 @@
-"""Answers leave by the dialogue of whoever asked, once what they tell of is durable."""
+"""Answers leave by the dialogue of whoever asked, once `LogEnds` says that they may."""
 
 from __future__ import annotations
 
 from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Flag
 from escrowmq.broker.asked import Question
 from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency
-from escrowmq.broker.unsynced_answers import WaitingAnswer, WaitingAnswers
-from escrowmq.store.store import Store
+from escrowmq.broker.waiting_answers import WaitingAnswer, WaitingAnswers
+from escrowmq.store.log_ends import LogEnds
 
 
 class Answers:
     """Gives them, and notes how long they took."""
 
-    def __init__(
-        self, store_settings: StoreSettings, store: Store, moment: Moment, latency: Latency
-    ) -> None:
-        self._store_settings = store_settings
-        self._store = store
+    def __init__(self, ends: LogEnds, moment: Moment, latency: Latency) -> None:
+        self._ends = ends
         self._moment = moment
         self._latency = latency
-        self.waiting = WaitingAnswers()
+        self.waiting = WaitingAnswers(ends)
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
-        """Say it, or keep it until what it tells of is durable: from the question's time on, or
+        """Say it, or keep it until its record may be answered: from the question's time on, or
         from a later one."""
         if (
             isinstance(reply, Answer)
-            and reply.log_end
-            and reply.log_end > self._store.durable_offset
+            and reply.log_end > self._ends.answerable_end
             and not asked.command.flag & Flag.ONE_WAY
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
-            until_ms = since_ms + self._store_settings.sync_timeout_ms
-            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, until_ms, self.say))
+            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.say))
         else:
             self.say(asked, reply)
 

@@ -20,7 +20,7 @@ from escrowmq.broker.asked import Asked
 from escrowmq.broker.destinations import Destinations, Header
 from escrowmq.broker.forbidden_to_senders import MARKED, admit, count_keys, keys_fault, take_off
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.log_puts import Putter, is_retry
+from escrowmq.broker.log_puts import Putter, awaited_end, is_retry
 from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.peer import Long
 from escrowmq.codec.batch import decode_part, entry_size
@@ -92,7 +92,7 @@ class SentBatches:
             first,
             ids,
             puts[0].queue_offset,
-            log_end=self._putter.durable_for(puts[-1], first),
+            log_end=awaited_end(puts[-1], first),
         )
 
     def _part(
@@ -180,7 +180,7 @@ class SentBatches:
             ids.append(offset_id(self._identity.packed, log_offset))
             if len(ids) % _IDS_AT_ONCE == 0:
                 yield HELD
-        log_end = self._putter.durable_for(put, first)
+        log_end = awaited_end(put, first)
         yield self._batch_sent(asked, first, ids, put.queue_offset, log_end=log_end)
 
     def _batch_sent(

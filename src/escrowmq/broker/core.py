@@ -216,11 +216,10 @@ class BrokerCore:
             self.broker.output.add(sync)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """The log is durable up to an offset: answer who waited for it."""
+        """The log is durable up to an offset: answer those who waited for that."""
         self.broker.moment.begin(now_ms)
-        store = self.broker.store
-        store.synced(log_offset, now_ms)
-        self.broker.answers.waiting.synced(store.durable_offset)
+        self.broker.store.synced(log_offset, now_ms)
+        self.broker.answers.waiting.release()
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:

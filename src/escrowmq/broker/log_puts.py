@@ -94,16 +94,10 @@ class Putter:
             case _:
                 return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
 
-    def durable_at(self, put: Put, *, waits: bool = True) -> int:
-        """How far the log has to be durable before its sender is told; 0 if at once."""
-        is_sync = waits and self._store_settings.is_sync_flush
-        return put.log_end if is_sync else 0
 
-    def durable_for(self, put: Put, message: Message) -> int:
-        """The same for a message that says itself whether its sender waits."""
-        if not self._store_settings.is_sync_flush:
-            return 0
-        return self.durable_at(put, waits=waits(message.properties))
+def awaited_end(put: Put, message: Message) -> int:
+    """`Answer.log_end` for a message that was stored: 0 if its sender does not want to wait."""
+    return put.log_end if waits(message.properties) else 0
 
 
 def is_retry(topic: str) -> bool:

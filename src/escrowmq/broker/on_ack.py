@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.broker.answer_delivery import Answers
@@ -46,7 +45,6 @@ class AckHandlers:
     def __init__(
         self,
         *,
-        store_settings: StoreSettings,
         store: Store,
         topics: TopicTable,
         offsets: OffsetTable,
@@ -55,7 +53,6 @@ class AckHandlers:
         orders: OrderTable,
         on_freed: OnFreed,
     ) -> None:
-        self._store_settings = store_settings
         self._store = store
         self._topics = topics
         self._offsets = offsets
@@ -157,7 +154,7 @@ class AckHandlers:
 
     def _when_stored(self, asked: Question) -> Reply:
         """The answer to an ack leaves after its record: that of this input's end."""
-        if not self._store_settings.is_sync_flush:
+        if not self._store.ends.holds_answers:
             return DONE
         self._done.append(asked)
         return HELD
@@ -169,9 +166,9 @@ class AckHandlers:
             return
         done, self._done = self._done, []
         store = self._store
-        is_durable = self._ledger.log_end <= store.durable_offset
+        is_stored = self._ledger.log_end <= store.ends.answerable_end
         # Not before: those that wait stand in the order of the log.
-        told = DONE if is_durable else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
+        told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
         for asked in done:
             self._answers.give(asked, told)
 

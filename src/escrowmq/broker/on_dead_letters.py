@@ -105,8 +105,8 @@ class DeadLetterHandlers:
                 behind = letter.queue_offset + 1
                 page.next = behind if behind < end else -1
                 break
-        durable_at = 0 if put is None else self._putter.durable_at(put)
-        return Answer(body=msgspec.json.encode(page), log_end=durable_at)
+        log_end = 0 if put is None else put.log_end
+        return Answer(body=msgspec.json.encode(page), log_end=log_end)
 
     def _topic_of(self, letter: StoredMessage, group: str) -> str:
         """Where the message failed; empty when that is not said."""

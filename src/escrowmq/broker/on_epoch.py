@@ -17,7 +17,7 @@ from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.durable_progress import Mark, Marks
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import Store
 from escrowmq.txn import epoch_decision
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.epoch import Query, parse_epoch
@@ -129,7 +129,6 @@ class EpochHandlers(Part):
             if not self._decider.is_carried_out(item.query, item.batch):
                 still.append(item)
                 continue
-            put = Put(PutStatus.OK, log_end=self._store.end_offset)
-            told = Answer(body=item.body, log_end=self._putter.durable_at(put))
+            told = Answer(body=item.body, log_end=self._store.end_offset)
             self._answers.give(item.asked, told, since_ms=now_ms)
         self._waiting = still

@@ -12,7 +12,7 @@ from escrowmq.broker.destinations import Destinations, Header
 from escrowmq.broker.forbidden_to_senders import admit
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.incoming_halves import IncomingHalves
-from escrowmq.broker.log_puts import Delayed, Putter, is_retry
+from escrowmq.broker.log_puts import Delayed, Putter, awaited_end, is_retry
 from escrowmq.broker.message_from_request import MessageMaker
 from escrowmq.broker.send_rules import key_missing
 from escrowmq.broker.shedding import Shedding
@@ -119,7 +119,7 @@ class SendHandlers:
             queue_offset=put.queue_offset,
             transaction_id=unique_key,
             ext=more,
-            log_end=self._putter.durable_for(put, message),
+            log_end=awaited_end(put, message),
         )
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:

@@ -10,7 +10,7 @@ from typing import Final, Protocol
 import msgspec
 
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage, Topic
@@ -32,7 +32,7 @@ from escrowmq.codec.record import encode_message
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError, UsageError
-from escrowmq.store.store import Put, PutStatus, Store
+from escrowmq.store.store import Store
 from escrowmq.txn.check_schedule import Ask
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.end_rules import VERDICTS
@@ -70,7 +70,7 @@ class EndsOfRun(Protocol):
     """End requests that were served together, whose answers wait for the op record."""
 
     def say(self, log_end: int) -> None:
-        """All of them are done, and durable when the log is up to there."""
+        """All of them are done, by records up to there."""
         ...
 
     def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
@@ -87,7 +87,6 @@ class EndHandlers(Part):
         self,
         *,
         settings: BrokerSettings,
-        store_settings: StoreSettings,
         store: Store,
         topics: TopicTable,
         clients: Clients,
@@ -97,7 +96,6 @@ class EndHandlers(Part):
         transactions: Transactions,
     ) -> None:
         self._settings = settings
-        self._store_settings = store_settings
         self._store = store
         self._topics = topics
         self._peers = peers
@@ -112,7 +110,7 @@ class EndHandlers(Part):
     # -- ends --------------------------------------------------------------------------------
 
     def end(self, asked: Asked[None]) -> Reply:
-        """Commit or roll back; the answer leaves when the end is durable."""
+        """Commit or roll back; the answer leaves when the op record may be answered."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
             return header
@@ -204,11 +202,10 @@ class EndHandlers(Part):
         if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
-        durable_at = self._putter.durable_at(Put(PutStatus.OK, log_end=log_end))
-        ext = told(state, is_sync=self._store_settings.is_sync_flush)
+        ext = told(state, level=self._store.ends.level)
         if ended.count > 1:
             ext["escrowCount"] = str(ended.count)
-        return Answer(code, ext=ext, remark=remark, log_end=durable_at)
+        return Answer(code, ext=ext, remark=remark, log_end=log_end)
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -278,11 +275,11 @@ class EndHandlers(Part):
         return DONE
 
 
-def told(state: State, *, is_sync: bool) -> dict[str, str]:
+def told(state: State, *, level: str) -> dict[str, str]:
     """What is said of an outcome beside the code, to those who read it."""
     return {
         "escrowOutcome": state.name.lower(),
-        "escrowDurability": "disk" if is_sync else "memory",
+        "escrowDurability": level,
     }
 
 

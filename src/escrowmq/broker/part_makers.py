@@ -70,7 +70,6 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
     """Who ends transactions, and asks about them."""
     return EndHandlers(
         settings=b.settings,
-        store_settings=b.store_settings,
         store=b.store,
         topics=b.topics,
         clients=b.clients,
@@ -279,7 +278,6 @@ def _poppers(
 
 def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: Freed) -> AckHandlers:
     return AckHandlers(
-        store_settings=b.store_settings,
         store=b.store,
         topics=b.topics,
         offsets=b.offsets,

@@ -156,7 +156,7 @@ class Assembly:
             puts=puts,
             standings=Standings(self.door, self.serving),
             run_answers=b.run_answers,
-            is_sync_flush=b.store.settings.is_sync_flush,
+            ends=b.store.ends,
         )
         self.plain_sends = PlainSends(latency=b.latency, shortcut=shortcut, puts=puts)
         return RemotingFront(

@@ -1,4 +1,4 @@
-"""Answers to requests that were served together (broker/shortcut) and wait for the disk together.
+"""Answers to requests that were served together (broker/shortcut) and wait together.
 
 They are kept in the words of success, as the bytes that are to leave. What else may become of them
 is rare: only then they are read, and said in other words, one by one."""
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from escrowmq.base.answer import Answer, Refusal, Sent
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.broker.frames import Frames
@@ -18,24 +17,22 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.present_input import Moment
 from escrowmq.broker.request_times import Latency
-from escrowmq.broker.unsynced_answers import WaitingAnswers
+from escrowmq.broker.waiting_answers import WaitingAnswers
 from escrowmq.codec.frame import FrameReader
 
 
 class RunAnswers:
-    """Keeps them until the log is durable so far, or they have waited long enough."""
+    """Keeps them until their records may be answered, or they have waited long enough."""
 
     def __init__(
         self,
         *,
-        store_settings: StoreSettings,
         frames: Frames,
         output: Output,
         latency: Latency,
         moment: Moment,
         waiting: WaitingAnswers,
     ) -> None:
-        self._store_settings = store_settings
         self._frames = frames
         self._output = output
         self._latency = latency
@@ -52,9 +49,8 @@ class RunAnswers:
         log_end: int,
     ) -> None:
         """Frames for a peer that asked at a time; how many, by the codes of the requests."""
-        until_ms = now_ms + self._store_settings.sync_timeout_ms
         said = self._frames.said
-        run = _Run(self, peer.id, now_ms, log_end, until_ms, replies, counts, said)
+        run = _Run(self, peer.id, now_ms, log_end, replies, counts, said)
         self._waiting.keep(run)
 
     def tell(self, run: _Run, code: int) -> None:
@@ -73,34 +69,33 @@ class RunAnswers:
         self._note(run, refusal.code)
 
     def _note(self, run: _Run, code: int) -> None:
-        took_ms = self._moment.now_ms - run.now_ms
+        took_ms = self._moment.now_ms - run.since_ms
         for request, count in run.counts.items():
             self._latency.note_alike(request, code, took_ms, count)
 
 
 class _Run(msgspec.Struct):
-    """Of one connection and one input (broker/unsynced_answers.Waiting)."""
+    """Of one connection and one input (broker/waiting_answers.Waiting)."""
 
     answers: RunAnswers
     peer: int
-    now_ms: int
+    since_ms: int
     log_end: int
-    deadline_ms: int
     replies: list[bytes]
     counts: Mapping[int, int]
     said: dict[str, str]
     """To all senders, when the replies were written: it may have been changed since."""
 
     def say(self) -> None:
-        """It is durable."""
+        """They may be answered."""
         self.answers.tell(self, Response.SUCCESS)
 
-    def say_late(self) -> None:
-        """It is not, and nobody waits any more."""
-        self.answers.tell(self, Response.FLUSH_DISK_TIMEOUT)
+    def say_late(self, code: int) -> None:
+        """They have waited long enough; the code says for what."""
+        self.answers.tell(self, code)
 
     def refuse(self, refusal: Refusal) -> None:
-        """It will not be."""
+        """Their records may be lost."""
         self.answers.refuse(self, refusal)
 
 

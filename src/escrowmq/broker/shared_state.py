@@ -84,9 +84,8 @@ class Broker:
         self.frames = Frames(settings)
         self.output = Output()
         self.latency = Latency()
-        self.answers = Answers(store_settings, store, self.moment, self.latency)
+        self.answers = Answers(store.ends, self.moment, self.latency)
         self.run_answers = RunAnswers(
-            store_settings=store_settings,
             frames=self.frames,
             output=self.output,
             latency=self.latency,

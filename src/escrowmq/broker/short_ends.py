@@ -26,6 +26,7 @@ from escrowmq.codec.ended_template import EndedTemplate
 from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Plan
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.lane.native import EndShape, EndsLane, Moment, Place
+from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.run import Run, Tail
 from escrowmq.txn.end_claim import Ended, EndResult
 from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, plain_op
@@ -59,7 +60,7 @@ class PutEnds(msgspec.Struct):
 
 
 class EndsToTell:
-    """Ends that were asked for by one peer in one run, and are told of when they are durable
+    """Ends that were asked for by one peer in one run, and are answered together
     (broker/on_transactions.EndsOfRun)."""
 
     def __init__(
@@ -68,14 +69,15 @@ class EndsToTell:
         serving: Serving,
         output: Output,
         latency: Latency,
-        run_answers: RunAnswers | None,
+        run_answers: RunAnswers,
+        log_ends: LogEnds,
         templates: Mapping[State, EndedTemplate],
     ) -> None:
         self._serving = serving
         self._output = output
         self._latency = latency
         self._run_answers = run_answers
-        """Of those who wait for the disk; None where nobody does."""
+        self._log_ends = log_ends
         self._templates = templates
         self._peer: Peer
         self._now_ms = 0
@@ -104,7 +106,7 @@ class EndsToTell:
 
     def say(self, log_end: int) -> None:
         """Tell all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
-        if self._run_answers is not None:
+        if log_end > self._log_ends.answerable_end:
             counts = {Request.END_TRANSACTION: self.told_count}
             keep, now_ms = self._run_answers.keep, self._now_ms
             keep(self._peer, self._replies, counts, now_ms=now_ms, log_end=log_end)
@@ -152,7 +154,7 @@ class ShortEnds:
         output: Output,
         latency: Latency,
         run_answers: RunAnswers,
-        is_sync_flush: bool,
+        log_ends: LogEnds,
         tail_of: Callable[[str, int], Tail | None],
     ) -> None:
         self._run = run
@@ -162,9 +164,9 @@ class ShortEnds:
         self._serving = serving
         self._output = output
         self._latency = latency
-        self._run_answers = run_answers if is_sync_flush else None
+        self._run_answers, self._log_ends = run_answers, log_ends
         self._templates = {
-            state: EndedTemplate(told(state, is_sync=is_sync_flush)) for state in STATES
+            state: EndedTemplate(told(state, level=log_ends.level)) for state in STATES
         }
         self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), *self._pieces()
         self._tail_of = tail_of
@@ -183,6 +185,7 @@ class ShortEnds:
             output=self._output,
             latency=self._latency,
             run_answers=self._run_answers,
+            log_ends=self._log_ends,
             templates=self._templates,
         )
 

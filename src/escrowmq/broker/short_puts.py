@@ -129,7 +129,7 @@ class ShortPuts:
             output=output,
             latency=latency,
             run_answers=run_answers,
-            is_sync_flush=store.settings.is_sync_flush,
+            log_ends=store.ends,
             tail_of=self._tail_of,
         )
         self.seal_ends, self.tell_ends = self._ends.seal, self._ends.tell

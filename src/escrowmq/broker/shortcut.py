@@ -57,6 +57,7 @@ from escrowmq.lane.native import (
     lay_out_batch,
     lay_out_sends,
 )
+from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.run import Common
 from escrowmq.txn.end_rules import VERDICTS, plain_verdict
 from escrowmq.txn.state import Verdict
@@ -95,7 +96,7 @@ class Shortcut:
         puts: ShortPuts,
         standings: Standings,
         run_answers: RunAnswers,
-        is_sync_flush: bool,
+        ends: LogEnds,
     ) -> None:
         self._settings = settings
         self._is_ipv4 = len(identity.packed) == _IPV4_SIZE
@@ -107,12 +108,14 @@ class Shortcut:
         self._puts = puts
         self._standings = standings
         self._run_answers = run_answers
-        self._is_sync_flush = is_sync_flush
+        self._ends = ends
         self.is_cut = False
         """Whether the last run stopped in front of an END. A producer of one thread sends that
         together with its next half, whose answer need not wait for it. Measured: 1.1 to 1.2 times
         as many transactions of one thread."""
-        self._may_not_wait = False  # a sender of this run, for the disk
+        self._may_not_wait = False  # a sender of this run, for disk or replicas
+        self._is_held = False
+        """Whether the replies of this run have to wait for disk or replicas."""
         self._is_judged = False
         """Whether the peer of this run has to sign."""
         self.lay_out: LayOutSends | None = lay_out_sends
@@ -140,7 +143,7 @@ class Shortcut:
             return at
         if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
             return at
-        self._may_not_wait = self._is_sync_flush and may_not_wait(data)
+        self._may_not_wait = self._ends.holds_answers and may_not_wait(data)
         try:
             end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
@@ -150,6 +153,8 @@ class Shortcut:
         if is_all and self._ends_count:
             self._puts.seal_ends(now_ms)
         if end > at and self._puts.write():
+            ends = self._ends
+            self._is_held = ends.holds_answers and self._puts.log_end > ends.answerable_end
             if self._replies:
                 self._reply(peer, now_ms, is_all=(is_all or self.is_cut) and at == 0)
             self._puts.follow(peer, now_ms)
@@ -167,7 +172,7 @@ class Shortcut:
     def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
         """All of it is in the log: say so. Whoever waits for the answer need not wait for what
         follows as well, where this is all that he hears. Measured: 0.85 of a half's round trip."""
-        if self._is_sync_flush:
+        if self._is_held:
             self._keep(peer, now_ms)
             return
         replies, self._replies = self._replies, []
@@ -178,7 +183,7 @@ class Shortcut:
 
     def _tell(self, reader: FrameReader) -> None:
         """What follows has happened."""
-        at_once, waits = self._latency.at_once, self._is_sync_flush
+        at_once, waits = self._latency.at_once, self._is_held
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
             at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count
@@ -194,7 +199,7 @@ class Shortcut:
             self._serving.note_served()  # they are to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
-        """The replies leave when all of it is durable."""
+        """The replies leave when all of it may be answered."""
         replies, self._replies = self._replies, []
         counts = Counter(
             {code: count for (code, one_way), count in self._batches_counts.items() if not one_way}
@@ -206,7 +211,7 @@ class Shortcut:
 
     def is_open(self, peer: Peer, now_ms: int) -> bool:
         """Whether plain messages of a peer are stored, and told of, with nothing more asked."""
-        is_more = self._is_sync_flush or self._serving.is_judging
+        is_more = self._ends.holds_answers or self._serving.is_judging
         return not is_more and self._puts.are_allowed and self._is_ready(peer, now_ms)
 
     def _is_ready(self, peer: Peer, now_ms: int) -> bool:
@@ -223,7 +228,7 @@ class Shortcut:
         """Whether a run stops in front of the last request of an input: it is an END, and there is
         nothing before it but a message, whose sender waits, and for no disk."""
         is_answer_ready = self._sends_count == 1 and not (self._ends_count or self._batches_counts)
-        if begin == 0 and is_answer_ready and not self._is_sync_flush:
+        if begin == 0 and is_answer_ready and not self._ends.holds_answers:
             self.is_cut = data.startswith(ENDS, at + 8)
         return self.is_cut
 
@@ -344,7 +349,7 @@ class Shortcut:
         if (
             header_end - at - len(properties) > _JSON_REST_MAX
             or not properties.isascii()
-            or (self._is_sync_flush and WAITS_NOT in properties)
+            or (self._may_not_wait and WAITS_NOT in properties)
         ):
             return False
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)

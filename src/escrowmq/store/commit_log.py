@@ -19,7 +19,7 @@ FOLDER: Final = "commitlog"
 
 
 class CommitLog:
-    """Appends records and knows what is durable. `reserve_size` bytes of room ahead of the end are
+    """Appends records. `reserve_size` bytes of room ahead of the end are
     kept for settling writes."""
 
     def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
@@ -27,7 +27,6 @@ class CommitLog:
         self.segment_size = segment_size
         self.record_size_max = segment_size - FILLER_SIZE
         self.end_offset = 0
-        self.durable_offset = 0
         self.stored_ms = 0
         """When the newest record was stored."""
         self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
@@ -46,15 +45,10 @@ class CommitLog:
 
     def start(self, end_offset: int) -> None:
         """Take up appending at an offset, after recovery."""
-        self.end_offset = self.durable_offset = self._ordinary_end = end_offset
+        self.end_offset = self._ordinary_end = end_offset
         self._reserve.begin_at(end_offset)
         self._file = None
         self._unsynced = []
-
-    def made_durable(self, log_offset: int) -> None:
-        """A sync of everything up to an offset is done."""
-        assert log_offset <= self.end_offset, (log_offset, self.end_offset)
-        self.durable_offset = max(self.durable_offset, log_offset)
 
     def time_at(self, now_ms: int) -> int:
         """The store time of what is put now: never before that of another record."""

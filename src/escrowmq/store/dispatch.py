@@ -20,6 +20,7 @@ from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.encoding import Piece
 from escrowmq.store.index import Index
 from escrowmq.store.index_chains import KEY, KEY_SIZE, index_key
+from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.results import Arrival, Put
 
 _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
@@ -34,6 +35,11 @@ class Dispatch(NamedTuple):
     log_offset: int
     record_size: int
     stored_ms: int
+
+    @property
+    def due_end(self) -> int:
+        """It may be shown once the log may be seen up to here."""
+        return self.log_offset + self.record_size
 
     def covers(self, log_offset: int) -> bool:
         """Whether a record that starts there is this one."""
@@ -55,6 +61,11 @@ class DispatchRun(NamedTuple):
     stored_ms: int
     messages: Sequence[Message]
     sizes: Sequence[int]
+
+    @property
+    def due_end(self) -> int:
+        """The first of them may be shown once the log may be seen up to here."""
+        return self.log_offset + self.sizes[0]
 
     def covers(self, log_offset: int) -> bool:
         """Whether a record that starts there is one of these."""
@@ -106,8 +117,8 @@ class UnseenRun(NamedTuple):
     """Whether somebody waits for the messages of a queue."""
 
     @property
-    def end(self) -> int:
-        """Behind the last of them."""
+    def due_end(self) -> int:
+        """Behind the last of them: they may be shown once the log may be seen up to here."""
         return self.log_offset + len(self.data)
 
     def covers(self, log_offset: int) -> bool:
@@ -142,20 +153,19 @@ Unseen = Dispatch | DispatchRun | UnseenRun
 
 
 class Dispatcher:
-    """Makes records visible: writes units and index entries in the log's order, at once or, with
-    SYNC_FLUSH, when they are durable: nobody sees what may still be lost. A full disk stalls it; it
-    goes on when there is room, since nothing that it writes is lost while the log is there."""
+    """Makes records visible: writes units and index entries in the log's order, as far as the log
+    may be seen (`LogEnds.visible_end`). A full disk stalls it; it goes on when there is room, since
+    nothing that it writes is lost while the log is there."""
 
     def __init__(
         self,
         log: CommitLog,
+        ends: LogEnds,
         index: Index | None,
         delays_ms: dict[int, int],
-        *,
-        waits_for_sync: bool,
     ) -> None:
         self._log = log
-        self._waits_for_sync = waits_for_sync
+        self._ends = ends
         self.index = index
         self.waiting: deque[Unseen] = deque()
         self.dispatched_offset = 0
@@ -199,7 +209,14 @@ class Dispatcher:
         """Whether there is more for `run` to do just now."""
         if not self.waiting or self.stalled is not None:
             return False
-        return self.waiting[0].log_offset < self._seen_until
+        return self.waiting[0].due_end <= self._ends.visible_end
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether something waits that consumers could see already."""
+        if not self.waiting:
+            return False
+        return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
 
     @property
     def behind_size(self) -> int:
@@ -210,11 +227,6 @@ class Dispatcher:
     def unseen_from(self) -> int:
         """Consumers cannot see the records of the log from here on."""
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
-
-    @property
-    def _seen_until(self) -> int:
-        """Consumers may see what the log has up to here."""
-        return self._log.durable_offset if self._waits_for_sync else self._log.end_offset
 
     def unqueue(self, topic: str) -> None:
         """A topic is deleted: what waits of it is not to be seen."""
@@ -236,7 +248,7 @@ class Dispatcher:
 
         Positional: it is called once a message."""
         stored_ms = self._log.stored_ms
-        if not self._waits_for_sync and not self.waiting:
+        if not self.waiting and log_offset + record_size <= self._ends.visible_end:
             try:
                 self.dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
             except (StorageError, OSError) as error:
@@ -249,9 +261,9 @@ class Dispatcher:
 
     def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch what waits and may be seen, with so many parts of long batches at most."""
-        waiting, until_offset = self.waiting, self._seen_until
+        waiting, seen_until = self.waiting, self._ends.visible_end
         try:
-            while waiting and waiting[0].log_offset < until_offset:
+            while waiting and waiting[0].due_end <= seen_until:
                 first = waiting[0]
                 if isinstance(first, Dispatch):
                     self.dispatch(*first)
@@ -324,7 +336,8 @@ class Dispatcher:
         self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
     ) -> bool:
         """Dispatch the records of a batch now; False, with nothing done, when they must wait."""
-        if self._waits_for_sync or self.waiting or queue.is_schedule:
+        is_unseen = puts[-1].log_end > self._ends.visible_end
+        if is_unseen or self.waiting or queue.is_schedule:
             return False
         codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
         places = [(put.log_offset, put.record_size) for put in puts]
@@ -385,7 +398,7 @@ class Dispatcher:
                 raise
             if run.is_awaited(topic, queue_id):
                 self.arrivals += run.parts[nth].arrivals(run.stored_ms)
-        self.dispatched_run(run.end, run.stored_ms, run.keys)
+        self.dispatched_run(run.due_end, run.stored_ms, run.keys)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
         """Messages became visible of which somebody is to be told."""

@@ -6,14 +6,14 @@ from __future__ import annotations
 from escrowmq.base.ports import File
 from escrowmq.codec.entries import Checkpoint
 from escrowmq.store.checkpoint import CheckpointFile
-from escrowmq.store.commit_log import CommitLog
+from escrowmq.store.log_ends import LogEnds
 
 
 class Durability:
     """Told of each sync that is done; it asks for none (flush.py does)."""
 
-    def __init__(self, log: CommitLog, checkpoint: CheckpointFile, *, has_index: bool) -> None:
-        self._log = log
+    def __init__(self, ends: LogEnds, checkpoint: CheckpointFile, *, has_index: bool) -> None:
+        self._ends = ends
         self._checkpoint = checkpoint
         self._has_index = has_index
         self.derived_offset = 0
@@ -34,21 +34,21 @@ class Durability:
         """The log up to its end, when its newest record was stored; and all that leads to records
         before an offset, when the newest of those was."""
         said = self.said
-        self._log.made_durable(self._log.end_offset)
-        said.confirmed_offset, said.log_ms = self._log.end_offset, stored_ms
+        self._ends.made_durable(self._ends.written)
+        said.confirmed_offset, said.log_ms = self._ends.durable, stored_ms
         self.derived_offset, said.queue_ms = derived_offset, derived_ms
         if self._has_index:
             said.index_ms = derived_ms
 
     def log_synced(self, log_offset: int, stored_ms: int) -> None:
         """The log up to an offset; when the newest record before it was stored."""
-        self._log.made_durable(log_offset)
+        self._ends.made_durable(log_offset)
         self.said.log_ms = max(self.said.log_ms, stored_ms)
-        self.said.confirmed_offset = self._log.durable_offset
+        self.said.confirmed_offset = self._ends.durable
 
     def derived_synced(self, log_offset: int, stored_ms: int) -> None:
         """What leads to records before an offset; when the newest of them was stored."""
-        assert log_offset <= self._log.durable_offset, "units before their records"
+        assert log_offset <= self._ends.durable, "units before their records"
         self.derived_offset = max(self.derived_offset, log_offset)
         said = self.said
         said.queue_ms = max(said.queue_ms, stored_ms)

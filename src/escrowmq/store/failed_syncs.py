@@ -110,7 +110,7 @@ class Mending:
         """Write anew whatever a checkpoint does not call durable, and want a sync of it all.
         Nothing is put meanwhile. CorruptRecord when it is not what was written."""
         held, log = self._held, self._held.log
-        segments, begin, end = log.segments, log.durable_offset, log.end_offset
+        segments, begin, end = log.segments, self._held.ends.durable, log.end_offset
         for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None

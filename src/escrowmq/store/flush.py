@@ -41,7 +41,7 @@ class Flusher:
         settings = held.settings
         self._held = held
         self._durability = held.durability
-        self._is_sync_flush = settings.is_sync_flush
+        self._ends = held.ends
         self._interval_ms = settings.flush_interval_ms
         self._thorough_ms = settings.flush_thorough_ms
         self._size_min = settings.flush_pages_min * _PAGE_SIZE
@@ -78,9 +78,7 @@ class Flusher:
         held = self._held
         if self.failed is not None:
             return None
-        log_due = held.log.durable_offset < held.log.end_offset and (
-            self._is_sync_flush or self._is_flush_due(now_ms)
-        )
+        log_due = self._is_awaited or self._is_flush_due(now_ms)
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
         if self._queues:
@@ -91,8 +89,7 @@ class Flusher:
         # The log is in every sync: units may not be called durable before their records.
         files = held.log.unsynced()
         if self._round:
-            is_waited = self._is_sync_flush and held.log.durable_offset < held.log.end_offset
-            count = _ROUND_FILES_MAX_WAITED if is_waited else _ROUND_FILES_MAX
+            count = _ROUND_FILES_MAX_WAITED if self._is_awaited else _ROUND_FILES_MAX
             files += tuple(self._round[:count])
             del self._round[:count]
         self._under_way = Sync(files, held.log.end_offset)
@@ -101,15 +98,24 @@ class Flusher:
 
     def _be_quiet(self) -> None:
         """Nothing is due, and until a time nothing will be."""
-        if not self._is_sync_flush and not self._queues:
+        if not self._ends.waits_for_disk and not self._queues:
             wait_ms = min(self._interval_ms, self._thorough_ms)
             self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
 
+    @property
+    def _unsynced_size(self) -> int:
+        return self._held.log.end_offset - self._ends.durable
+
+    @property
+    def _is_awaited(self) -> bool:
+        """Whether somebody waits for the next sync."""
+        return self._ends.waits_for_disk and self._unsynced_size > 0
+
     def _is_flush_due(self, now_ms: int) -> bool:
-        passed_ms = now_ms - self._flushed_at_ms
-        unsynced = self._held.log.end_offset - self._held.log.durable_offset
-        return passed_ms >= self._thorough_ms or (
-            passed_ms >= self._interval_ms and unsynced >= self._size_min
+        passed_ms, size = now_ms - self._flushed_at_ms, self._unsynced_size
+        return size > 0 and (
+            passed_ms >= self._thorough_ms
+            or (passed_ms >= self._interval_ms and size >= self._size_min)
         )
 
     def synced(self, log_offset: int, now_ms: int) -> None:
@@ -121,11 +127,12 @@ class Flusher:
             return
         self.failed = None
         self._flushed_at_ms = now_ms
+        seen_until = self._ends.visible_end
         self._durability.log_synced(log_offset, self._under_way_ms)
         if self._round_ms >= 0 and not self._round and not self._queues:
             self._durability.derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
-        if self._is_sync_flush:
+        if self._ends.visible_end > seen_until:
             self._held.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
@@ -162,10 +169,9 @@ class Flusher:
         """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
         if self._under_way is not None:
             return _NEVER_MS
-        held = self._held
         if self.failed is not None:
             return _NEVER_MS
-        unsynced = held.log.end_offset - held.log.durable_offset
+        unsynced = self._unsynced_size
         if unsynced:
             # A little waits for more; a wake before would find nothing due, again and again.
             wait_ms = self._interval_ms if unsynced >= self._size_min else self._thorough_ms

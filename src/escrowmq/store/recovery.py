@@ -295,7 +295,7 @@ class Recovery:
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
             durable_offset = min(held.durability.said.confirmed_offset, self._log.segments.end)
-            if held.settings.is_sync_flush:
+            if held.ends.waits_for_disk:
                 # Units of records that were not durable were never written.
                 durable_offset = max(
                     [durable_offset, *(self._last_log_offset(queue) + 1 for queue in held.queues)]

@@ -134,7 +134,7 @@ class Retention:
         expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
         doomed: list[int] = []
         for start in log.segments.starts:
-            is_needed = start + log.segment_size > min(log.end_offset, log.durable_offset)
+            is_needed = start + log.segment_size > min(log.end_offset, self._held.ends.durable)
             if is_needed or len(doomed) >= self._settings.delete_files_max:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
@@ -176,10 +176,10 @@ class Retention:
         messages by now (a copy that was carried forward or delivered, the message of a half) may
         have been appended just now: before the log is durable up to there, a loss of power would
         leave neither."""
-        log, freed = self._held.log, self._freed
-        if not free or log.durable_offset >= log.end_offset:
+        log, ends, freed = self._held.log, self._held.ends, self._freed
+        if not free or ends.durable >= ends.written:
             return free
-        is_durable = log.durable_offset >= freed.log_end
+        is_durable = ends.durable >= freed.log_end
         until = free[-1] + log.segment_size
         if is_durable and freed.until < until:
             self._freed = _Freed(until, log.end_offset)

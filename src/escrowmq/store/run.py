@@ -80,7 +80,7 @@ class Run:
     def __init__(self, held: Holdings, host: bytes) -> None:
         self._held = held
         self.host = host
-        self._is_sync_flush = held.settings.is_sync_flush
+        self._ends = held.ends
         self._pieces: list[bytes] = []
         self._data = b""
         """All of them, once they are written."""
@@ -100,7 +100,7 @@ class Run:
         return not (
             held.settings.appends_crc
             or held.standing.refusal is not None
-            or (dispatcher.stalled is not None if self._is_sync_flush else dispatcher.waiting)
+            or (dispatcher.waiting and dispatcher.is_held_up)
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
@@ -259,12 +259,11 @@ class Run:
 
     def publish(self, is_awaited: Callable[[str, int], bool]) -> None:
         """Have what was written be found in its queues, and by its keys. Of queues that somebody
-        waits for, what has arrived is told; with SYNC_FLUSH all of it is seen and told of once it
-        is durable."""
+        waits for, what has arrived is told. What may not be seen yet waits for its turn."""
         dispatcher = self._held.dispatcher
         if not self._touched:
             return
-        if self._is_sync_flush:
+        if self.end > self._ends.visible_end:
             for tail in self._touched:
                 tail.queue.expect(tail.next_offset)
             dispatcher.wait([self._unseen(self._touched, is_awaited)])

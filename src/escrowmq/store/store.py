@@ -93,7 +93,7 @@ class Store:
         held = self._held = Holdings(disk, settings, boot=boot, zone=zone)
         self.log, self.queues, self.index = held.log, held.queues, held.index
         self.deleted, self.checkpoint = held.deleted, held.checkpoint
-        self.dispatcher = held.dispatcher
+        self.dispatcher, self.ends = held.dispatcher, held.ends
         self._standing = held.standing
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
@@ -148,6 +148,7 @@ class Store:
     def _take_up(self, found: Recovered, now_ms: int) -> None:
         """Go on from what a recovery has come to."""
         self.log.start(found.log_end)
+        self.ends.start(found.log_end)
         self.dispatcher.start(found.log_end, found.stored_ms, found.stalled)
         self.reader.trust_from(found.trusted_from)
         self.log.stamp(found.stored_ms)
@@ -393,7 +394,7 @@ class Store:
     @property
     def durable_offset(self) -> int:
         """The log is durable up to here."""
-        return self.log.durable_offset
+        return self.ends.durable
 
     @property
     def end_offset(self) -> int:

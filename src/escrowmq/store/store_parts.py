@@ -13,6 +13,7 @@ from escrowmq.store.deletions import Deleted
 from escrowmq.store.dispatch import Dispatcher
 from escrowmq.store.durable_ends import Durability
 from escrowmq.store.index import Index
+from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.queues import Queues
 from escrowmq.store.writability import Writability
 
@@ -28,6 +29,7 @@ class Holdings:
         self.log = CommitLog(
             disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
         )
+        self.ends = LogEnds(self.log, settings)
         self.queues = Queues(disk, segment_size=settings.queue_segment_size)
         self.index: Index | None = None
         if settings.has_index:
@@ -39,11 +41,8 @@ class Holdings:
             )
         self.deleted = Deleted()
         self.checkpoint = CheckpointFile(disk)
-        self.durability = Durability(self.log, self.checkpoint, has_index=settings.has_index)
+        self.durability = Durability(self.ends, self.checkpoint, has_index=settings.has_index)
         self.dispatcher = Dispatcher(
-            self.log,
-            self.index,
-            delay_levels(settings.delay_levels),
-            waits_for_sync=settings.is_sync_flush,
+            self.log, self.ends, self.index, delay_levels(settings.delay_levels)
         )
         self.standing = Writability()

@@ -8,9 +8,11 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
 from escrowmq.base.message import Topic
+from escrowmq.codec.command import encode_command
 
-from .both import HALF, PLAIN, Begun, Both, begin, end, frame, half, pull, send
+from .both import HALF, PLAIN, Begun, Both, Side, begin, begun_of, end, frame, half, pull, send
 from .test_short_batches import batch, entry
 from .test_short_ends import refuse_op_records
 
@@ -100,6 +102,86 @@ def test_ends_are_answered_with_the_sync_of_their_op_record(fate: str, *, is_bin
     if fate != "failed":  # the second read was in nobody's sync yet
         while both.is_syncing:
             both.let_sync()
+    both.end()
+
+
+def waiting_for_copies(*, is_binary: bool, is_sync_flush: bool = False) -> Both:
+    """Brokers that know queues and shapes, and answer senders when a replica has their messages."""
+    both = Both(is_sync_flush=is_sync_flush)
+    one = send(is_binary=is_binary, body=b"x" * 10_000)
+    both.feed((1, one), (1, one), (2, one), (2, one), (1, batch([entry(0)], is_binary=is_binary)))
+    begin(both, half(0, is_binary=is_binary), half(1, is_binary=is_binary))
+    for side in both.sides:
+        side.core.broker.store.ends.wait_for_copies(timeout_ms=3_000)
+    copied(both)
+    return both
+
+
+def copied(both: Both) -> list[Command]:
+    """What is answered when a replica has all of the log."""
+
+    def confirm(side: Side) -> None:
+        store = side.core.broker.store
+        store.ends.made_confirmed(store.end_offset)
+        side.core.broker.answers.waiting.release()
+        side.perform()
+
+    return both._each(confirm)
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_senders_that_wait_for_a_replica_are_answered_with_its_report(
+    *, is_binary: bool, is_late: bool
+) -> None:
+    both = waiting_for_copies(is_binary=is_binary)
+    sends = [send(opaque=20 + n, flag=2 * (n == 2), is_binary=is_binary) for n in range(5)]
+    one = batch([entry(1), entry(2)], is_binary=is_binary)
+    before = both.short.served_count
+    assert both.feed((1, b"".join([*sends, one, half(7, is_binary=is_binary), one]))) == []
+    assert both.short.served_count - before >= 7
+    assert both.pass_time(2_999) == []
+    replies = both.pass_time(1) if is_late else copied(both)
+    code = Response.FLUSH_SLAVE_TIMEOUT if is_late else Response.SUCCESS
+    assert [reply.code for reply in replies] == [code] * 7
+    assert copied(both) == []
+    both.end()
+
+
+@pytest.mark.parametrize("is_late", [True, False])
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_ends_wait_for_a_replica_to_have_their_op_record(*, is_binary: bool, is_late: bool) -> None:
+    both = waiting_for_copies(is_binary=is_binary)
+    halves = [half(20 + n, is_binary=is_binary) for n in range(8)]
+    assert both.feed((1, b"".join(halves))) == []
+    found = begun_of(b"".join(encode_command(reply) for reply in copied(both)))
+    verdicts = ["12" if n % 3 else "8" for n in range(8)]
+    frames = [
+        end(one, verdict, flag=0, is_binary=is_binary)
+        for one, verdict in zip(found, verdicts, strict=True)
+    ]
+    assert both.feed((1, b"".join(frames))) == []
+    replies = both.pass_time(3_000) if is_late else copied(both)
+    code = Response.FLUSH_SLAVE_TIMEOUT if is_late else Response.SUCCESS
+    assert [reply.code for reply in replies] == [code] * 8
+    both.end()
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_senders_that_do_not_wait_are_answered_without_a_replica(*, is_binary: bool) -> None:
+    both = waiting_for_copies(is_binary=is_binary)
+    hasty = send({**PLAIN, "WAIT": "false"}, opaque=8, is_binary=is_binary)
+    plain = send(opaque=11, is_binary=is_binary)
+    assert [reply.opaque for reply in both.feed((1, plain + hasty))] == [8]
+    assert [reply.opaque for reply in copied(both)] == [11]
+    both.end()
+
+
+def test_readers_do_not_wait_for_a_replica() -> None:
+    both = waiting_for_copies(is_binary=True)
+    _, end_offset = both.short.core.broker.store.bounds("Orders", 0)
+    assert both.feed((2, pull(end_offset))) == []
+    assert [reply.code for reply in both.feed((1, send(body=b"seen")))] == [Response.SUCCESS]
     both.end()
 
 

@@ -13,7 +13,7 @@ def store_with(*stored_ms: int) -> tuple[Store, Durability]:
     store, _ = opened(SimDisk(), SMALL)
     for each in stored_ms:
         store.put(Message(topic="t", body=b"x"), each)
-    durability = Durability(store.log, store.checkpoint, has_index=True)
+    durability = Durability(store.ends, store.checkpoint, has_index=True)
     return store, durability
 
 
