@@ -19,8 +19,8 @@ from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import OWNER
 from escrowmq.base.ports import Disk
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.end_reading import read_end
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.on_transactions import read_end
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.request_rights import Rights
 from escrowmq.codec import fastjson

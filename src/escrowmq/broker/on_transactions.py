@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 from typing import Final, Protocol
 
@@ -12,26 +11,23 @@ import msgspec
 from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request, Response
-from escrowmq.base.command import Command
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import OPEN
 from escrowmq.broker.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.end_reading import HALF_NOT_FOUND, read_end
 from escrowmq.broker.log_puts import Putter
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.codec.headers import (
-    EndByIdHeader,
-    EndTransactionHeader,
     ResumeCheckHeader,
-    read_header,
 )
 from escrowmq.codec.ids import offset_id, parse_offset_id
 from escrowmq.codec.record import encode_message
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import StorageError, UsageError
+from escrowmq.errors import StorageError
 from escrowmq.store.store import Store
 from escrowmq.txn.check_schedule import Ask
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
@@ -44,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 _SETTLED: Final = frozenset({EndResult.DONE, EndResult.REPEATED, EndResult.CONTRADICTED})
 _REMARKS: Final = {
-    EndResult.NOT_FOUND: "Find prepared transaction message failed",
+    EndResult.NOT_FOUND: HALF_NOT_FOUND,
     EndResult.GROUP_WRONG: "The producer group wrong",
     EndResult.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
     EndResult.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
@@ -55,8 +51,6 @@ _TOLD: Final = {
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
 """Codes that RocketMQ has and does not use: the transaction was ended the other way."""
-
-_COUNT: Final = re.compile(r"[0-9]{1,9}")
 
 
 class _Unsealed(msgspec.Struct):
@@ -281,35 +275,6 @@ def told(state: State, *, level: str) -> dict[str, str]:
         "escrowOutcome": state.name.lower(),
         "escrowDurability": level,
     }
-
-
-def read_end(
-    request: Command, transactions: Transactions, now_ms: int
-) -> EndTransactionHeader | Refusal:
-    """Which half an END means, by its offsets or by a signed id."""
-    ext = request.ext or {}
-    count = ext.get("escrowCount", "0")
-    if not _COUNT.fullmatch(count):
-        # Optional numbers that are none count as absent, and this one is a safeguard.
-        remark = f"escrowCount is {count[:32]!r}; the number of messages is due"
-        return Refusal(Response.SYSTEM_ERROR, remark)
-    if "escrowId" not in ext:
-        return read_header(EndTransactionHeader, request.ext)
-    by_id = read_header(EndByIdHeader, request.ext)
-    try:
-        found, half = transactions.signed_half(by_id.escrow_id, now_ms)
-    except UsageError as error:
-        return Refusal(Response.NO_PERMISSION, str(error))
-    if half is None:
-        return Refusal(Response.SYSTEM_ERROR, _REMARKS[EndResult.NOT_FOUND])
-    return EndTransactionHeader(
-        producer_group=half.properties.get(Property.PGROUP, ""),
-        tran_state_table_offset=found.queue_offset,
-        commit_log_offset=found.log_offset,
-        commit_or_rollback=by_id.commit_or_rollback,
-        from_transaction_check=by_id.from_transaction_check,
-        escrow_count=by_id.escrow_count,
-    )
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
