@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 
-from escrowmq.broker.shortcut import Shortcut
+from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.cli.main import main
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.end_requests import EndRequests

@@ -19,7 +19,7 @@ from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message
-from escrowmq.broker.on_acl2 import read_terms
+from escrowmq.broker.access.on_acl2 import read_terms
 from escrowmq.codec import (
     acl2_bodies,
     batch,

@@ -11,7 +11,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Send
 from escrowmq.base.message import Message
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.broker.forbidden_to_senders import admit
+from escrowmq.broker.sends.forbidden_to_senders import admit
 from escrowmq.codec import fastjson
 from escrowmq.codec.batch import decode_batch, encode_batch
 from escrowmq.codec.binary_header import LANGUAGES

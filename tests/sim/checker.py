@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.start_checks import OFFSETS_FILE
+from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.testing.disk import Loss, SimDisk
 from escrowmq.txn.engine import Engine

@@ -9,8 +9,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.offset_saver import ProgressOfHalves
-from escrowmq.broker.start_checks import OFFSETS_FILE
+from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
+from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.store.store import PutStatus, Store

@@ -16,7 +16,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, ORDER_KEY
 from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.on_transactions import _Unsealed, told
+from escrowmq.broker.requests.on_transactions import _Unsealed, told
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.delayed_messages import DelayRules

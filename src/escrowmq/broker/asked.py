@@ -30,7 +30,7 @@ class RequestRow(msgspec.Struct, frozen=True):
     """What it needs of its sender."""
 
     is_audited: bool = False
-    """Operators change something by it: a line is written about it (broker/audit_log)."""
+    """Operators change something by it: a line is written about it (broker/access/audit_log)."""
 
     is_read: bool = False
     """It asks for messages: its answers may be large, and its sender knows FLOW_CONTROL."""

@@ -13,13 +13,13 @@ from escrowmq.base.effects import Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.wire import Wire
+from escrowmq.broker.assembly.part_order import Assembly
+from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.front import Front
-from escrowmq.broker.on_config import restore
 from escrowmq.broker.part import Part
-from escrowmq.broker.part_order import Assembly
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.shared_state import Broker
-from escrowmq.broker.start_checks import Opening, going_on
+from escrowmq.broker.requests.on_config import restore
+from escrowmq.broker.upkeep.start_checks import Opening, going_on
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)

@@ -27,8 +27,8 @@ from escrowmq.base.guests import (
     Wish,
 )
 from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.plain_sends import PlainSends
 from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
 
 FIRST: Final = 1 << 48

@@ -17,7 +17,7 @@ NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What there is to know of a start (broker/start_checks)."""
+    """What there is to know of a start (broker/upkeep/start_checks)."""
 
     disk: Disk
     now_ms: int

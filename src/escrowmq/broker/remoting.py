@@ -19,13 +19,13 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
-from escrowmq.broker.frames import Frames
-from escrowmq.broker.habits import Habits
+from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.fast.habits import Habits
+from escrowmq.broker.fast.short_pulls import ShortPulls
+from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.serving import Serving
-from escrowmq.broker.short_pulls import ShortPulls
-from escrowmq.broker.shortcut import Shortcut
+from escrowmq.broker.requests.serving import Serving
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
 from escrowmq.codec.repeated_requests import Match, RepeatedRequests, command_of

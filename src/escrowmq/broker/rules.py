@@ -1,10 +1,9 @@
 """What a rule is: something that makes a request more than a plain one, and perhaps refuses it.
 
-Rules stand in lists (broker/send_rules, half_rules, pull_rules). The general way asks a list for
-its refusal. The fast path asks the same list whether anything is special; then the request goes
+Rules stand in lists (broker/sends/send_rules, half_rules, pull_rules). The general way asks a list
+for its refusal. The fast path asks the same list whether anything is special; then the request goes
 the general way. So a rule is written once, and a rule that is added to a list holds on both ways.
-tests/unit/broker/rule_examples.py has an example that breaks each of them.
-"""
+tests/unit/broker/rule_examples.py has an example that breaks each of them."""
 
 from __future__ import annotations
 

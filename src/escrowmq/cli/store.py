@@ -16,7 +16,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.broker.start_checks import readers
+from escrowmq.broker.upkeep.start_checks import readers
 from escrowmq.cli.printing import complain, say
 from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record

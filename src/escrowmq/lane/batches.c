@@ -1,4 +1,4 @@
-/* Lays out the records of a batch (broker/short_batches): all of them, or none. It changes nothing
+/* Lays out the records of a batch (broker/fast/short_batches): all of them, or none. It changes nothing
    that it was given. */
 
 #include "work.h"
@@ -171,7 +171,7 @@ static PyObject *answer(Work *work, Tail *tail, PyObject *common, Span entries)
 
 const char lay_out_batch_doc[] =
     "lay_out_batch(data, begin, end, plans, tail, common, moment)\n\n"
-    "See broker/short_batches.py.";
+    "See broker/fast/short_batches.py.";
 
 PyObject *lay_out_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {

@@ -1,4 +1,4 @@
-/* Lays out what a stretch of ENDs has stored and answered, as broker/short_ends does for each alone:
+/* Lays out what a stretch of ENDs has stored and answered, as broker/fast/short_ends does for each alone:
    the messages of halves that are committed. It changes nothing that it was given: either all of an
    END is in what it returns, or it was not begun, and is served by whoever called this. */
 

@@ -2,17 +2,17 @@
 that have a compiler, and left aside with ESCROWMQ_PURE=1.
 
 `lay_out_sends` serves a stretch of send requests, plain messages, halves and batches, as far as it
-comes: what the short cut does with each alone (broker/shortcut, broker/short_puts), which stays
-what they mean. It changes nothing that it is given.
+comes: what the short cut does with each alone (broker/fast/shortcut, broker/fast/short_puts), which
+stays what they mean. It changes nothing that it is given.
 
 `find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
-it can, given the bytes of these halves (broker/short_ends does the same with each alone).
+it can, given the bytes of these halves (broker/fast/short_ends does the same with each alone).
 
 `index_key` makes a key that waits to be indexed, as store/index_chains does; `find_blocks`, `chain`
 and `lead` put such keys into an index file that lies in memory, as store/index does.
 
-`lay_out_batch` lays out the records of a batch, and says where they are, as broker/short_batches
-does when it knows the names of all properties.
+`lay_out_batch` lays out the records of a batch, and says where they are, as
+broker/fast/short_batches does when it knows the names of all properties.
 
 `alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
 like others that were seen, as txn/stored_halves does with each alone.

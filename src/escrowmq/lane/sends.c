@@ -1,4 +1,4 @@
-/* Lays out what a stretch of send requests has stored and answered, as broker/short_puts does for
+/* Lays out what a stretch of send requests has stored and answered, as broker/fast/short_puts does for
    each alone. It changes nothing that it was given: either all of a message is in what it returns,
    or the message was not begun, and is served by whoever called this. */
 

@@ -18,7 +18,7 @@ typedef struct {
     int64_t queue_offset; /* of the next record */
 } Tail;
 
-/* A queue that requests name (broker/short_puts.Target). */
+/* A queue that requests name (broker/fast/short_puts.Target). */
 typedef struct {
     PyObject *given, *sizes; /* sizes: a list, once something was sent to it */
     PyObject *target, *topic;  /* lent */

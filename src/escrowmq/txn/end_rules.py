@@ -1,12 +1,11 @@
 """The rules about ENDs, each once: which verdicts settle a half, and why one is not ended so.
 
 END_RULES are asked in their order about a half that was found (txn/end_requests), and the first
-that concerns it answers. The fast path (broker/shortcut, short_ends) serves plain halves alone:
-those of no epoch and no bundle, with no wish about checks, that are pending under their own number.
-None of these rules concerns such a half. What makes a half a plain one is said by the names of its
-properties (broker/send_rules). A rule is added here, and its example to
-tests/unit/broker/rule_examples.py.
-"""
+that concerns it answers. The fast path (broker/fast/shortcut, short_ends) serves plain halves
+alone: those of no epoch and no bundle, with no wish about checks, that are pending under their own
+number. None of these rules concerns such a half. What makes a half a plain one is said by the names
+of its properties (broker/sends/send_rules). A rule is added here, and its example to
+tests/unit/broker/rule_examples.py."""
 
 from __future__ import annotations
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from escrowmq.acl.request_needs import Places
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
+from escrowmq.broker.access.request_rights import Rights
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.request_rights import Rights
-from escrowmq.broker.requests import UNKNOWN, rows
+from escrowmq.broker.requests.requests import UNKNOWN, rows
 
 ROWS = {row.code: row for row in rows()}
 

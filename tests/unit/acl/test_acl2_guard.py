@@ -12,7 +12,7 @@ from escrowmq.acl.acl2_guard import Terms, missing, refusal
 from escrowmq.acl.acl2_users import Book
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.broker.requests import rows
+from escrowmq.broker.requests.requests import rows
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.signature import sign

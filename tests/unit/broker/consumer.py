@@ -18,8 +18,7 @@ from escrowmq.codec.pop_receipt import (
     retry_topic,
 )
 from escrowmq.codec.record import decode_records
-
-from .world import World, ext
+from tests.unit.broker.world import World, ext
 
 
 class Got(NamedTuple):

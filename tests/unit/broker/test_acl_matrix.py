@@ -13,7 +13,7 @@ from escrowmq.base.answer import Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.broker.asked import Question, RequestRow
-from escrowmq.broker.requests import rows
+from escrowmq.broker.requests.requests import rows
 from escrowmq.codec.headers import read_header
 from escrowmq.codec.recall_handle import RecallHandle, encode_handle
 from escrowmq.testing.disk import SimDisk

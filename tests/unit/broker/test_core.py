@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.broker.start_checks import TOPICS_FILE
+from escrowmq.broker.upkeep.start_checks import TOPICS_FILE
 from escrowmq.codec.command import encode_command, encode_request
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, SimDisk

@@ -20,8 +20,7 @@ from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import SimDisk
 from escrowmq.txn import keyring
 from tests.harness.exchange import SMALL, Exchange
-
-from .test_account_proofs import FILE, SECRET, USERS
+from tests.unit.broker.test_account_proofs import FILE, SECRET, USERS
 
 
 class Host:

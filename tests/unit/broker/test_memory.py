@@ -14,9 +14,8 @@ import escrowmq
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Request
 from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
-
-from .consumer import Got, PopConsumer
-from .world import World
+from tests.unit.broker.consumer import Got, PopConsumer
+from tests.unit.broker.world import World
 
 PACKAGE: Final = Path(escrowmq.__file__).parent
 STEPS: Final = 150

@@ -8,14 +8,13 @@ from itertools import pairwise
 import pytest
 
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
-from escrowmq.broker import pop_reader
+from escrowmq.broker.reads import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
 from escrowmq.store.store import Store
-
-from .consumer import PopConsumer
-from .world import World, bodies
+from tests.unit.broker.consumer import PopConsumer
+from tests.unit.broker.world import World, bodies
 
 
 def make(count: int = 1) -> tuple[World, PopConsumer]:

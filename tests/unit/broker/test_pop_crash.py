@@ -14,9 +14,8 @@ from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
 from escrowmq.testing.disk import Loss
-
-from .consumer import Got, PopConsumer
-from .world import START_MS, World
+from tests.unit.broker.consumer import Got, PopConsumer
+from tests.unit.broker.world import START_MS, World
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 

@@ -6,9 +6,8 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.delivery.pop_ledger import GRACE_MS
-
-from .consumer import PopConsumer
-from .world import World
+from tests.unit.broker.consumer import PopConsumer
+from tests.unit.broker.world import World
 
 
 def again(world: World) -> None:

@@ -7,9 +7,8 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.delivery import orderly_pops
 from escrowmq.errors import RemoteProtocolError
-
-from .consumer import PopConsumer
-from .world import START_MS, World, ext
+from tests.unit.broker.consumer import PopConsumer
+from tests.unit.broker.world import START_MS, World, ext
 
 
 @pytest.fixture

@@ -6,9 +6,8 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.delivery.groups import GroupConfig
-
-from .consumer import PopConsumer
-from .world import World
+from tests.unit.broker.consumer import PopConsumer
+from tests.unit.broker.world import World
 
 OLDER, NEWER = "%RETRY%billing_orders", "%RETRY%billing+orders"
 

@@ -12,9 +12,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.setting_facts import Setting, settings_of
-from escrowmq.broker import short_puts
-from escrowmq.broker.half_rules import HALF_RULES
-from escrowmq.broker.pull_rules import (
+from escrowmq.broker.fast import short_puts
+from escrowmq.broker.reads.pull_rules import (
     BROKER_RULES,
     PULL_RULES,
     READS,
@@ -22,12 +21,13 @@ from escrowmq.broker.pull_rules import (
     UNKNOWN,
 )
 from escrowmq.broker.rules import Rule, is_plain, refusal_of
-from escrowmq.broker.send_rules import INPUT_RULES, NAMES_RULES, QUEUE_RULES, SPECIAL
+from escrowmq.broker.sends.half_rules import HALF_RULES
+from escrowmq.broker.sends.send_rules import INPUT_RULES, NAMES_RULES, QUEUE_RULES, SPECIAL
 from escrowmq.codec.frame import FrameReader
 from escrowmq.txn.end_rules import END_RULES
-
-from .both import HALF, PLAIN, START_MS, Both, Side, begin, end, frame, half, send
-from .rule_examples import (
+from tests.unit.broker.both import HALF, PLAIN, START_MS, Both, Side, begin, end, frame, half, send
+from tests.unit.broker.fast.test_short_pulls import heartbeat, pull
+from tests.unit.broker.rule_examples import (
     ENDS,
     HALVES,
     OF_GROUP,
@@ -41,7 +41,6 @@ from .rule_examples import (
     setting,
     topic,
 )
-from .test_short_pulls import heartbeat, pull
 
 ALL_PULL_RULES = (*BROKER_RULES, *PULL_RULES, UNKNOWN, *SUBSCRIPTION_RULES)
 

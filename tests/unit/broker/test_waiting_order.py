@@ -15,10 +15,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Flag, Request
-from escrowmq.broker.message_selection import select_sql
-
-from .consumer import PopConsumer
-from .world import World, bodies
+from escrowmq.broker.reads.message_selection import select_sql
+from tests.unit.broker.consumer import PopConsumer
+from tests.unit.broker.world import World, bodies
 
 QUEUES = 2
 RETRY = "%RETRY%G_T"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command, Repeated
-from escrowmq.broker.requests import rows
+from escrowmq.broker.requests.requests import rows
 from escrowmq.codec.command import BINARY, JSON, decode_header, encode_command
 from escrowmq.codec.headers import HeaderError, read_header
 from escrowmq.codec.repeated_requests import (

@@ -1,0 +1,384 @@
+"""The broker's door: every request is asked, in this order, whether its sender asks for too much,
+and whether it may pass by ACL 1.0 and by ACL 2.0. What waits inside is asked again when the rules
+change."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.acl import account_proofs
+from escrowmq.acl.account_proofs import Proof, Proofs, Secrets
+from escrowmq.acl.acl1_accounts import PUB
+from escrowmq.acl.acl1_files import AccountFiles
+from escrowmq.acl.acl2_accesses import topic_access
+from escrowmq.acl.acl2_policies import Action
+from escrowmq.acl.explain import explain_account, explain_user
+from escrowmq.acl.request_needs import Need
+from escrowmq.base.answer import Answer, Denial, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import Topic
+from escrowmq.base.ports import Chance, Disk
+from escrowmq.broker.access.audit_log import Denials
+from escrowmq.broker.access.on_acl1 import AclHandlers, StoredPlaces
+from escrowmq.broker.access.on_acl2 import AuthHandlers
+from escrowmq.broker.access.quotas import Quotas
+from escrowmq.broker.access.rates import Rates
+from escrowmq.broker.access.request_rights import Rights
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.part import File, Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
+from escrowmq.codec.acl2_bodies import Judgements
+from escrowmq.codec.acl2_bodies import Question as Explained
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.hashes import account_mark
+from escrowmq.codec.own_signature import SESSION
+from escrowmq.codec.repeated_requests import whole
+from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery import made_by_use
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.held_pulls import Holds, LongPoll
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.txn.transactions import Transactions
+
+_log = logging.getLogger(__name__)
+
+_ASKED_AGAIN_MAX: Final = 500
+"""Long polls that are judged again in one go: some 10 ms."""
+
+_NEVER_MS: Final = (1 << 62) - 1
+_UNPROVED: Final = Proof()
+_PUBLISH: Final = frozenset({Action.PUB})
+
+
+Table = Holds[Any] | Polls[Any]
+"""Long polls; each has the peer and the request that it is of."""
+
+Polled = Callable[[], Iterable[Table]]
+"""All of them, as they are now."""
+
+
+class Door(Part):
+    """Judges requests; knows the handlers of those that change the rules."""
+
+    name = "access control"
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        chance: Chance,
+        identity: Identity,
+        present: Present,
+        peers: Peers,
+        answers: Answers,
+        disk: Disk,
+        transactions: Transactions,
+        places: StoredPlaces,
+        quotas: Quotas,
+        accounts: Disk,
+        denials: Denials,
+        polls: Polled,
+    ) -> None:
+        self._settings = settings
+        self._present = present
+        self._peers = peers
+        self._answers = answers
+        self._disk = disk
+        self._transactions = transactions
+        self._polls = polls
+        self._places = places
+        self._again: deque[tuple[Table, LongPoll[Any]]] = deque()
+        self.rates = Rates(settings)
+        self.quotas = quotas
+        self.denials = denials
+        self.proofs = Proofs(settings.own_signatures, chance=chance, find=self._secrets_of)
+        self.accounts = (
+            AclHandlers(settings, identity, accounts, self._changed)
+            if settings.acl_enabled
+            else None
+        )
+        self.users = AuthHandlers(settings, disk, self._changed)
+        self._old_accounts = AccountFiles(accounts)
+        transactions.checker.may_see = self._may_see if self.judges else None
+        if self.judges and not settings.acl_as_rocketmq:
+            present.has_owners = True
+        self.version = 0
+        """Of the rules: another one each time that they are others."""
+
+    @property
+    def judges(self) -> bool:
+        """Whether everybody has to prove who he is."""
+        return self.accounts is not None or self._settings.authenticates
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether files of accounts are not what counts."""
+        return self.accounts is not None and bool(self.accounts.trouble)
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything is asked of anybody."""
+        return self.judges or self.rates.is_on
+
+    @property
+    def handlers(self) -> tuple[object, ...]:
+        """Those who serve the requests that change the rules."""
+        own = (self, self.users)
+        return own if self.accounts is None else (*own, self.accounts)
+
+    def read_rules(self, now_ms: int) -> None:
+        """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
+        settings = self._settings
+        if self.judges:
+            self.quotas.load(self._disk.read(made_by_use.PATH))
+        if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
+            _log.warning(
+                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
+                "account may end others' transactions and view others' messages; the list is in "
+                "docs/security.md"
+            )
+        if self.accounts is not None:
+            self.accounts.load(now_ms)
+        self.users.load()
+        if self._settings.takes_over_accounts:
+            self._old_accounts.load()
+            count = self.users.book.take_over(self._old_accounts.rules)
+            if count:
+                _log.warning("%d accounts of plain_acl.yml are users from now on", count)
+
+    # -- at the door -------------------------------------------------------------------------
+
+    def judge(self, asked: Question) -> Refusal | None:
+        """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
+        read, and so not be judged."""
+        if asked.peer.identity:
+            account_proofs.name(asked.command, asked.peer.identity)
+        if not (self.judges and self._names_somebody(asked)):
+            # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
+            refusal = self.rates.judge(asked) if self.rates.is_on else None
+            if refusal is not None or not self.judges:
+                return refusal
+        return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
+
+    def judge_ahead(self, asked: Question) -> Refusal | None:
+        """The same, before it is asked: a refusal counts, as that of any request, and that it would
+        pass does not, since it is judged again when it is asked."""
+        if asked.peer.identity:
+            account_proofs.name(asked.command, asked.peer.identity)
+        if not self.judges or self._judge(asked, asked.now_ms) is None:
+            return None
+        return self.judge(asked)
+
+    def may_remember(self, peer: Peer) -> bool:
+        """Whether what a peer was let do may be let pass again on sight of its signature."""
+        is_known = not (peer.is_stranger or peer.identity)
+        is_plain = not (self.rates.is_on or self._settings.acl_as_rocketmq)
+        return self.judges and is_known and is_plain
+
+    def standing(self, asked: Question) -> list[Secrets] | None:
+        """What a request has to be signed with, if whoever signs it so is let in for all that the
+        rules say, until `version` is another; None when each has to be judged."""
+        key = asked.ext.get(ACCESS_KEY, "")
+        found = self._secrets_of(key)
+        if not found or self.proofs.wants(key) or self._account_of(asked) != key:
+            return None
+        refused = self._judge_rights(asked, asked.now_ms, is_proved=True)
+        return found if refused is None else None
+
+    def session(self, asked: Asked[None]) -> Reply:
+        """What our own clients are to sign beside their requests. Anybody may ask: it opens
+        nothing."""
+        if not self.judges:
+            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, "nobody has to prove anything here")
+        return Answer(ext={SESSION: self.proofs.session_of(asked.peer)})
+
+    def _names_somebody(self, asked: Question) -> bool:
+        key = asked.ext.get(ACCESS_KEY, "")
+        return key in self.users.book.users or (
+            self.accounts is not None and key in self.accounts.rules.accounts
+        )
+
+    def _counted(self, asked: Question) -> Refusal | None:
+        """Why a request that was let in is one too many; each account has rates of its own."""
+        self._present.account = asked.account
+        if not asked.account:
+            return None
+        refusal: Refusal | None = None
+        if self.rates.is_on:
+            refusal = self.rates.judge(asked, account=asked.account)
+        return refusal or self.quotas.judge(asked)
+
+    def _passed(self, asked: Question) -> Refusal | None:
+        """Why a request does not pass; None, and it counts, when it does."""
+        refused = self._judge(asked, asked.now_ms)
+        if refused is None:
+            asked.account = self._account_of(asked)
+            refusal = self._counted(asked)
+            if refusal is not None:
+                return refusal
+            peer, code = asked.peer, asked.command.code
+            if code not in self.users.terms.unauthenticated:
+                peer.passed()
+            if code == Request.HEART_BEAT:
+                # As whom it is a member of its groups from now on.
+                peer.account = asked.account
+            return None
+        if self.rates.is_on and self._names_somebody(asked):  # in vain
+            refusal = self.rates.judge(asked)
+            if refusal is not None:
+                return refusal
+        refusal, reason = refused
+        self.denials.note(asked, reason, asked.now_ms)
+        return refusal
+
+    def _account_of(self, asked: Question) -> str:
+        """Of whom a request is that was let in; empty when nobody asked for a proof."""
+        is_proved = (
+            self._settings.authenticates
+            and asked.command.code not in self.users.terms.unauthenticated
+        ) or (self.accounts is not None and not self.accounts.trusts(asked.peer))
+        return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
+
+    def _secrets_of(self, key: str) -> list[Secrets]:
+        """What each kind of access control that is on knows of an account; nothing when one of
+        them knows none."""
+        found = []
+        if self.accounts is not None:
+            account = self.accounts.rules.accounts.get(key)
+            if account is None:
+                return []
+            found.append(Secrets((account.secret, account.former), account.is_admin))
+        if self._settings.authenticates:
+            user = self.users.book.users.get(key)
+            if user is None:
+                return []
+            found.append(Secrets((user.password, user.former), user.is_super))
+        return found
+
+    def _judge(
+        self, asked: Question, now_ms: int, *, is_held: bool = False
+    ) -> tuple[Refusal, str] | None:
+        """The refusal of a request by the rules, and the reason alone."""
+        proof = _UNPROVED
+        if self.accounts is None or not self.accounts.trusts(asked.peer):
+            window_s = 0 if is_held else self._settings.signature_window_s
+            proof = self.proofs.of(
+                asked.peer, asked.command, is_held=is_held, now_ms=now_ms, window_s=window_s
+            )
+        if proof.fault:
+            return Denial(proof.code, proof.fault), proof.fault
+        return self._judge_rights(asked, now_ms, is_proved=proof.is_proved)
+
+    def _judge_rights(
+        self, asked: Question, now_ms: int, *, is_proved: bool
+    ) -> tuple[Refusal, str] | None:
+        """The same of a request of whom one may know already that it `is_proved`."""
+        self._places.now_ms = now_ms
+        rights = Rights(asked, self._places, self._settings)
+        if self.accounts is not None:
+            reason = self.accounts.refusal(asked, rights, is_proved=is_proved)
+            if reason:
+                return Denial(Response.SYSTEM_ERROR, self.accounts.REMARK + reason), reason
+        if self._settings.authenticates:
+            reason = self.users.refusal(asked, rights, is_proved=is_proved)
+            if reason:
+                return Denial(Response.NO_PERMISSION, reason), reason
+        return None
+
+    def explain(self, asked: Asked[None]) -> Reply:
+        """Tell which rule lets somebody do something, or does not."""
+        question = decode_body(Explained, asked.body)
+        settings = self._settings
+        answers = []
+        if self.accounts is not None:
+            answers.append(explain_account(self.accounts.rules, question))
+        if settings.authenticates:
+            verdict = explain_user(
+                self.users.book,
+                question,
+                is_authorized=settings.authorizes,
+                as_rocketmq=settings.acl_as_rocketmq,
+            )
+            answers.append(verdict)
+        return Answer(body=msgspec.json.encode(Judgements(answers=answers)))
+
+    # -- what is inside already --------------------------------------------------------------
+
+    def _changed(self) -> None:
+        """The rules are others now."""
+        self.version += 1
+        self._again = deque((table, held) for table in self._polls() for held in table.all())
+        checker = self._transactions.checker
+        for group in checker.parked_groups():
+            checker.unpark(group)
+
+    def _ask_again(self, now_ms: int) -> None:
+        for _ in range(min(len(self._again), _ASKED_AGAIN_MAX)):
+            table, held = self._again.popleft()
+            if held.is_done:
+                continue
+            asked: Question = held.question.asked
+            asked.command = whole(asked.command)  # nobody was judged when it came
+            refused = self._judge(asked, now_ms, is_held=True)
+            if refused is None:
+                continue
+            refusal, reason = refused
+            table.release(held)
+            self.denials.note(asked, reason, now_ms)
+            self._answers.give(asked, refusal)
+
+    def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
+        """Whether a member of a producer group may be shown a half of a topic, with the mark of an
+        account: whoever may end it. A heartbeat makes anybody a member of any group."""
+        peer = self._peers.by_id.get(peer_id)
+        if peer is None:
+            return False
+        if self._settings.acl_as_rocketmq:
+            return True
+        is_own = not owner or account_mark(peer.account) == owner
+        needed = (topic,) if is_own else (topic, Topic.RETRY_PREFIX + group)
+        return all(self._may_publish(peer, name) for name in needed)
+
+    def _may_publish(self, peer: Peer, name: str) -> bool:
+        """To a topic, or, with the prefix of its retry topic, for a group."""
+        if self.accounts is not None and not self.accounts.may(
+            peer.account, Need(name, PUB), peer.host
+        ):
+            return False
+        return not self._settings.authenticates or self.users.may(
+            peer.account, topic_access(name, _PUBLISH), peer.host
+        )
+
+    # -- as a part of the broker -------------------------------------------------------------
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection is gone: it counts for nobody any more."""
+        self.quotas.left(peer)
+
+    def last(self, now_ms: int) -> tuple[File, ...]:
+        """Who made which names."""
+        return tuple(self.quotas.last())
+
+    def wake(self, now_ms: int) -> None:
+        """Look whether files have changed, and do what is left over."""
+        if self.accounts is not None:
+            self.accounts.wake(now_ms)
+        self._ask_again(now_ms)
+        self.quotas.wake(now_ms)
+        self.denials.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When there is something to do next."""
+        if self._again:
+            return 0
+        at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())
+        return at_ms if self.accounts is None else min(at_ms, self.accounts.wake_at_ms())

@@ -1,0 +1,260 @@
+"""The guard at the broker's door, and the requests that change accounts (ACL 1.0)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
+
+from escrowmq.acl import acl1_editing
+from escrowmq.acl.acl1_accounts import Rules
+from escrowmq.acl.acl1_files import DEFAULT_FILE, AccountFiles
+from escrowmq.acl.acl1_guard import may, refusal
+from escrowmq.acl.request_needs import Need
+from escrowmq.acl.trusted_addresses import parts_of
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Property, Topic
+from escrowmq.base.own_properties import OWNER
+from escrowmq.base.ports import Disk
+from escrowmq.broker.access.request_rights import Rights
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.sends.end_reading import read_end
+from escrowmq.codec import fastjson
+from escrowmq.codec.hashes import account_mark
+from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.delivery.data_version import DataVersion
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.store.store import Store
+from escrowmq.txn.doubled_halves import newest_copy
+from escrowmq.txn.transactions import Transactions
+
+LOOK_MS: Final = 300
+"""Between looks at the files; what changed is in force after two of them."""
+
+
+class AclHandlers:
+    """Codes 50 to 53; asks of every request whether it may pass."""
+
+    REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
+    """Stands before each reason."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        identity: Identity,
+        disk: Disk,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._files = AccountFiles(disk)
+        self._on_change = on_change
+        self._look_at_ms = 0
+
+    # -- the door ----------------------------------------------------------------------------
+
+    @property
+    def rules(self) -> Rules:
+        """What counts now."""
+        return self._files.rules
+
+    @property
+    def trouble(self) -> str:
+        """Why the files are not what counts; empty when they are."""
+        return self._files.trouble
+
+    def load(self, now_ms: int) -> None:
+        """Read the accounts; UsageError when they cannot be read: nobody is let in then."""
+        self._files.load()
+        self._look_at_ms = now_ms + LOOK_MS
+
+    def wake(self, now_ms: int) -> None:
+        """Look whether the files have changed."""
+        if now_ms >= self._look_at_ms:
+            self._look_at_ms = now_ms + LOOK_MS
+            if self._files.look():
+                self._on_change()
+
+    def wake_at_ms(self) -> int:
+        """When to look next."""
+        return self._look_at_ms
+
+    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
+        """Why a request may not pass; empty when it may."""
+        rules, parts = self._files.rules, parts_of(asked.peer.host)
+        return refusal(rules, asked.command, parts, rights.needs, is_proved=is_proved)
+
+    def trusts(self, peer: Peer) -> bool:
+        """Whether nothing is asked of a peer's address."""
+        return self._files.rules.trusts(parts_of(peer.host))
+
+    def may(self, access_key: str, need: Need, host: str) -> bool:
+        """Whether an account that was let in before may do something now."""
+        return may(self._files.rules, access_key, need, parts_of(host))
+
+    def _replace(self, path: str, document: object) -> None:
+        self._files.replace(path, document)
+        self._on_change()
+
+    # -- changes -----------------------------------------------------------------------------
+
+    def update(self, asked: Asked[None]) -> Reply:
+        """Create an account, or replace what is said of it."""
+        ext = asked.command.ext or {}
+        wish = acl1_editing.AccountWish(
+            access_key=ext.get("accessKey", ""),
+            secret=ext.get("secretKey"),
+            address=ext.get("whiteRemoteAddress") or None,
+            is_admin=ext.get("admin", "").lower() == "true",
+            topic_default=ext.get("defaultTopicPerm") or None,
+            group_default=ext.get("defaultGroupPerm") or None,
+            topics=_listed(ext.get("topicPerms")),
+            groups=_listed(ext.get("groupPerms")),
+        )
+        files = self._files
+        path = files.rules.homes.get(wish.access_key, DEFAULT_FILE)
+        try:
+            document = acl1_editing.with_account(files.document(path), wish, now_ms=asked.now_ms)
+            self._replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            code = Response.UPDATE_AND_CREATE_ACL_CONFIG_FAILED
+            return Answer(code, remark=str(error))
+        return DONE
+
+    def delete(self, asked: Asked[None]) -> Reply:
+        """Remove an account."""
+        access_key = (asked.command.ext or {}).get("accessKey", "")
+        files = self._files
+        path = files.rules.homes.get(access_key)
+        failed = (
+            f"The accessKey[{access_key}] corresponding to accessConfig has been deleted failed."
+        )
+        try:
+            if path is None:
+                raise UsageError(failed)
+            document = acl1_editing.without_account(
+                files.document(path), access_key, now_ms=asked.now_ms
+            )
+            self._replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            return Refusal(Response.DELETE_ACL_CONFIG_FAILED, str(error))
+        return DONE
+
+    def trust(self, asked: Asked[None]) -> Reply:
+        """Replace the addresses of which nothing is asked."""
+        ext = asked.command.ext or {}
+        text = ext.get("globalWhiteAddrs", "")
+        path = ext.get("aclFileFullPath") or DEFAULT_FILE
+        files = self._files
+        try:
+            # Over the wire no other path than that of a file that is read already.
+            if path not in (DEFAULT_FILE, *files.names()):
+                raise UsageError(f"{path[:256]!r} is none of {', '.join(files.names())}")
+            patterns = _listed(text) or []
+            document = acl1_editing.with_addresses(
+                files.document(path), patterns, now_ms=asked.now_ms
+            )
+            self._replace(path, document)
+        except (EscrowMQError, OSError) as error:
+            remark = f"The globalWhiteAddresses[{text}] has been updated failed. {error}"
+            code = Response.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG_FAILED
+            return Answer(code, remark=remark)
+        return DONE
+
+    def version(self, asked: Asked[None]) -> Reply:
+        """How often the default file was changed, and when."""
+        rules, settings = self._files.rules, self._settings
+        version = DataVersion(counter=rules.counter, timestamp=rules.timestamp)
+        ext = {
+            "version": fastjson.encode(version).decode(),
+            "brokerName": settings.name,
+            "brokerAddr": self._identity.address,
+            "clusterName": settings.cluster,
+        }
+        return Answer(ext=ext)
+
+
+def _listed(text: str | None) -> list[str] | None:
+    """Items between commas; None when nothing is said. An address list in braces is one item."""
+    if not text:
+        return None
+    items, depth = [""], 0
+    for letter in text:
+        depth += (letter == "{") - (letter == "}")
+        if letter == "," and depth <= 0:
+            items.append("")
+        else:
+            items[-1] += letter
+    return [item for item in items if item]
+
+
+class StoredPlaces:
+    """What the store and the transactions know, for the guard (acl.needs.Places)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        requesters: AskedTable,
+        transactions: Transactions,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._requesters = requesters
+        self._transactions = transactions
+        self.now_ms = 0
+
+    @property
+    def reply_topic(self) -> str:
+        """The topic of replies to requests."""
+        return self._settings.cluster + Topic.REPLY_SUFFIX
+
+    def asked_in(self, properties: Mapping[str, str]) -> str | None:
+        """The topic of the request that a reply with these properties answers."""
+        asked = self._requesters.find(properties, self.now_ms)
+        return None if asked is None else asked.topic
+
+    def topic_at(self, log_offset: int) -> str | None:
+        """The topic of the record at an offset of the log."""
+        message = self._store.read(log_offset)
+        return None if message is None else message.topic
+
+    def has_topic(self, topic: str) -> bool:
+        """Whether there is such a topic."""
+        return self._topics.get(topic) is not None
+
+    def has_offsets(self, group: str, topic: str) -> bool:
+        """Whether a group has read, or is to read, a topic."""
+        return bool(self._offsets.of(group, topic))
+
+    def ended_topics(self, request: Command) -> Iterator[str]:
+        """The topics of all messages that an END commits or rolls back; and where another account
+        has begun it, the retry topic of the producer group, whose right is the group's."""
+        header = read_end(request, self._transactions, self.now_ms)
+        if isinstance(header, Refusal):
+            return
+        half = self._transactions.half_at(header.tran_state_table_offset, header.commit_log_offset)
+        if half is None or half.topic != Topic.HALF:
+            return  # there is nothing to end, which the handler says
+        engine = self._transactions.engine
+        again = newest_copy(half, engine.halves, self._store)
+        yield half.properties.get(Property.REAL_TOPIC, "")
+        for queue_offset in (half.queue_offset, again):
+            for member in engine.halves.bundles.members(queue_offset):
+                if member in engine.halves.pending:
+                    yield engine.halves.pending.topic(member)
+        owner = half.properties.get(OWNER)
+        if owner and account_mark((request.ext or {}).get(ACCESS_KEY, "")) != owner:
+            yield Topic.RETRY_PREFIX + half.properties.get(Property.PGROUP, "")

@@ -1,0 +1,258 @@
+"""The guard of ACL 2.0 at the broker's door, and the requests about users and policies."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.acl.acl2_guard import Terms, missing, refusal
+from escrowmq.acl.acl2_policies import Access, is_widened, misread, named, read_resource
+from escrowmq.acl.acl2_users import Book, UserStatus, UserType
+from escrowmq.acl.trusted_addresses import is_loopback
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import NOT_SET, Response
+from escrowmq.base.ports import Disk
+from escrowmq.broker.access.request_rights import Rights
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.codec.acl2_bodies import AclInfo, UserInfo, first_user, inner_user
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.signature import ACCESS_KEY
+from escrowmq.errors import EscrowMQError, UsageError
+
+_log = logging.getLogger(__name__)
+
+_BLANK: Final = "The username is blank"
+
+
+def read_terms(settings: BrokerSettings) -> Terms:
+    """What is asked of whom; UsageError when the settings contradict each other."""
+    if settings.authorizes and not settings.authenticates:
+        raise UsageError(
+            "authorizationEnabled=true needs authenticationEnabled=true: a name that nobody "
+            "proves opens nothing"
+        )
+    return Terms(
+        is_authorized=settings.authorizes,
+        unauthenticated=_codes(settings.unauthenticated, "authenticationWhitelist"),
+        unauthorized=_codes(settings.unauthorized, "authorizationWhitelist"),
+        as_rocketmq=settings.acl_as_rocketmq,
+    )
+
+
+def _codes(text: str, name: str) -> frozenset[int]:
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    # Names of gRPC methods stand here too at RocketMQ.
+    numbers = [part for part in parts if "." not in part]
+    if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in numbers):
+        raise UsageError(f"{name}={text[:128]}: request codes are expected, `,` between")
+    return frozenset(map(int, numbers))
+
+
+def _served(
+    handler: Callable[[AuthHandlers, Asked[None]], Reply],
+) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+    """The same for those who may ask at all, with refusals in RocketMQ's form."""
+
+    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
+        if not (self.is_on or is_loopback(asked.peer.host)):
+            remark = (
+                "users and policies are served from loopback addresses while "
+                "authenticationEnabled is false: nobody else can prove who he is"
+            )
+            return Refusal(Response.NO_PERMISSION, remark)
+        try:
+            return handler(self, asked)
+        except UsageError as error:
+            return Refusal(Response.NO_PERMISSION, str(error))
+
+    return serve
+
+
+def _changing(
+    handler: Callable[[AuthHandlers, Asked[None]], Reply],
+) -> Callable[[AuthHandlers, Asked[None]], Reply]:
+    """The same where the rules are others afterwards."""
+
+    @_served
+    def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
+        reply = handler(self, asked)
+        self.on_change()
+        return reply
+
+    return serve
+
+
+class AuthHandlers:
+    """Codes 3001 to 3010; asks of every request whether it may pass."""
+
+    def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
+        self._settings = settings
+        self.book = Book(disk, as_rocketmq=settings.acl_as_rocketmq)
+        self.terms = read_terms(settings)
+        self.on_change = on_change
+
+    def load(self) -> None:
+        """Read users and policies, and make those that the settings name; UsageError when that
+        cannot be done."""
+        self.book.load()
+        settings = self._settings
+        for name, text, read in (
+            ("initAuthenticationUser", settings.first_user, first_user),
+            ("innerClientAuthenticationCredentials", settings.inner_user, inner_user),
+        ):
+            if not text.strip():
+                continue
+            try:
+                info = read(text.encode())
+                info.user_type = UserType.SUPER.value
+                if info.username not in self.book.users:
+                    self.book.create_user(info)
+            except EscrowMQError as error:
+                # The text of a decoder may quote what stands there.
+                reason = error if isinstance(error, UsageError) else "this is not its form"
+                raise UsageError(f"{name}: {reason}; see docs/security.md") from None
+        if self.terms.is_authorized and not any(u.is_super for u in self.book.users.values()):
+            _log.warning(
+                "authorizationEnabled=true, but there is no super user: set initAuthenticationUser"
+            )
+
+    @property
+    def is_on(self) -> bool:
+        """Whether everybody has to prove who he is."""
+        return self._settings.authenticates
+
+    # -- the door ----------------------------------------------------------------------------
+
+    def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
+        """Why a request may not pass; empty when it may."""
+        host = asked.peer.host
+        return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
+
+    def may(self, name: str, access: Access, host: str) -> bool:
+        """Whether a user who was let in before may do something now."""
+        user = self.book.users.get(name)
+        if user is None or user.status is UserStatus.DISABLE:
+            return False
+        return not self.terms.is_authorized or not missing(self.book, user, access, host)
+
+    def _is_super(self, asked: Asked[None]) -> bool:
+        """Whether the request is a super user's, or of somebody who was not asked for a name."""
+        name = asked.ext.get(ACCESS_KEY)
+        if not name:
+            return True
+        user = self.book.users.get(name)
+        if user is None:
+            raise UsageError(f"User:{name} is not found")
+        return user.is_super
+
+    # -- users -------------------------------------------------------------------------------
+
+    @_changing
+    def create_user(self, asked: Asked[None]) -> Reply:
+        """Add a user."""
+        info = _user_of(asked)
+        if not info.username:
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
+        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+            remark = "The super user can only be create by super user"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        self.book.create_user(info)
+        return _done()
+
+    @_changing
+    def update_user(self, asked: Asked[None]) -> Reply:
+        """Change what is given of a user."""
+        info = _user_of(asked)
+        if not info.username:
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
+        remark = "The super user can only be update by super user"
+        if named(UserType, info.user_type) is UserType.SUPER and not self._is_super(asked):
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        old = self.book.users.get(info.username)
+        if old is not None and old.is_super and not self._is_super(asked):
+            raise UsageError(remark)
+        self.book.update_user(info)
+        return _done()
+
+    @_changing
+    def delete_user(self, asked: Asked[None]) -> Reply:
+        """Remove a user and his policies."""
+        name = asked.ext.get("username", "")
+        old = self.book.users.get(name)
+        if old is not None and old.is_super and not self._is_super(asked):
+            raise UsageError("The super user can only be update by super user")
+        self.book.delete_user(name)
+        return _done()
+
+    @_served
+    def show_user(self, asked: Asked[None]) -> Reply:
+        """One user; no body when there is none."""
+        name = asked.ext.get("username", "")
+        if not name.strip():
+            return Refusal(Response.INVALID_PARAMETER, _BLANK)
+        user = self.book.users.get(name)
+        if user is None:
+            return _done()
+        return _done(user.told(with_password=self.terms.as_rocketmq))
+
+    @_served
+    def list_users(self, asked: Asked[None]) -> Reply:
+        """The users whose names have a part; no body when there are none."""
+        part = asked.ext.get("filter", "").strip()
+        shows = self.terms.as_rocketmq
+        found = [user.told(with_password=shows) for user in self.book.found_users(part)]
+        return _done(found or None)
+
+    # -- policies ----------------------------------------------------------------------------
+
+    @_changing
+    def put_acl(self, asked: Asked[None]) -> Reply:
+        """Add entries to a user's policies, or put them in the place of those before."""
+        info = decode_body(AclInfo, asked.body)
+        self.book.put_policies(asked.ext.get("subject", ""), info)
+        return _done()
+
+    @_changing
+    def delete_acl(self, asked: Asked[None]) -> Reply:
+        """Remove one entry, or all."""
+        ext = asked.ext
+        resource = read_resource(ext.get("resource"))
+        if resource is None and ext.get("resource", "").strip():
+            # RocketMQ removes everything then.
+            raise UsageError(f"{ext['resource'][:128]!r} is no resource; nothing is removed")
+        if (
+            resource is not None
+            and not self.terms.as_rocketmq
+            and is_widened(resource, ext["resource"])
+        ):
+            raise UsageError(f"{misread(ext['resource'])}; nothing is removed")
+        self.book.delete_policies(ext.get("subject", ""), ext.get("policyType"), resource)
+        return _done()
+
+    @_served
+    def show_acl(self, asked: Asked[None]) -> Reply:
+        """What is said of one user; no body when nothing is."""
+        return _done(self.book.told_policies(asked.ext.get("subject", "")))
+
+    @_served
+    def list_acls(self, asked: Asked[None]) -> Reply:
+        """What is said of users and resources; no body when there is nothing."""
+        ext = asked.ext
+        subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
+        found = list(self.book.found_policies(subject.strip(), resource.strip()))
+        return _done(found or None)
+
+
+def _done(body: Any = None) -> Answer:  # noqa: ANN401 - JSON is what it is
+    data = b"" if body is None else msgspec.json.encode(body)
+    return Answer(body=data, remark=NOT_SET)
+
+
+def _user_of(asked: Asked[None]) -> UserInfo:
+    info = decode_body(UserInfo, asked.body)
+    info.username = asked.ext.get("username", "")
+    return info

@@ -1,0 +1,199 @@
+"""What one account may take of a broker that it shares with others: rates, and shares of what is
+bounded for all together. Counted once it is proved whose request it is."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request
+from escrowmq.base.effects import Replace
+from escrowmq.base.message import Property
+from escrowmq.broker.access.rates import Buckets, Rate, too_many
+from escrowmq.broker.asked import Question
+from escrowmq.broker.output import Output
+from escrowmq.broker.peer import Peer
+from escrowmq.delivery import made_by_use
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.made_by_use import MadeFile
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.txn.pending import Pending
+
+_log = logging.getLogger(__name__)
+
+_NEVER_MS: Final = (1 << 62) - 1
+
+_REPLIES: Final = frozenset({Request.SEND_REPLY_MESSAGE, Request.SEND_REPLY_MESSAGE_V2})
+_SENDS: Final = {
+    Request.SEND_MESSAGE: ("topic", "properties"),
+    Request.SEND_MESSAGE_V2: ("b", "i"),
+}
+"""The fields of topic and properties."""
+
+_HALF: Final = f"{Property.TRAN_MSG}\x01"
+
+
+class Quotas:
+    """Counts by account; an account at its bound leaves the others untouched."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        polls_counts: Counter[str],
+        output: Output,
+        pending: Pending,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._polls_counts = polls_counts
+        self._output = output
+        self._pending = pending
+        self._buckets = Buckets()
+        self._free_buckets = Buckets()
+        self._connections: Counter[str] = Counter()
+        self.refused_count = 0
+        self._saved_changes = 0
+        self._save_at_ms = 0
+
+    def judge(self, asked: Question) -> Refusal | None:
+        """Count a request of an account; why it is one too many, or None."""
+        account = asked.account
+        reason = self._excess(asked)
+        if not reason:
+            return None
+        self.refused_count += 1
+        return too_many(asked, f"account {account} asks for more than {reason} allows")
+
+    def _excess(self, asked: Question) -> str:
+        return (
+            self._join(asked.peer, asked.account)
+            or self._buckets.take(asked.account, asked, self._rate())
+            or self._excess_of_kind(asked)
+        )
+
+    def _rate(self) -> Rate:
+        settings = self._settings
+        return Rate(
+            settings.account_requests_per_s,
+            settings.account_bytes_per_s,
+            "escrowAccountRequestsPerSecond",
+            "escrowAccountBytesPerSecond",
+        )
+
+    def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
+        """Count a plain message of an account, or a batch of them; False, with nothing counted,
+        when `judge` has to be asked."""
+        if peer.counted_for != account or topic == self._settings.trace_topic:
+            return False
+        return not self._buckets.take_size(account, size, self._rate(), now_ms)
+
+    def give_back(self, account: str, size: int) -> None:
+        """It was not stored after all, and comes again."""
+        self._buckets.give_back(account, size)
+
+    def _excess_of_kind(self, asked: Question) -> str:
+        code = asked.command.code
+        if asked.row.is_read:
+            return self._excess_of_polls(asked.account)
+        if code in _REPLIES:
+            return self._excess_of_free(asked)
+        fields = _SENDS.get(code)
+        if fields is None:
+            return ""
+        ext = asked.ext
+        if ext.get(fields[0]) == self._settings.trace_topic:
+            return self._excess_of_free(asked)
+        return self._excess_of_halves(asked.account, ext.get(fields[1], ""))
+
+    def _excess_of_polls(self, account: str) -> str:
+        most = self._settings.account_polls_max
+        if most and self._polls_counts[account] >= most:
+            return f"escrowAccountPolls={most}"
+        return ""
+
+    def _excess_of_free(self, asked: Question) -> str:
+        """Traces, to which every account has the right, and replies, which are pushed on."""
+        most = self._settings.account_free_bytes_per_s
+        rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
+        return self._free_buckets.take(asked.account, asked, rate)
+
+    def _excess_of_halves(self, account: str, properties: str) -> str:
+        settings = self._settings
+        percent = settings.account_pending_percent
+        most = settings.pending_max * percent // 100
+        if not percent or self._pending.sources.accounts[account] < max(1, most):
+            return ""
+        # Not looked at before the account is at its bound: nearly no send is.
+        if not properties.startswith(_HALF) and f"\x02{_HALF}" not in properties:
+            return ""
+        return (
+            f"escrowAccountPendingPercent={percent} of escrowPendingMax={settings.pending_max}, "
+            "end some transactions first: it"
+        )
+
+    # -- names -------------------------------------------------------------------------------
+
+    def load(self, data: bytes | None) -> None:
+        """Take over who made which names; what cannot be read makes them nobody's."""
+        try:
+            file = msgspec.json.decode(data or b"{}", type=MadeFile)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            _log.warning("%s cannot be read: names in use count for nobody", made_by_use.PATH)
+            return
+        self._topics.made.load(file.topics)
+        self._groups.made.load(file.groups)
+
+    def wake(self, now_ms: int) -> None:
+        """Save who made which names when it is time."""
+        if now_ms >= self.wake_at_ms():
+            self._save_at_ms = now_ms + self._settings.offsets_flush_ms
+            for path, data in self.last():
+                self._output.add(Replace(path, data))
+
+    def wake_at_ms(self) -> int:
+        """When there is something to save."""
+        return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
+
+    def last(self) -> list[tuple[str, bytes]]:
+        """What is to be written when the broker ends."""
+        if self._changes == self._saved_changes:
+            return []
+        self._saved_changes = self._changes
+        file = MadeFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
+        return [(made_by_use.PATH, msgspec.json.encode(file))]
+
+    @property
+    def _changes(self) -> int:
+        return self._topics.made.changes + self._groups.made.changes
+
+    # -- connections -------------------------------------------------------------------------
+
+    def _join(self, peer: Peer, account: str) -> str:
+        """Count a connection for the account that was proved on it last."""
+        if peer.counted_for == account:
+            return ""
+        most = self._settings.account_connections_max
+        if most and self._connections[account] >= most:
+            return f"escrowAccountConnections={most}"
+        self.left(peer)
+        self._connections[account] += 1
+        peer.counted_for = account
+        return ""
+
+    def left(self, peer: Peer) -> None:
+        """A connection is gone."""
+        account, peer.counted_for = peer.counted_for, ""
+        if account:
+            self._connections[account] -= 1
+            assert self._connections[account] >= 0, account
+            if not self._connections[account]:
+                del self._connections[account]

@@ -1,0 +1,46 @@
+"""Answers leave by the dialogue of whoever asked, once `LogEnds` says that they may."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.codes import Flag
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
+from escrowmq.broker.asked import Question
+from escrowmq.broker.present_input import Moment
+from escrowmq.store.log_ends import LogEnds
+
+
+class Answers:
+    """Gives them, and notes how long they took."""
+
+    def __init__(self, ends: LogEnds, moment: Moment, latency: Latency) -> None:
+        self._ends = ends
+        self._moment = moment
+        self._latency = latency
+        self.waiting = WaitingAnswers(ends)
+
+    def give(
+        self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
+    ) -> None:
+        """Say it, or keep it until its record may be answered: from the question's time on, or
+        from a later one."""
+        if (
+            isinstance(reply, Answer)
+            and reply.log_end > self._ends.answerable_end
+            and not asked.command.flag & Flag.ONE_WAY
+        ):
+            since_ms = asked.now_ms if since_ms is None else since_ms
+            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.say))
+        else:
+            self.say(asked, reply)
+
+    def say(self, asked: Question, reply: Answer | Refusal) -> None:
+        """Say it now."""
+        asked.peer.dialogue.answer(asked.command, reply)
+        row, took_ms = asked.row, self._moment.now_ms - asked.now_ms
+        is_one_way = asked.command.flag & Flag.ONE_WAY
+        if took_ms <= 0:
+            self._latency.at_once[row.code, reply.code, is_one_way] += 1
+        else:
+            self._latency.note(row, reply.code, took_ms, is_one_way=is_one_way)

@@ -1,0 +1,330 @@
+"""Puts together what consists of several: each gets what it needs of a broker, by name."""
+
+from __future__ import annotations
+
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.ports import Disk
+from escrowmq.broker.access.audit_log import Denials
+from escrowmq.broker.access.door import Door, Polled
+from escrowmq.broker.access.on_acl1 import StoredPlaces
+from escrowmq.broker.access.quotas import Quotas
+from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.figures.metrics import Measuring
+from escrowmq.broker.figures.store_gauges import Gauges
+from escrowmq.broker.figures.waiting_gauges import LaterGauges
+from escrowmq.broker.reads.pop_reader import Popper
+from escrowmq.broker.requests.on_ack import AckHandlers
+from escrowmq.broker.requests.on_assignment import AssignmentHandlers
+from escrowmq.broker.requests.on_epoch import EpochHandlers
+from escrowmq.broker.requests.on_heartbeats import ClientHandlers, OnProducer
+from escrowmq.broker.requests.on_peek import PeekHandlers
+from escrowmq.broker.requests.on_pop import PopHandlers
+from escrowmq.broker.requests.on_pull import PullHandlers
+from escrowmq.broker.requests.on_send import SendHandlers
+from escrowmq.broker.requests.on_transactions import EndHandlers
+from escrowmq.broker.requests.pop_part import Freed, Pops
+from escrowmq.broker.sends.batches import SentBatches
+from escrowmq.broker.sends.destinations import Destinations
+from escrowmq.broker.sends.half_rules import HalfRules
+from escrowmq.broker.sends.incoming_halves import IncomingHalves
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.message_from_request import MessageMaker
+from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.broker.upkeep.offset_saver import OffsetSaver
+from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
+from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.transactions import Transactions
+
+
+def transactions_of(b: Broker, rules: HalfRules) -> Transactions:
+    """Transactions, by the broker's rules."""
+    return Transactions(
+        b.store,
+        b.settings,
+        b.store_settings,
+        host=b.identity.packed,
+        chance=b.chance,
+        as_delivered=rules.as_delivered,
+        members=rules.members,
+    )
+
+
+def registration_of(
+    b: Broker, *, ha_address: str, signs_as: tuple[str, str] | None
+) -> Registration:
+    """Who tells name servers."""
+    return Registration(
+        settings=b.settings,
+        topics=b.topics,
+        identity=b.identity,
+        peers=b.peers,
+        output=b.output,
+        ha_address=ha_address,
+        signs_as=signs_as,
+    )
+
+
+def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandlers:
+    """Who ends transactions, and asks about them."""
+    return EndHandlers(
+        settings=b.settings,
+        store=b.store,
+        topics=b.topics,
+        clients=b.clients,
+        peers=b.peers,
+        answers=b.answers,
+        putter=putter,
+        transactions=transactions,
+    )
+
+
+def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
+    """Who decides the batches of streaming queries."""
+    return EpochHandlers(
+        store=b.store,
+        topics=b.topics,
+        identity=b.identity,
+        peers=b.peers,
+        answers=b.answers,
+        putter=putter,
+        engine=engine,
+    )
+
+
+def pulls_of(b: Broker) -> PullHandlers:
+    """Who serves those who pull."""
+    return PullHandlers(
+        settings=b.settings,
+        store_settings=b.store_settings,
+        store=b.store,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        clients=b.clients,
+        stats=b.stats,
+        polls_counts=b.polls_counts,
+        answers=b.answers,
+    )
+
+
+def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
+    """Who knows the members of groups."""
+    return ClientHandlers(
+        settings=b.settings,
+        topics=b.topics,
+        groups=b.groups,
+        clients=b.clients,
+        poppers=b.poppers,
+        locks=b.locks,
+        peers=b.peers,
+        on_producer=on_producer,
+    )
+
+
+def sends_of(
+    b: Broker, putter: Putter, transactions: Transactions, rules: HalfRules
+) -> SendHandlers:
+    """Who stores what producers send."""
+    maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
+    destinations = Destinations(b.settings, b.topics, b.groups, b.locks)
+    batches = SentBatches(
+        store=b.store,
+        stats=b.stats,
+        identity=b.identity,
+        putter=putter,
+        maker=maker,
+        destinations=destinations,
+    )
+    halves = IncomingHalves(
+        clients=b.clients,
+        present=b.present,
+        putter=putter,
+        transactions=transactions,
+        rules=rules,
+    )
+    return SendHandlers(
+        shedding=b.shedding,
+        destinations=destinations,
+        maker=maker,
+        putter=putter,
+        halves=halves,
+        batches=batches,
+        stats=b.stats,
+        identity=b.identity,
+        present=b.present,
+        requesters=b.requesters,
+    )
+
+
+def door_of(
+    b: Broker,
+    transactions: Transactions,
+    *,
+    disk: Disk,
+    accounts: Disk,
+    denials: Denials,
+    polls: Polled,
+) -> Door:
+    """Who judges requests."""
+    places = StoredPlaces(
+        settings=b.settings,
+        store=b.store,
+        topics=b.topics,
+        offsets=b.offsets,
+        requesters=b.requesters,
+        transactions=transactions,
+    )
+    quotas = Quotas(
+        settings=b.settings,
+        topics=b.topics,
+        groups=b.groups,
+        polls_counts=b.polls_counts,
+        output=b.output,
+        pending=transactions.engine.halves.pending,
+    )
+    return Door(
+        settings=b.settings,
+        chance=b.chance,
+        identity=b.identity,
+        present=b.present,
+        peers=b.peers,
+        answers=b.answers,
+        disk=disk,
+        transactions=transactions,
+        places=places,
+        quotas=quotas,
+        accounts=accounts,
+        denials=denials,
+        polls=polls,
+    )
+
+
+def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -> Pops:
+    """Pop consumption."""
+    orders, freed = OrderTable(b.peers.is_there), Freed()
+    ledger = PopLedger(
+        b.store,
+        b.settings,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        host=b.identity.packed,
+        later=putter.put,
+        is_there=b.peers.is_there,
+    )
+    pops, peeks = _poppers(b, ledger, orders, freed)
+    freed.tell(pops.freed)
+    freed.tell(peeks.freed)
+    assignments = AssignmentHandlers(
+        settings=b.settings,
+        topics=b.topics,
+        groups=b.groups,
+        clients=b.clients,
+        peers=b.peers,
+        answers=b.answers,
+        disk=disk,
+        name_server=registration.any_connected,
+    )
+    return Pops(
+        ledger=ledger,
+        orders=orders,
+        pops=pops,
+        peeks=peeks,
+        acks=_acks(b, ledger, orders, freed),
+        assignments=assignments,
+        saver=_saver(b, ledger, orders),
+    )
+
+
+def _poppers(
+    b: Broker, ledger: PopLedger, orders: OrderTable, freed: Freed
+) -> tuple[PopHandlers, PeekHandlers]:
+    popper = Popper(
+        settings=b.settings,
+        store_settings=b.store_settings,
+        store=b.store,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        chance=b.chance,
+        ledger=ledger,
+        orders=orders,
+    )
+    pops = PopHandlers(
+        settings=b.settings,
+        store=b.store,
+        offsets=b.offsets,
+        clients=b.clients,
+        poppers=b.poppers,
+        stats=b.stats,
+        polls_counts=b.polls_counts,
+        answers=b.answers,
+        popper=popper,
+        orders=orders,
+        on_freed=freed,
+    )
+    peeks = PeekHandlers(
+        settings=b.settings,
+        stats=b.stats,
+        polls_counts=b.polls_counts,
+        answers=b.answers,
+        popper=popper,
+        pops=pops,
+    )
+    return pops, peeks
+
+
+def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: Freed) -> AckHandlers:
+    return AckHandlers(
+        store=b.store,
+        topics=b.topics,
+        offsets=b.offsets,
+        answers=b.answers,
+        ledger=ledger,
+        orders=orders,
+        on_freed=freed,
+    )
+
+
+def _saver(b: Broker, ledger: PopLedger, orders: OrderTable) -> OffsetSaver:
+    return OffsetSaver(
+        store=b.store,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        output=b.output,
+        ledger=ledger,
+        orders=orders,
+        path=OFFSETS_FILE,
+    )
+
+
+def measuring_of(
+    b: Broker, transactions: Transactions, *, door: Door, rounds: Rounds, ledger: PopLedger
+) -> Measuring:
+    """All figures."""
+    gauges = Gauges(
+        store=b.store,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        delays=b.delays,
+        timer=b.timer,
+    )
+    return Measuring(
+        settings=b.settings,
+        store=b.store,
+        clients=b.clients,
+        stats=b.stats,
+        shedding=b.shedding,
+        latency=b.latency,
+        peers=b.peers,
+        transactions=transactions,
+        door=door,
+        rounds=rounds,
+        gauges=gauges,
+        later_gauges=LaterGauges(b.settings, b.store, b.timer, ledger),
+        droppers=(b.delays.courier, b.timer.courier, ledger),
+    )

@@ -1,0 +1,330 @@
+"""Puts a broker together: which parts it has, what each of them needs, and in which order they have
+their turns. The one place that knows them all."""
+
+from __future__ import annotations
+
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.ports import Disk
+from escrowmq.broker.access.audit_log import Denials
+from escrowmq.broker.access.door import Table
+from escrowmq.broker.assembly.part_makers import (
+    clients_of,
+    door_of,
+    ends_of,
+    epochs_of,
+    measuring_of,
+    pops_of,
+    pulls_of,
+    registration_of,
+    sends_of,
+    transactions_of,
+)
+from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.fast.plain_sends import PlainSends
+from escrowmq.broker.fast.publish_standings import Standings
+from escrowmq.broker.fast.short_pulls import ShortPulls
+from escrowmq.broker.fast.short_puts import ShortPuts
+from escrowmq.broker.fast.shortcut import Shortcut
+from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
+from escrowmq.broker.part import Part
+from escrowmq.broker.remoting import RemotingFront
+from escrowmq.broker.requests.arrivals import Arrivals
+from escrowmq.broker.requests.on_broker_group import MemberHandlers
+from escrowmq.broker.requests.on_config import ConfigHandlers
+from escrowmq.broker.requests.on_connections import ConnectionHandlers
+from escrowmq.broker.requests.on_dead_letters import DeadLetterHandlers
+from escrowmq.broker.requests.on_groups import GroupHandlers
+from escrowmq.broker.requests.on_offsets import OffsetHandlers
+from escrowmq.broker.requests.on_operator_offsets import ResetHandlers
+from escrowmq.broker.requests.on_pending import PendingHandlers
+from escrowmq.broker.requests.on_query import QueryHandlers
+from escrowmq.broker.requests.on_recall import RecallHandlers
+from escrowmq.broker.requests.on_relay import RelayHandlers
+from escrowmq.broker.requests.on_reply import ReplyHandlers
+from escrowmq.broker.requests.on_route import RouteHandlers
+from escrowmq.broker.requests.on_send_back import BackHandlers
+from escrowmq.broker.requests.on_statistics import StatisticsHandlers
+from escrowmq.broker.requests.on_topics import TopicHandlers
+from escrowmq.broker.requests.pop_part import Pops
+from escrowmq.broker.requests.serving import Serving
+from escrowmq.broker.sends.half_rules import HalfRules
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.upkeep.delay_part import DelayPart
+from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
+from escrowmq.broker.upkeep.table_saving import Tables
+from escrowmq.codec.changed_settings import Changes
+from escrowmq.delivery import delay_queues, timer
+from escrowmq.delivery.retry_topics import RetryTopics
+
+
+class Assembly:
+    """The parts of one broker, and what it serves with them."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        rounds: Rounds,
+        disk: Disk,
+        changes: Changes,
+        *,
+        ha_address: str,
+        accounts: Disk,
+        signs_as: tuple[str, str] | None,
+    ) -> None:
+        b = broker
+        putter = Putter(b.settings, b.store_settings, b.store, b.stats)
+        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients)
+        denials = Denials()
+        self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
+        self.transactions = transactions_of(b, rules)
+        self.ends = ends_of(b, putter, self.transactions)
+        self.epochs = epochs_of(b, putter, self.transactions.engine)
+        self.pulls = pulls_of(b)
+        self.pops = pops_of(b, putter, self.registration, disk)
+        self.clients = clients_of(b, on_producer=self.ends.producer_came)
+        self.door = door_of(
+            b, self.transactions, disk=disk, accounts=accounts, denials=denials, polls=self._polls
+        )
+        pending = self._pending(b, denials)
+        handlers = (
+            sends_of(b, putter, self.transactions, rules),
+            *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
+            *(pending, self.ends, self.epochs, self.pulls, self.clients),
+            *(*self.pops.handlers, *self.door.handlers),
+        )
+        self.tables = Tables(
+            b.topics, b.groups, disk=disk, registration=self.registration, answers=b.answers
+        )
+        self.serving = Serving(
+            present=b.present,
+            calls=b.calls,
+            tables=self.tables,
+            door=self.door,
+            rounds=rounds,
+            handlers=handlers,
+        )
+        self.arrivals = Arrivals(
+            store=b.store,
+            delays=b.delays,
+            timer=b.timer,
+            rounds=rounds,
+            present=b.present,
+            pulls=self.pulls,
+            pops=self.pops,
+        )
+        self.remoting = self._remoting(b)
+        self.measuring = measuring_of(
+            b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
+        )
+        self.parts = self._in_order(b)
+        self._add_rounds(b, rounds)
+
+    def _pending(self, b: Broker, denials: Denials) -> PendingHandlers:
+        return PendingHandlers(
+            settings=b.settings,
+            store=b.store,
+            transactions=self.transactions,
+            ends=self.ends,
+            denials=denials,
+        )
+
+    def _remoting(self, b: Broker) -> RemotingFront:
+        puts = ShortPuts(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            clients=b.clients,
+            stats=b.stats,
+            identity=b.identity,
+            frames=b.frames,
+            transactions=self.transactions,
+            ends=self.ends,
+            arrivals=self.arrivals,
+            serving=self.serving,
+            output=b.output,
+            latency=b.latency,
+            run_answers=b.run_answers,
+        )
+        shortcut = Shortcut(
+            settings=b.settings,
+            identity=b.identity,
+            moment=b.moment,
+            shedding=b.shedding,
+            latency=b.latency,
+            output=b.output,
+            serving=self.serving,
+            puts=puts,
+            standings=Standings(self.door, self.serving),
+            run_answers=b.run_answers,
+            ends=b.store.ends,
+        )
+        self.plain_sends = PlainSends(latency=b.latency, shortcut=shortcut, puts=puts)
+        return RemotingFront(
+            store_settings=b.store_settings,
+            store=b.store,
+            frames=b.frames,
+            output=b.output,
+            serving=self.serving,
+            shortcut=shortcut,
+            pulls=ShortPulls(
+                store=b.store,
+                offsets=b.offsets,
+                stats=b.stats,
+                judge=self.pulls.judge,
+                replies=b.frames.pulled,
+                output=b.output,
+                latency=b.latency,
+            ),
+        )
+
+    def _polls(self) -> tuple[Table, ...]:
+        return (self.pulls.holds, *self.pops.polls)
+
+    def give_up(self, peer: int, opaque: int) -> None:
+        """A peer waits no more for the answer to one question: what comes is for others."""
+        for table in self._polls():
+            for held in table.of(peer):
+                if held.question.asked.command.opaque == opaque:
+                    table.release(held)
+
+    def _in_order(self, b: Broker) -> tuple[Part, ...]:
+        """As they are loaded, settled, woken and saved: what is pending before what rests on it,
+        acks before messages are handed to those who wait."""
+        delays, times = b.delays, b.timer
+        return (
+            ProgressOfHalves(b.offsets, self.transactions),
+            self.ends,
+            self.epochs,
+            HalfCounts(b.settings, b.output, self.transactions.engine.halves.meter),
+            DelayPart("delay levels", delay_queues.PATH, delays, delays.load),
+            DelayPart("the timer", timer.PATH, times, lambda data, _: times.load(data)),
+            self.pulls,
+            self.pops,
+            self.arrivals,
+            self.clients,
+            self.registration,
+            self.door,
+            b.answers.waiting,
+        )
+
+    def _add_rounds(self, broker: Broker, rounds: Rounds) -> None:
+        store, stats, calls = broker.store, broker.stats, broker.calls
+        rounds.add("the store", store.wake, store.wake_at_ms)
+        rounds.add("statistics", stats.wake, stats.wake_at_ms)
+        rounds.add("requests to clients", calls.wake, calls.wake_at_ms)
+        for part in self.parts:
+            if type(part).wake is not Part.wake:
+                rounds.add(part.name, part.wake, part.wake_at_ms)
+
+
+def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
+    """Who stores messages that are no producer's."""
+    return (
+        BackHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            stats=b.stats,
+            identity=b.identity,
+            chance=b.chance,
+            putter=putter,
+        ),
+        DeadLetterHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            retries=RetryTopics(b.topics, b.groups, b.offsets),
+            poppers=b.poppers,
+            identity=b.identity,
+            putter=putter,
+        ),
+        RelayHandlers(b.store, b.clients, b.peers, b.answers),
+        ReplyHandlers(
+            settings=b.settings,
+            topics=b.topics,
+            clients=b.clients,
+            identity=b.identity,
+            present=b.present,
+            requesters=b.requesters,
+            peers=b.peers,
+            answers=b.answers,
+            putter=putter,
+        ),
+        RecallHandlers(b.settings, b.topics, b.identity, putter),
+    )
+
+
+def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple[object, ...]:
+    """Who shows and changes what a broker is."""
+    return (
+        ConfigHandlers(
+            settings=b.settings,
+            store_settings=b.store_settings,
+            store=b.store,
+            topics=b.topics,
+            stats=b.stats,
+            identity=b.identity,
+            disk=disk,
+            changes=changes,
+            peers=b.peers,
+        ),
+        TopicHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            offsets=b.offsets,
+            clients=b.clients,
+            stats=b.stats,
+            forget_popped=pops.forget_topic,
+        ),
+        GroupHandlers(
+            settings=b.settings,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            pops=pops.ledger,
+        ),
+        ResetHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            readers=b.readers,
+            delays=b.delays,
+            peers=b.peers,
+        ),
+        ConnectionHandlers(clients=b.clients, readers=b.readers),
+        StatisticsHandlers(
+            settings=b.settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            clients=b.clients,
+            poppers=b.poppers,
+            readers=b.readers,
+            stats=b.stats,
+            identity=b.identity,
+        ),
+        MemberHandlers(b.settings, b.timer),
+    )
+
+
+def _plain(b: Broker) -> tuple[object, ...]:
+    """Who answers from what is there."""
+    return (
+        OffsetHandlers(
+            settings=b.settings,
+            store_settings=b.store_settings,
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+        ),
+        RouteHandlers(b.settings, b.topics, b.identity),
+        QueryHandlers(b.settings, b.store),
+    )

@@ -1,0 +1,94 @@
+"""What the parts of one broker work on."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.ports import Chance
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.fast.run_answers import RunAnswers
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.outgoing_requests import PeerCalls
+from escrowmq.broker.output import Output
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.present_input import Moment
+from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.delay_queues import DelayQueues
+from escrowmq.delivery.due_messages import Due
+from escrowmq.delivery.group_readers import Readers
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.made_by_use import Made, Present
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.timer import TimerQueue
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
+
+
+class Broker:
+    """All of it in one place: for the core, and for the assembly, which hands each part what it
+    needs. Nobody else is given the whole."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        *,
+        address: tuple[str, int],
+        chance: Chance,
+    ) -> None:
+        self.settings = settings
+        self.store_settings = store_settings
+        self.store = store
+        self.chance = chance
+        self.identity = Identity(*address)
+        self.moment = Moment()
+        self.shedding = Shedding(settings, self.moment)
+
+        self.present = Present()
+        self.topics = TopicTable(
+            settings,
+            made=Made(
+                self.present, most=settings.account_topics_max, setting="escrowAccountTopics"
+            ),
+        )
+        self.groups = GroupTable(
+            settings,
+            made=Made(
+                self.present, most=settings.account_groups_max, setting="escrowAccountGroups"
+            ),
+        )
+        self.offsets = OffsetTable()
+        self.clients = Clients(of_account_max=settings.account_memberships_max)
+        self.poppers = Poppers()
+        self.readers = Readers(self.clients, self.poppers)
+        self.requesters = AskedTable()
+        self.locks = QueueLocks()
+        due = Due(store, self.topics)
+        self.delays = DelayQueues(store, store_settings, due.put)
+        self.timer = TimerQueue(store, settings, due.put)
+        self.polls_counts: Counter[str] = Counter()
+        """Long polls of each account."""
+        self.stats = Stats()
+
+        self.calls = PeerCalls()
+        self.peers = Peers(self.calls)
+        self.frames = Frames(settings)
+        self.output = Output()
+        self.latency = Latency()
+        self.answers = Answers(store.ends, self.moment, self.latency)
+        self.run_answers = RunAnswers(
+            frames=self.frames,
+            output=self.output,
+            latency=self.latency,
+            moment=self.moment,
+            waiting=self.answers.waiting,
+        )

@@ -1,0 +1,130 @@
+"""Plain messages and halves of guests, written at once: what broker/fast/shortcut is for
+connections.
+
+A front says what it has to put as values, one after the other. All of it is written, and those who
+sent it are told, before the front's next question is served, or at the end of its turn. A question
+(on_send) is what such a message means: what is not plain, or cannot be written so just now, has to
+be asked for, and so has everything when the log does not take it. A test holds both ways to the
+same replies, files and figures.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from escrowmq.base.codes import Request
+from escrowmq.base.fixed_limits import RUN_SIZE_MAX
+from escrowmq.base.guests import OnPut, PlainMessage
+from escrowmq.base.message import SysFlag
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.fast.short_puts import ShortPuts
+from escrowmq.broker.fast.shortcut import Shortcut
+from escrowmq.broker.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+_NOT_PUT = -1
+
+
+class PlainSends:
+    """The messages of one front's turn."""
+
+    def __init__(
+        self,
+        latency: Latency,
+        shortcut: Shortcut,
+        puts: ShortPuts,
+    ) -> None:
+        self._latency = latency
+        self._shortcut = shortcut
+        self._puts = puts
+        self._peer: Peer | None = None
+        """Who sent the last one, while there is something to be written."""
+        self._told: list[tuple[OnPut, int, str]] = []
+        """Who is to be told of each message, its place, and the id of its transaction."""
+        self._size = 0
+        self._has_halves = False
+        self._shut_ms = -1
+        self.count = 0
+        """Messages that were stored so."""
+
+    def put(self, peer: Peer, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
+        """Put a message; False when it has to be asked for."""
+        if peer is not self._peer:
+            # Halves are entered as one client's, which is then asked about them first.
+            if message.is_half or self._has_halves:
+                self.finish(now_ms)
+            if not self._may_begin(peer, now_ms):
+                return False
+        try:
+            place, transaction_id = self._place(peer, message, now_ms)
+        except Exception:  # noqa: BLE001 - nothing is written yet, and the general way can tell
+            _log.exception("messages of %s go the general way", peer.address)
+            self._puts.forget()
+            self._give_back(now_ms)
+            return False
+        if place < 0:
+            return False
+        self._told.append((on_put, place, transaction_id))
+        self._size += len(message.body)
+        self._has_halves = self._has_halves or message.is_half
+        if self._size > RUN_SIZE_MAX:
+            self.finish(now_ms)
+        return True
+
+    def _may_begin(self, peer: Peer, now_ms: int) -> bool:
+        """Whether messages of a peer are stored without being asked anything more."""
+        if now_ms == self._shut_ms or not self._shortcut.is_open(peer, now_ms):
+            return False
+        if self._peer is None:
+            self._puts.begin(now_ms)
+        self._peer = peer
+        return True
+
+    def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
+        """Put it: its place in its queue, or -1; and the id of its transaction."""
+        is_half = message.is_half
+        if message.queue_id < 0:
+            return _NOT_PUT, ""
+        target = self._puts.target(message.topic, message.queue_id)
+        if target is None:
+            return _NOT_PUT, ""
+        found = self._puts.send(
+            peer, target, message.properties.encode(), message.body, 0,
+            SysFlag.PREPARED if is_half else 0, message.born_ms, 0, wants_id=is_half,
+        )  # fmt: skip
+        if found is None:
+            return _NOT_PUT, ""
+        _, place, _, signed_id = found
+        return place, signed_id
+
+    def finish(self, now_ms: int) -> None:
+        """Write what was put, and tell of it."""
+        peer = self._peer
+        if peer is None:
+            return
+        is_put = bool(self._told) and self._puts.write()
+        if is_put:
+            self._puts.follow(peer, now_ms)
+        self._puts.forget()
+        if not self._told:
+            self._forget()
+        elif is_put:
+            told = self._forget()
+            self._latency.at_once[Request.SEND_MESSAGE_V2, 0, 0] += len(told)
+            self.count += len(told)
+            for on_put, place, transaction_id in told:
+                on_put(place, transaction_id)
+        else:
+            self._give_back(now_ms)
+
+    def _give_back(self, now_ms: int) -> None:
+        """Nothing of it was written: each has to be asked for."""
+        self._shut_ms = now_ms
+        for on_put, _, _ in self._forget():
+            on_put(_NOT_PUT, "")
+
+    def _forget(self) -> list[tuple[OnPut, int, str]]:
+        told, self._told = self._told, []
+        self._peer, self._size, self._has_halves = None, 0, False
+        return told

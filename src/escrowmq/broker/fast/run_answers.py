@@ -1,0 +1,118 @@
+"""Answers to requests that were served together (broker/fast/shortcut) and wait together.
+
+They are kept in the words of success, as the bytes that are to leave. What else may become of them
+is rare: only then they are read, and said in other words, one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal, Sent
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command
+from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.answers.waiting_answers import WaitingAnswers
+from escrowmq.broker.output import Output
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.present_input import Moment
+from escrowmq.codec.frame import FrameReader
+
+
+class RunAnswers:
+    """Keeps them until their records may be answered, or they have waited long enough."""
+
+    def __init__(
+        self,
+        *,
+        frames: Frames,
+        output: Output,
+        latency: Latency,
+        moment: Moment,
+        waiting: WaitingAnswers,
+    ) -> None:
+        self._frames = frames
+        self._output = output
+        self._latency = latency
+        self._moment = moment
+        self._waiting = waiting
+
+    def keep(
+        self,
+        peer: Peer,
+        replies: list[bytes],
+        counts: Mapping[int, int],
+        *,
+        now_ms: int,
+        log_end: int,
+    ) -> None:
+        """Frames for a peer that asked at a time; how many, by the codes of the requests."""
+        said = self._frames.said
+        run = _Run(self, peer.id, now_ms, log_end, replies, counts, said)
+        self._waiting.keep(run)
+
+    def tell(self, run: _Run, code: int) -> None:
+        """Say that all has gone so, and where it is."""
+        if code == Response.SUCCESS and run.said is self._frames.said:
+            self._output.send(run.peer, *run.replies)
+        else:
+            for reply in _read(run):
+                self._output.send(run.peer, *self._frames.of(reply, _answer(reply, code)))
+        self._note(run, code)
+
+    def refuse(self, run: _Run, refusal: Refusal) -> None:
+        """Say so to each of them."""
+        for reply in _read(run):
+            self._output.send(run.peer, *self._frames.of(reply, refusal))
+        self._note(run, refusal.code)
+
+    def _note(self, run: _Run, code: int) -> None:
+        took_ms = self._moment.now_ms - run.since_ms
+        for request, count in run.counts.items():
+            self._latency.note_alike(request, code, took_ms, count)
+
+
+class _Run(msgspec.Struct):
+    """Of one connection and one input (broker/answers/waiting_answers.Waiting)."""
+
+    answers: RunAnswers
+    peer: int
+    since_ms: int
+    log_end: int
+    replies: list[bytes]
+    counts: Mapping[int, int]
+    said: dict[str, str]
+    """To all senders, when the replies were written: it may have been changed since."""
+
+    def say(self) -> None:
+        """They may be answered."""
+        self.answers.tell(self, Response.SUCCESS)
+
+    def say_late(self, code: int) -> None:
+        """They have waited long enough; the code says for what."""
+        self.answers.tell(self, code)
+
+    def refuse(self, refusal: Refusal) -> None:
+        """Their records may be lost."""
+        self.answers.refuse(self, refusal)
+
+
+def _read(run: _Run) -> Iterator[Command]:
+    """The replies, each of which is in the kind of its request, and has its number."""
+    return iter(FrameReader().feed(b"".join(run.replies)))
+
+
+def _answer(reply: Command, code: int) -> Answer:
+    ext = reply.ext or {}
+    if "msgId" not in ext:
+        return Answer(code, ext=ext)
+    return Sent(
+        code=code,
+        message_id=ext["msgId"],
+        queue_id=int(ext["queueId"]),
+        queue_offset=int(ext["queueOffset"]),
+        transaction_id=ext.get("transactionId", ""),
+        ext={"escrowId": ext["escrowId"]} if "escrowId" in ext else {},
+    )

@@ -1,0 +1,156 @@
+"""Pulls that a connection repeats, and that find messages: from the bytes of their frames to those
+of the replies, without a value for each step in between.
+
+The general way (remoting, serving, on_pull) is what these requests mean. What is served here is
+what means the same there: the request is like one that was judged there, and nothing has changed
+that it was judged by (broker/reads/pull_judgements); its group is to be told of no reset; there are
+messages, which are not old and which this process has written or checked (store/queue_reading,
+`stretch`). In any doubt a request goes the general way, and nothing has happened before. A test
+holds both ways to the same replies, files and figures, to the byte.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+from escrowmq.base.codes import Response
+from escrowmq.base.fixed_limits import PULL_MESSAGES_MAX, PULL_SIZE_MAX
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.output import Output
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.reads.pull_judgements import PullJudge, Remembered
+from escrowmq.broker.reads.pull_rules import PullFlag
+from escrowmq.codec.headers import PullHeader
+from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies, pieces_of
+from escrowmq.codec.repeated_requests import Known, Match
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.lane.native import reply_with_runs
+from escrowmq.store.results import GotStatus
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_FOUND: Final = GotStatus.FOUND.name
+_VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
+
+
+_Found = tuple[list[bytes], int, int, int]
+"""A frame in pieces, how many messages it has and their bytes, and where to go on."""
+
+
+class _Plan:
+    """How pulls are served that are alike."""
+
+    __slots__ = (
+        "code", "codes", "commits", "count_max", "flags", "group", "header", "numbers_at",
+        "pieces", "remembered", "size_max", "topic",
+    )  # fmt: skip
+
+    def __init__(self, known: Known, header: PullHeader, remembered: Remembered) -> None:
+        self.code = known.command.code
+        self.header = header
+        """Of the first of them: all but its numbers counts."""
+        self.group, self.topic = header.consumer_group, header.topic
+        self.commits = bool(header.sys_flag & PullFlag.COMMIT_OFFSET)
+        self.count_max = min(header.max_msg_nums, PULL_MESSAGES_MAX)
+        self.size_max = min(header.max_msg_bytes or PULL_SIZE_MAX, PULL_SIZE_MAX)
+        self.numbers_at = tuple(map(known.names.index, _VARYING))
+        """Where in the numbers of a request these stand."""
+        self.remembered = remembered
+        judged = remembered.judged
+        self.codes = judged.selector.codes
+        self.flags = judged.topic.topic_sys_flag, judged.group.group_sys_flag
+        self.pieces = pieces_of(Response.SUCCESS, _FOUND, self.flags)
+
+
+class ShortPulls:
+    """Serves what it can of a connection's pulls."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        offsets: OffsetTable,
+        stats: Stats,
+        judge: PullJudge,
+        replies: PulledReplies,
+        output: Output,
+        latency: Latency,
+    ) -> None:
+        self._store = store
+        self._offsets = offsets
+        self._stats = stats
+        self._judge = judge
+        self._replies = replies
+        self._output = output
+        self._latency = latency
+        self.is_compiled = reply_with_runs is not None
+        """Whether the lane writes the replies."""
+        self.served_count = 0
+        """Requests that were served here."""
+
+    def serve(self, peer: Peer, match: Match, others_size: int, now_ms: int) -> bool:
+        """Answer a request, if it is one to be served here; at once, when the input has no bytes of
+        others."""
+        known, opaque, numbers, _ = match
+        plan = known.plan or self._plan_of(known)
+        if type(plan) is not _Plan:
+            return False
+        queue_at, offset_at, commit_at = plan.numbers_at
+        queue_id, group, topic = numbers[queue_at], plan.group, plan.topic
+        try:
+            found = self._find(plan, queue_id, numbers[offset_at], opaque)
+        except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
+            _log.exception("a pull of %s goes the general way", peer.address)
+            return False
+        if found is None or self._offsets.has_reset(group, topic, queue_id):
+            return False
+        if not self._judge.holds(plan.remembered, plan.header, queue_id):
+            known.serve_by(None)  # what is found next is another judgement
+            return False
+        chunks, count, size, following = found
+        self._offsets.pulled(group, topic, queue_id, following)
+        self._stats.get(group, topic, count, size)
+        if plan.commits:
+            self._offsets.commit(group, topic, queue_id, numbers[commit_at], now_ms)
+        self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1
+        self.served_count += 1
+        if others_size:
+            self._output.send(peer.id, *chunks)
+        else:
+            self._output.say_at_once(peer.id, chunks)
+        return True
+
+    def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
+        wish = (
+            plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
+        )  # fmt: skip
+        if self.is_compiled:
+            found = self._store.reply(wish, plan.pieces, opaque)
+            return None if found is None else ([found[0]], *found[1:])
+        stretch = self._store.stretch(wish)
+        if stretch is None:
+            return None
+        chunks, count, size, following, low, high = stretch
+        if size > BODY_SIZE_MAX:
+            return None
+        front = self._replies.encode_binary(
+            opaque, Response.SUCCESS, _FOUND, following, low, high, plan.flags, size
+        )
+        return [front, *chunks], count, size, following
+
+    def _plan_of(self, known: Known) -> _Plan | None:
+        """How requests like this one are served from now on, once one was judged."""
+        command, header = known.command, known.command.header
+        if command.flag or not isinstance(header, PullHeader):
+            return None
+        if not all(name in known.names for name in _VARYING):
+            return None
+        remembered = self._judge.recall(command.code, header)
+        if remembered is None:
+            return None
+        plan = _Plan(known, header, remembered)
+        known.serve_by(plan)
+        return plan

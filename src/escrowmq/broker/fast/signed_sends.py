@@ -1,0 +1,60 @@
+"""Whether a send that the short cut has taken apart may be stored, where everybody has to prove who
+he is: what its account has signed, out of a header of either form, for
+broker/fast/publish_standings."""
+
+from __future__ import annotations
+
+from escrowmq.broker.fast.publish_standings import Standings
+from escrowmq.codec.request_shapes import (
+    NEVER_ALIKE,
+    Alike,
+    JsonSend,
+    SendShape,
+    read_json_fields,
+)
+from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
+
+
+def lets_in(
+    standings: Standings,
+    shape: SendShape,
+    alike: Alike,
+    data: bytes,
+    at: int,
+    header_end: int,
+    end: int,
+) -> bool:
+    """Of a request of a known shape that stands at a place."""
+    signed = shape.signed
+    _, queue, born, properties = alike
+    if signed is None or _is_for_the_door(properties):
+        return False
+    code = int.from_bytes(data[at + 8 : at + 10], "big")
+    return standings.let_in(
+        (code, signed.access_key, shape.header.topic),
+        signed.content(queue, born, properties),
+        shape.signature(data, header_end),
+        data[header_end:end],
+    )
+
+
+def lets_in_json(
+    standings: Standings, found: JsonSend, data: bytes, at: int, header_end: int, end: int
+) -> bool:
+    """Of a request whose header, which begins at a place, is in JSON."""
+    fields = read_json_fields(data[at:header_end])
+    if fields is None or not NEVER_ALIKE.isdisjoint(fields):
+        return False
+    if _is_for_the_door(found.extFields.i.encode()):
+        return False
+    return standings.let_in(
+        (found.code, fields.get(ACCESS_KEY, ""), found.extFields.b),
+        content_of(fields),
+        fields.get(SIGNATURE, "").encode(),
+        data[header_end:end],
+    )
+
+
+def _is_for_the_door(properties: bytes) -> bool:
+    """Whether it may be something that has an owner, or needs more than rights to a topic."""
+    return b"TRAN_MSG" in properties or b"escrow" in properties

@@ -1,0 +1,196 @@
+"""What a broker tells whoever watches it: RocketMQ's figures under RocketMQ's names, and ours."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
+from escrowmq.broker.access.door import Door
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.figures.store_gauges import Gauges
+from escrowmq.broker.figures.transaction_gauges import families_of
+from escrowmq.broker.figures.waiting_gauges import LaterGauges
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.stats import GET_COUNT, GET_SIZE, PUT_COUNT, PUT_SIZE, SIZE_BITS_MAX, Stats
+from escrowmq.store.store import Store
+from escrowmq.txn.transactions import Transactions
+
+_SIZES = (
+    *((bits, float(1 << bits)) for bits in (10, 12, 19, 20, 21, 22)),
+    (SIZE_BITS_MAX, math.inf),
+)
+
+
+class Dropper(Protocol):
+    """Who delivers later, and passes over what makes no sense."""
+
+    @property
+    def dropped_count(self) -> int:
+        """So many were."""
+
+
+class Measuring:
+    """All figures of one broker; asked for now and then."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        clients: Clients,
+        stats: Stats,
+        shedding: Shedding,
+        latency: Latency,
+        peers: Peers,
+        transactions: Transactions,
+        door: Door,
+        rounds: Rounds,
+        gauges: Gauges,
+        later_gauges: LaterGauges,
+        droppers: Iterable[Dropper],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._clients = clients
+        self._stats = stats
+        self._shedding = shedding
+        self._latency = latency
+        self._peers = peers
+        self._rounds = rounds
+        self._gauges = gauges
+        self._later_gauges = later_gauges
+        self._droppers = tuple(droppers)
+        self._txn = transactions
+        self._door = door
+
+    def families(self, now_ms: int) -> list[Family]:
+        """Every figure as it stands."""
+        return [
+            *families_of(self._txn, now_ms),
+            *self._messages(),
+            self._latency.family(),
+            *self._state(),
+            *self._refusals(),
+            *self._gauges.families(now_ms),
+            *self._later_gauges.families(now_ms),
+        ]
+
+    def refusal(self) -> str:
+        """Why no messages are taken; empty when they are."""
+        return self._gauges.refusal()
+
+    def set_aside_count(self) -> int:
+        """Records that were passed over because nothing could be done about them."""
+        return sum(dropper.dropped_count for dropper in self._droppers)
+
+    def _refusals(self) -> list[Family]:
+        door = self._door
+        return [
+            one(
+                "escrowmq_denied_requests",
+                "counter",
+                "Requests refused for want of a right.",
+                door.denials.count,
+            ),
+            one(
+                "escrowmq_limited_requests",
+                "counter",
+                "Requests refused because their address or account asked for too much.",
+                door.rates.refused_count + door.quotas.refused_count,
+            ),
+            one(
+                "escrowmq_accounts_stale",
+                "gauge",
+                "1 while a file of accounts cannot be read and the last good one counts.",
+                door.is_stale,
+            ),
+        ]
+
+    def _messages(self) -> list[Family]:
+        stats = self._stats
+        return [
+            by_topic("rocketmq_messages_in", "counter", "Messages put.", stats.totals(PUT_COUNT)),
+            by_topic("rocketmq_throughput_in", "counter", "Bytes put.", stats.totals(PUT_SIZE)),
+            Family(
+                "rocketmq_message_size",
+                "histogram",
+                "Bytes of a record; of a batch, all its records together.",
+                ("topic",),
+                tuple(
+                    Distribution(
+                        (topic,),
+                        tuple((bound, sum(counts[: bits + 1])) for bits, bound in _SIZES),
+                        size,
+                    )
+                    for topic, counts, size in stats.sizes()
+                ),
+            ),
+            _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
+            _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
+            one(
+                "escrowmq_shed_requests",
+                "counter",
+                "Halves and sends refused because they had waited too long.",
+                self._shedding.count,
+            ),
+        ]
+
+    def _state(self) -> list[Family]:
+        clients = self._clients
+        consumers = {name: len(group.channels) for name, group in clients.consumers.items()}
+        producers = {name: len(channels) for name, channels in clients.producers.items()}
+        store = self._store
+        return [
+            one(
+                "rocketmq_broker_permission",
+                "gauge",
+                "4 read, 2 write.",
+                self._settings.permission,
+            ),
+            _labelled(
+                "rocketmq_producer_connections", "Producers by group.", "producer_group", producers
+            ),
+            _labelled(
+                "rocketmq_consumer_connections", "Consumers by group.", "consumer_group", consumers
+            ),
+            Family(
+                "escrowmq_failed_rounds",
+                "counter",
+                "Background work that ended with an internal error, by part; see the log.",
+                ("part",),
+                tuple(Sample((name,), count) for name, count in self._rounds.failures.items()),
+            ),
+            one(
+                "escrowmq_records_set_aside",
+                "counter",
+                "Delayed or popped messages and their records that make no sense; see the log.",
+                self.set_aside_count(),
+            ),
+            one("escrowmq_connections", "gauge", "Open connections.", len(self._peers.by_id)),
+            one(
+                "escrowmq_kept_segments",
+                "gauge",
+                "Log files past their time in which messages wait for their end or their time.",
+                store.retention.kept_count,
+            ),
+            one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
+            one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
+        ]
+
+
+def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:
+    """Keys are `topic@group`."""
+    pairs = [(key.partition("@"), value) for key, value in values.items()]
+    samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
+    return Family(name, "counter", text, ("topic", "consumer_group"), samples)
+
+
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+    samples = tuple(Sample((key,), value) for key, value in values.items())
+    return Family(name, "gauge", text, (label,), samples)

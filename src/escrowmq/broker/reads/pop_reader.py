@@ -1,0 +1,402 @@
+"""What a pop finds: from which queues, from where on, and what is remembered of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.message import Property
+from escrowmq.base.own_properties import RENEW
+from escrowmq.base.ports import Chance
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
+from escrowmq.codec.headers import PopHeader
+from escrowmq.codec.pop_receipt import (
+    ORDER_QUEUE,
+    Receipt,
+    encode_counts,
+    encode_receipt,
+    kind_of,
+)
+from escrowmq.codec.record import decode_records, encode_message
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.pop_auto_renewal import NOBODY
+from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.delivery.revive_records import CheckPointKey
+from escrowmq.delivery.topics import Perm, TopicTable
+from escrowmq.errors import StorageError
+from escrowmq.store.store import Got, GotStatus, Store
+
+_log = logging.getLogger(__name__)
+
+INIT_MIN: Final = 0
+FILTER_ROUNDS_MAX: Final = 4
+"""Reads of a pop that finds nothing it wants among many; then others have their turn."""
+
+_MISPLACED: Final = frozenset(
+    {GotStatus.OFFSET_TOO_SMALL, GotStatus.OFFSET_OVERFLOW_BADLY, GotStatus.OFFSET_FOUND_NULL}
+)
+_PASSED_OVER: Final = frozenset(
+    {GotStatus.NO_MATCHED_MESSAGE, GotStatus.OFFSET_FOUND_NULL, GotStatus.MESSAGE_WAS_REMOVING}
+)
+_PERCENT: Final = 100
+
+
+class Pop(msgspec.Struct):
+    """One judged pop, as it waits."""
+
+    asked: Asked[PopHeader]
+    selector: Selector = EVERYTHING
+    born_ms: int = 0
+
+    @property
+    def header(self) -> PopHeader:
+        """What it asks for."""
+        return self.asked.header
+
+    @property
+    def holder(self) -> int:
+        """Who is given more time for what is found for as long as he is there."""
+        return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
+
+
+class Finds(msgspec.Struct):
+    """What one pop has gathered."""
+
+    pop_ms: int
+    chunks: list[bytes] = []
+    count: int = 0
+    size: int = 0
+    rest: int = 0
+    starts: list[tuple[int, int, int]] = []
+    offsets: list[tuple[int, int, Sequence[int]]] = []
+    counts: list[str] = []
+    tested_count: int = 0
+    """Records that a test was asked about."""
+
+    has_skipped: bool = False
+    """Messages were passed over, and there are more behind them."""
+
+    revive_queue: int = 0
+
+
+class Popper:
+    """Takes messages out of queues for groups."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        chance: Chance,
+        ledger: PopLedger,
+        orders: OrderTable,
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._offsets = offsets
+        self._chance = chance
+        self._ledger = ledger
+        self._orders = orders
+        self._retries = RetryTopics(topics, groups, offsets)
+        self._failing: set[tuple[str, int]] = set()
+        """Queues that could not be read when they were last; each stands in the log once."""
+
+    # -- who may read here -----------------------------------------------------------------------
+
+    def broker_refusal(self, what: str) -> Refusal | None:
+        """Why this broker may not be read."""
+        if not self._settings.permission & Perm.READ:
+            host = self._settings.advertised_host
+            return Refusal(
+                Response.NO_PERMISSION, f"the broker[{host}] {what} message is forbidden"
+            )
+        return None
+
+    def place_refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+        """Why a group may not pop from a topic."""
+        header = asked.header
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        if not topic.perm & Perm.READ:
+            remark = f"the topic[{header.topic}] peeking message is forbidden"
+            return Refusal(Response.NO_PERMISSION, remark)
+        if header.queue_id >= topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+                f"consumer:[{asked.peer.address}]"
+            )
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        name = header.consumer_group
+        group = self._groups.get(name, now_ms)
+        if group is None:
+            remark = f"subscription group [{name}] does not exist, {FAQ}"
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not group.consume_enable:
+            return Refusal(Response.NO_PERMISSION, f"subscription group no permission, {name}")
+        return None
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def retry_topics(self, header: PopHeader) -> list[str]:
+        """Where a group's messages of a topic come again."""
+        is_v2 = self._settings.has_retry_topic_v2
+        return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
+
+    def offset(
+        self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
+    ) -> int:
+        """Where a group reads on."""
+        if commits:
+            reset = self._offsets.take_reset(group, topic, queue_id)
+            if reset is not None:
+                self._orders.clear((group, topic, queue_id))
+                return reset  # it is committed already
+        offset = self._offsets.get(group, topic, queue_id)
+        if offset >= 0:
+            return offset
+        low, high = self._store.bounds(topic, queue_id)
+        if init_mode == INIT_MIN or kind_of(topic) or self._begins_in_memory(topic, queue_id, low):
+            offset = low
+        else:
+            offset = max(0, high - 1)
+        if commits:
+            self._offsets.commit(group, topic, queue_id, offset, now_ms)
+        return offset
+
+    def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
+        """Whether a new group sees all there is, though it asked for the newest: a young topic."""
+        if low > 0 or not self._settings.pop_init_in_memory:
+            return False
+        entries = self._store.entries(topic, queue_id, 0, 1)
+        settings = self._store_settings
+        recent_size = settings.memory_size * settings.memory_percent // _PERCENT
+        return not entries or self._store.end_offset - entries[0][0] <= recent_size
+
+    def has_message(self, header: PopHeader, now_ms: int) -> bool:
+        """Whether a pop would find anything, its filter aside."""
+        group = header.consumer_group
+        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
+            for queue_id in queue_ids:
+                if header.order and self._orders.is_blocked(
+                    (group, topic, queue_id),
+                    attempt_id=header.attempt_id,
+                    invisible_ms=0,
+                    now_ms=now_ms,
+                ):
+                    continue
+                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                if self._store.bounds(topic, queue_id)[1] > offset:
+                    return True
+        return False
+
+    def find(self, pop: Pop, now_ms: int) -> Finds:
+        """Take what there is; a pop that passed over everything reads on for a while. What the disk
+        does not give is as good as empty while there is anything else: of the other queues
+        messages may have been handed out to this pop already."""
+        header = pop.header
+        revive_queue = self._ledger.revive_queue(header.invisible_time)
+        finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
+        for _ in range(FILTER_ROUNDS_MAX):
+            finds.rest, finds.has_skipped = 0, False
+            chance = self._chance.randrange(_PERCENT)
+            failures: list[Exception] = []
+            places = [(topic, i) for topic, ids in self._plan(header, chance) for i in ids]
+            for topic, queue_id in places:
+                try:
+                    self._take(finds, pop, topic, queue_id, now_ms)
+                except (OSError, StorageError) as error:
+                    failures.append(error)
+                    self._tell_of(topic, queue_id, error)
+                else:
+                    self._failing.discard((topic, queue_id))
+            if failures and len(failures) == len(places):
+                raise failures[0]
+            if finds.count or not finds.has_skipped:
+                break
+        return finds
+
+    def _tell_of(self, topic: str, queue_id: int, error: Exception) -> None:
+        if (topic, queue_id) not in self._failing:
+            self._failing.add((topic, queue_id))
+            _log.error("nothing can be popped from %s/%d: %s", topic, queue_id, error)
+
+    def peek(self, header: PopHeader, now_ms: int) -> Finds:
+        """What a pop would find, without taking it."""
+        store = self._store
+        finds = Finds(now_ms)
+        group = header.consumer_group
+        for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
+            for queue_id in queue_ids:
+                offset = self.offset(group, topic, queue_id, INIT_MIN, now_ms, commits=False)
+                finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
+                left = header.max_msg_nums - finds.count
+                if left <= 0 or finds.size >= self._size_max:
+                    continue
+                got = store.get(topic, queue_id, offset, count_max=left)
+                if got.status in _MISPLACED:
+                    got = store.get(topic, queue_id, got.next_offset, count_max=left)
+                if got.count:
+                    self._add(finds, got, got.chunks)
+        return finds
+
+    # -- one queue after another -----------------------------------------------------------------
+
+    @property
+    def _size_max(self) -> int:
+        return self._store_settings.read_size_max
+
+    def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
+        """Topics and queues in the order in which they are read. Now and then what was handed out
+        before comes first, lest a busy topic keep it waiting."""
+        topics = self._topics
+        again: list[tuple[str, list[int]]] = []
+        if not header.order:
+            for name in self.retry_topics(header):
+                retry = topics.get(name)
+                if retry is not None:
+                    again.append((name, _turned(retry.read_queue_nums, chance)))
+        topic = topics.get(header.topic)
+        queue_ids = [header.queue_id]
+        if header.queue_id < 0:
+            queue_ids = _turned(topic.read_queue_nums, chance) if topic is not None else []
+        plain = [(header.topic, queue_ids)]
+        is_again_first = chance < self._settings.pop_retry_first_percent
+        return again + plain if is_again_first else plain + again
+
+    def _take(self, finds: Finds, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
+        header = pop.header
+        store, offsets, group = self._store, self._offsets, header.consumer_group
+        offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
+        if header.order and self._orders.is_blocked(
+            (group, topic, queue_id),
+            attempt_id=header.attempt_id,
+            invisible_ms=header.invisible_time,
+            now_ms=now_ms,
+        ):
+            return  # what is behind it does not count as the rest: nobody can have it
+        left = header.max_msg_nums - finds.count
+        size_left = self._size_max - finds.size
+        if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):
+            finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
+            return
+        selector = pop.selector
+        tests_left = selector.tested_max - finds.tested_count
+        if selector.tested_max and tests_left <= 0:
+            unread = max(0, store.bounds(topic, queue_id)[1] - offset)
+            finds.rest += unread
+            finds.has_skipped |= unread > 0
+            return
+        for _ in range(2):
+            got = store.get(
+                topic,
+                queue_id,
+                offset,
+                count_max=left,
+                size_max=size_left,
+                codes=selector.codes,
+                accept=selector.accept,
+                tested_max=tests_left if selector.tested_max else 0,
+            )
+            if got.status not in _MISPLACED:
+                finds.tested_count += max(0, got.next_offset - offset)
+                break
+            offset = got.next_offset
+            offsets.commit(group, topic, queue_id, offset, now_ms)
+        if got.count:
+            if not self._hand_out(finds, pop, topic, queue_id, offset, got):
+                finds.rest += got.count
+                return
+        elif got.status in _PASSED_OVER:
+            offsets.commit(group, topic, queue_id, got.next_offset, now_ms)
+            finds.has_skipped |= got.max_offset > got.next_offset
+        finds.rest += max(0, got.max_offset - got.next_offset)
+
+    def _hand_out(
+        self, finds: Finds, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
+    ) -> bool:
+        """Remember whose the messages are; False when they cannot be handed out.
+
+        Positional: what `_take` knows."""
+        header, now_ms = pop.header, finds.pop_ms
+        group, kind = header.consumer_group, kind_of(topic)
+        if header.order:
+            counts, count_min = self._orders.hand_out(
+                (group, topic, queue_id),
+                got.queue_offsets,
+                attempt_id=header.attempt_id,
+                invisible_ms=header.invisible_time,
+                now_ms=now_ms,
+                holder=pop.holder,
+            )
+            finds.counts.append(encode_counts(kind, queue_id, counts, count_min))
+            next_offset = offset
+        else:
+            handle = CheckPointKey(group, topic, queue_id, offset, now_ms, finds.revive_queue)
+            next_offset = got.next_offset
+            if not self._ledger.hand_out(
+                handle,
+                got.queue_offsets,
+                invisible_ms=header.invisible_time,
+                next_offset=next_offset,
+                now_ms=now_ms,
+                holder=pop.holder,
+            ):
+                return False
+        self._offsets.commit(group, topic, queue_id, next_offset, now_ms)
+        finds.starts.append((kind, queue_id, offset))
+        finds.offsets.append((kind, queue_id, got.queue_offsets))
+        chunks = got.chunks
+        if kind:
+            receipt = Receipt(
+                start_offset=offset,
+                pop_ms=now_ms,
+                invisible_ms=header.invisible_time,
+                revive_queue=finds.revive_queue,
+                kind=kind,
+                broker_name=self._settings.name,
+                queue_id=queue_id,
+            )
+            chunks = _renamed(chunks, header.topic, receipt)
+        self._add(finds, got, chunks)
+        return True
+
+    def _add(self, finds: Finds, got: Got, chunks: list[bytes]) -> None:
+        finds.chunks.extend(chunks)
+        finds.count += got.count
+        finds.size += sum(map(len, chunks))
+
+
+def _turned(count: int, start: int) -> list[int]:
+    return [(start + index) % count for index in range(count)]
+
+
+def _renamed(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
+    """Records of a retry topic under the name of their own topic, each with its receipt."""
+    found = []
+    for chunk in chunks:
+        for message in decode_records(chunk):
+            own = msgspec.structs.replace(receipt, queue_offset=message.queue_offset)
+            message.properties.setdefault(Property.POP_CK, encode_receipt(own))
+            message.topic = topic
+            found.append(encode_message(message))
+    return found

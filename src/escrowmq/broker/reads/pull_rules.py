@@ -1,0 +1,250 @@
+"""The rules about pulls, each once: why a pull gets no messages.
+
+PULL_RULES are asked in their order, and the first that concerns a pull refuses it. A consumer pulls
+again and again by the same words, so that a judgement is remembered (broker/reads/pull_judgements)
+while nothing changes that the rules read: tables by their versions, and the settings in `READS`. A
+rule is added here, with the settings that it reads, and its example to
+tests/unit/broker/rule_examples.py; a test sees that no rule reads another setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import FAQ, Request, Response
+from escrowmq.broker.reads.message_selection import is_tag
+from escrowmq.broker.rules import Rule
+from escrowmq.codec.client_bodies import SubscriptionBody
+from escrowmq.codec.headers import PullHeader
+from escrowmq.codec.pulled_reply import pull_fields
+from escrowmq.delivery.clients import BROADCASTING, ConsumerGroup
+from escrowmq.delivery.groups import GroupConfig
+from escrowmq.delivery.topics import Perm, TopicConfig
+
+
+class PullFlag:
+    """Bits of a pull's sysFlag."""
+
+    COMMIT_OFFSET: Final = 1
+    SUSPEND: Final = 2
+    SUBSCRIPTION: Final = 4
+    CLASS_FILTER: Final = 8
+
+
+READS: Final = ("permission", "allows_lite_pull", "has_property_filter", "rejects_unknown_pulls")
+"""Settings that rules read, beside `advertised_host`, which nobody changes."""
+
+
+class PullAsked(NamedTuple):
+    """A pull, and all that is known of what it names."""
+
+    settings: BrokerSettings
+    header: PullHeader
+    code: int
+    address: str
+    group: GroupConfig | None
+    topic: TopicConfig | None
+    online: ConsumerGroup | None
+    """The members of the group that have a connection."""
+
+    is_group_forbidden: bool
+    """For this topic."""
+
+    @property
+    def known_group(self) -> GroupConfig:
+        """The group, for the rules behind the one that there is none."""
+        assert self.group is not None
+        return self.group
+
+    @property
+    def known_topic(self) -> TopicConfig:
+        """The topic, likewise."""
+        assert self.topic is not None
+        return self.topic
+
+    @property
+    def members(self) -> ConsumerGroup:
+        """Those that have a connection, likewise."""
+        assert self.online is not None
+        return self.online
+
+    @property
+    def says_itself(self) -> bool:
+        """Whether it says itself what it wants; others want what their group has subscribed to."""
+        return bool(self.header.sys_flag & PullFlag.SUBSCRIPTION)
+
+    @property
+    def subscription(self) -> SubscriptionBody | None:
+        """That of its members."""
+        return self.members.subscriptions.get(self.header.topic)
+
+
+def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
+    """A pull that is answered with an error; clients tell some from others by a number."""
+    ext = pull_fields(0, 0, 0)
+    if forbidden:
+        ext["forbiddenType"] = str(forbidden)
+    return Refusal(code, remark, ext)
+
+
+def _rule(
+    name: str,
+    concerns: Callable[[PullAsked], bool],
+    code: int,
+    remark: Callable[[PullAsked], str],
+    forbidden: int = 0,
+) -> Rule[PullAsked]:
+    return Rule(name, concerns, lambda pull: refused(code, remark(pull), forbidden))
+
+
+def _is_unreadable(pull: PullAsked) -> bool:
+    return not pull.known_topic.perm & Perm.READ
+
+
+def readable_queues(topic: TopicConfig) -> range:
+    """The queues of a topic that are read."""
+    return range(topic.read_queue_nums)
+
+
+def _is_beyond(pull: PullAsked) -> bool:
+    return pull.header.queue_id not in readable_queues(pull.known_topic)
+
+
+def _remark_on_queue(pull: PullAsked) -> str:
+    header, topic = pull.header, pull.known_topic
+    return (
+        f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+        f"topicConfig.readQueueNums:[{topic.read_queue_nums}] "
+        f"consumer:[{pull.address}]"
+    )
+
+
+def _is_unknown(pull: PullAsked) -> bool:
+    return pull.settings.rejects_unknown_pulls and pull.online is None
+
+
+def _is_outdated(pull: PullAsked) -> bool:
+    subscription = pull.subscription
+    assert subscription is not None
+    return subscription.sub_version < pull.header.sub_version
+
+
+BROKER_RULES: Final = (
+    _rule(
+        "a broker that is not read",
+        lambda pull: not pull.settings.permission & Perm.READ,
+        Response.NO_PERMISSION,
+        lambda pull: f"the broker[{pull.settings.advertised_host}] pulling message is forbidden",
+        1,
+    ),
+    _rule(
+        "a lite pull where there are none",
+        lambda pull: pull.code == Request.LITE_PULL_MESSAGE and not pull.settings.allows_lite_pull,
+        Response.NO_PERMISSION,
+        lambda pull: (
+            f"the broker[{pull.settings.advertised_host}] for lite pull consumer is forbidden"
+        ),
+        1,
+    ),
+)
+"""Those that are asked before a group is looked up."""
+
+PULL_RULES: Final = (
+    _rule(
+        "no such group",
+        lambda pull: pull.group is None,
+        Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+        lambda pull: f"subscription group [{pull.header.consumer_group}] does not exist, {FAQ}",
+    ),
+    _rule(
+        "a group that may not consume",
+        lambda pull: not pull.known_group.consume_enable,
+        Response.NO_PERMISSION,
+        lambda pull: f"subscription group no permission, {pull.header.consumer_group}",
+        2,
+    ),
+    _rule(
+        "no such topic",
+        lambda pull: pull.topic is None,
+        Response.TOPIC_NOT_EXIST,
+        lambda pull: f"topic[{pull.header.topic}] not exist, apply first please! {FAQ}",
+    ),
+    _rule(
+        "a topic that is not read",
+        _is_unreadable,
+        Response.NO_PERMISSION,
+        lambda pull: f"the topic[{pull.header.topic}] pulling message is forbidden",
+        3,
+    ),
+    _rule(
+        "a queue beyond the topic",
+        _is_beyond,
+        Response.INVALID_PARAMETER,
+        _remark_on_queue,
+    ),
+    _rule(
+        "a filter by properties where there are none",
+        lambda pull: (
+            not is_tag(pull.header.expression_type) and not pull.settings.has_property_filter
+        ),
+        Response.SYSTEM_ERROR,
+        lambda _: "The broker does not support consumer to filter message by SQL92",
+    ),
+)
+"""Those that are asked before an expression is read."""
+
+UNKNOWN: Final = _rule(
+    "a group that nobody is of",
+    _is_unknown,
+    Response.SUBSCRIPTION_NOT_EXIST,
+    lambda _: (
+        f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
+    ),
+)
+"""Asked of those who say themselves what they want, behind their expression."""
+
+SUBSCRIPTION_RULES: Final = (
+    _rule(
+        "nobody there",
+        lambda pull: pull.online is None,
+        Response.SUBSCRIPTION_NOT_EXIST,
+        lambda _: f"the consumer's group info not exist{FAQ}",
+    ),
+    _rule(
+        "broadcasting that is not allowed",
+        lambda pull: (
+            not pull.known_group.consume_broadcast_enable
+            and pull.members.message_model == BROADCASTING
+        ),
+        Response.NO_PERMISSION,
+        lambda pull: (
+            f"the consumer group[{pull.header.consumer_group}] can not consume by broadcast way"
+        ),
+        4,
+    ),
+    _rule(
+        "a topic that the group may not read",
+        lambda pull: pull.is_group_forbidden,
+        Response.NO_PERMISSION,
+        lambda pull: (
+            f"the consumer group[{pull.header.consumer_group}] is forbidden "
+            f"for topic[{pull.header.topic}]"
+        ),
+        5,
+    ),
+    _rule(
+        "no subscription",
+        lambda pull: pull.subscription is None,
+        Response.SUBSCRIPTION_NOT_EXIST,
+        lambda _: f"the consumer's subscription not exist{FAQ}",
+    ),
+    _rule(
+        "an older subscription",
+        _is_outdated,
+        Response.SUBSCRIPTION_NOT_LATEST,
+        lambda _: "the consumer's subscription not latest",
+    ),
+)
+"""Those about what a group has subscribed to, asked of those who want that."""

@@ -1,0 +1,1 @@
+"""One file a family of requests, the tables of all requests, and how one is served."""

@@ -1,0 +1,237 @@
+"""Acks of popped messages, and consumers that need more time."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.fixed_limits import INT_MAX
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.peer import Peer
+from escrowmq.codec.batch_ack_body import AckBatch, decode_acks
+from escrowmq.codec.headers import AckHeader
+from escrowmq.codec.pop_receipt import ORDER_QUEUE, Receipt, decode_receipt, retry_topic
+from escrowmq.codec.properties import number_in
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.orderly_pops import ILLEGAL, OrderTable
+from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.delivery.revive_records import CheckPointKey
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.store.store import Store
+
+BATCH_ACKS_MAX: Final = 4_096
+"""Batches of one request."""
+
+BITS_MAX: Final = 4_096
+"""Offsets of one batch that are looked at; a check point has 32."""
+
+_NO_KIND: Final = -1
+
+OnFreed = Callable[[str, str, int], None]
+"""Is told the group and the topic of a queue that may be read again; and the time."""
+
+_NOTHING: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
+
+
+class AckHandlers:
+    """ACK_MESSAGE (200051), BATCH_ACK_MESSAGE (200151), CHANGE_MESSAGE_INVISIBLETIME (200053)."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        offsets: OffsetTable,
+        answers: Answers,
+        ledger: PopLedger,
+        orders: OrderTable,
+        on_freed: OnFreed,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._offsets = offsets
+        self._answers = answers
+        self._ledger = ledger
+        self._orders = orders
+        self._on_freed = on_freed
+        self._done: list[Question] = []
+
+    # -- acks ------------------------------------------------------------------------------------
+
+    def ack(self, asked: Asked[AckHeader]) -> Reply:
+        """One message is done with."""
+        header = asked.header
+        bounds = self._bounds(asked.peer, header)
+        if isinstance(bounds, Refusal):
+            return bounds
+        low, high = bounds
+        # The end itself passes, as at RocketMQ (AckMessageProcessor).
+        if not low <= header.offset <= high:
+            remark = (
+                f"offset is illegal, key:{header.topic}@{header.queue_id}, "
+                f"commit:{header.offset}, store:{low}~{high}"
+            )
+            return Refusal(Response.NO_MESSAGE, remark)
+        receipt = decode_receipt(header.extra_info)
+        handle = _handle(header, receipt)
+        if receipt.is_order:
+            refusal = self._ack_orderly(asked.peer, handle, header.offset, asked.now_ms)
+            return refusal or self._when_stored(asked)
+        self._ledger.acknowledge(
+            handle, [header.offset], invisible_ms=receipt.invisible_ms, now_ms=asked.now_ms
+        )
+        return self._when_stored(asked)
+
+    def _bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
+        """The ends of the queue that a receipt is of."""
+        topic = self._topics.get(header.topic)
+        if topic is None:
+            remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        if not 0 <= header.queue_id < topic.read_queue_nums:
+            remark = (
+                f"queueId[{header.queue_id}] is illegal, topic:[{header.topic}] "
+                f"topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[{peer.address}]"
+            )
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        return self._store.bounds(header.topic, header.queue_id)
+
+    def _ack_orderly(
+        self, peer: Peer, handle: CheckPointKey, queue_offset: int, now_ms: int
+    ) -> Refusal | None:
+        """A message of an orderly group's batch is done with."""
+        group, topic, queue_id = line = handle[:3]
+        old = self._offsets.get(group, topic, queue_id)
+        # Without an offset and a batch it is of a life of the topic that is over: what stands at
+        # its place by now was never handed out.
+        if queue_offset < old or (old < 0 and not self._orders.knows(line)):
+            return None
+        offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms)
+        if offset == ILLEGAL:
+            remark = (
+                f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, "
+                f"commit:{queue_offset}, next:{offset}, {peer.address}"
+            )
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        if offset < 0:
+            return None
+        # While a reset waits to be told, acks are of messages from before it, and move nothing.
+        if not self._offsets.has_reset(group, topic, queue_id):
+            self._offsets.commit(group, topic, queue_id, offset, now_ms)
+            self._ledger.come_to(group, topic, queue_id, offset)
+        if not self._orders.is_blocked(line, attempt_id=None, invisible_ms=0, now_ms=now_ms):
+            self._on_freed(group, topic, now_ms)
+        return None
+
+    def ack_batch(self, asked: Asked[None]) -> Reply:
+        """Many messages are done with."""
+        batches = decode_acks(asked.body)
+        if not batches:
+            return Answer(Response.NO_MESSAGE)
+        refusal: Refusal | None = None
+        for batch in batches[:BATCH_ACKS_MAX]:
+            kind = number_in(batch.r, most=INT_MAX)
+            topic = retry_topic(batch.t, batch.c, _NO_KIND if kind is None else kind)
+            low, high = self._store.bounds(topic, batch.q)
+            offsets = [offset for offset in _offsets(batch) if low <= offset <= high]
+            handle = CheckPointKey(batch.c, topic, batch.q, batch.so, batch.pt, batch.rq)
+            if batch.rq != ORDER_QUEUE:
+                if offsets:
+                    self._ledger.acknowledge(
+                        handle, offsets, invisible_ms=batch.it, now_ms=asked.now_ms
+                    )
+                continue
+            for offset in offsets:
+                found = self._ack_orderly(asked.peer, handle, offset, asked.now_ms)
+                refusal = found or refusal
+        return refusal or self._when_stored(asked)
+
+    def _when_stored(self, asked: Question) -> Reply:
+        """The answer to an ack leaves after its record: that of this input's end."""
+        if not self._store.ends.holds_answers:
+            return DONE
+        self._done.append(asked)
+        return HELD
+
+    def settle(self, now_ms: int) -> None:
+        """Store the acks of this input."""
+        self._ledger.flush(now_ms)
+        if not self._done:
+            return
+        done, self._done = self._done, []
+        store = self._store
+        is_stored = self._ledger.log_end <= store.ends.answerable_end
+        # Not before: those that wait stand in the order of the log.
+        told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
+        for asked in done:
+            self._answers.give(asked, told)
+
+    # -- more time -------------------------------------------------------------------------------
+
+    def change(self, asked: Asked[AckHeader]) -> Reply:
+        """Let a message be invisible from now on for another span."""
+        header = asked.header
+        bounds = self._bounds(asked.peer, header)
+        if isinstance(bounds, Refusal):
+            return bounds.saying(_NOTHING)
+        low, high = bounds
+        if not low <= header.offset < high:
+            return Answer(Response.NO_MESSAGE, ext=_NOTHING)
+        receipt = decode_receipt(header.extra_info)
+        if receipt.is_order:
+            return self._change_orderly(header, receipt, asked.now_ms)
+        pop_ms = self._ledger.change(
+            _handle(header, receipt),
+            header.offset,
+            old_ms=receipt.invisible_ms,
+            invisible_ms=header.invisible_time,
+            now_ms=asked.now_ms,
+        )
+        if pop_ms is None:
+            return Answer(Response.SYSTEM_ERROR, ext=_NOTHING)
+        ext = {
+            "popTime": str(pop_ms),
+            "invisibleTime": str(header.invisible_time),
+            "reviveQid": str(self._ledger.revive_queue(header.invisible_time)),
+        }
+        return Answer(ext=ext)
+
+    def _change_orderly(self, header: AckHeader, receipt: Receipt, now_ms: int) -> Answer:
+        group, topic, queue_id = line = _handle(header, receipt)[:3]
+        if header.offset < self._offsets.get(group, topic, queue_id):
+            return Answer(ext=_NOTHING)
+        visible_ms = now_ms + header.invisible_time
+        self._orders.show_at(line, header.offset, receipt.pop_ms, visible_ms)
+        ext = {
+            "popTime": str(receipt.pop_ms),
+            "invisibleTime": str(visible_ms - receipt.pop_ms),
+            "reviveQid": str(receipt.revive_queue),
+        }
+        return Answer(ext=ext)
+
+
+def _handle(header: AckHeader, receipt: Receipt) -> CheckPointKey:
+    return CheckPointKey(
+        header.consumer_group,
+        header.topic,
+        header.queue_id,
+        receipt.start_offset,
+        receipt.pop_ms,
+        receipt.revive_queue,
+    )
+
+
+def _offsets(batch: AckBatch) -> list[int]:
+    """The offsets whose bits are set; the lowest bit of the first byte is the start."""
+    try:
+        data = base64.b64decode(batch.b)
+    except (binascii.Error, ValueError) as error:
+        raise RemoteProtocolError(f"bit set {batch.b[:40]!r} is no Base64") from error
+    bits = int.from_bytes(data[: BITS_MAX // 8], "little")
+    return [batch.so + index for index in range(bits.bit_length()) if bits >> index & 1]

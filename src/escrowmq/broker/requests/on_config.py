@@ -1,0 +1,327 @@
+"""The broker about itself: settings, runtime figures, clean-up by hand."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.ports import Disk
+from escrowmq.base.setting_facts import settings_of
+from escrowmq.broker.access import audit_log
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.peers import Peers
+from escrowmq.codec import fastjson
+from escrowmq.codec.changed_settings import Changes
+from escrowmq.codec.java_properties import ConfError, parse_conf
+from escrowmq.delivery.data_version import DataVersion
+from escrowmq.delivery.stats import BROKER_GET, BROKER_PUT, GET_SIZE, StatMeter, Stats
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import UsageError
+from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.retention import check_hours
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_UNIT_SIZE: Final = 1024
+_UNITS: Final = "KMGTPE"
+_VERSION_NAME: Final = "V5_3_3"
+_VERSION: Final = 479
+
+_SETTINGS: Final = [*settings_of(BrokerSettings), *settings_of(StoreSettings)]
+_OURS: Final = ("is_sync_flush", "memory_size")
+"""What no file sets under these names."""
+
+FIXED_NAMES: Final = frozenset(s.name for s in _SETTINGS if s.holds == "fixed") | {*_OURS}
+"""What no request changes. No path, address or command is among the others: there is none among
+our settings. (RocketMQ takes any key but a few, which led to remote code execution,
+CVE-2023-33246.)"""
+
+_FROM_NEXT_START: Final = frozenset(s.name for s in _SETTINGS if s.holds == "restart")
+_HIDDEN: Final = "(secret)"
+_SECRET: Final = tuple(s.name for s in _SETTINGS if s.is_secret)
+
+_OF_THE_PROCESS: Final = frozenset(
+    {"bindAddress", "listenPort", "storePathRootDir", "storePathCommitLog", "flushDiskType",
+     "brokerRole", "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
+     "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
+)  # fmt: skip
+"""Settings around the broker, which hold from start to end."""
+
+_FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
+"""Keys that RocketMQ refuses by name, with code 16."""
+
+CHANGES_FILE: Final = "config/brokerChanges.json"
+
+
+def restore(disk: Disk, settings: BrokerSettings, store_settings: StoreSettings) -> Changes:
+    """Settings as they were changed before this start. Call it before anything reads them."""
+    changes = Changes(settings, store_settings, fixed=FIXED_NAMES)
+    changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
+    return changes
+
+
+class ConfigHandlers:
+    """Codes 25, 26, 28, 306, 316, 329, 354, 355, 907, 2001 to 2004."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        store: Store,
+        topics: TopicTable,
+        stats: Stats,
+        identity: Identity,
+        disk: Disk,
+        changes: Changes,
+        peers: Peers,
+    ) -> None:
+        self._peers = peers
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._topics = topics
+        self._stats = stats
+        self._identity = identity
+        self._disk = disk
+        self._changes = changes
+        self._version = DataVersion()
+
+    # -- settings ----------------------------------------------------------------------------
+
+    def _properties(self) -> dict[str, str]:
+        found = self._changes.texts()
+        for name in _OURS + _SECRET:
+            del found[name]
+        found["flushDiskType"] = (
+            "SYNC_FLUSH" if self._store_settings.is_sync_flush else "ASYNC_FLUSH"
+        )
+        found["brokerRole"] = "ASYNC_MASTER"
+        found["listenPort"] = self._identity.address.rpartition(":")[2]
+        return found
+
+    def show(self, asked: Asked[None]) -> Reply:
+        """All settings, a line each."""
+        body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
+        version = fastjson.encode(self._version).decode()
+        changed = {
+            name: change for name, change in self._changes.changed().items() if name not in _SECRET
+        }
+        return Answer(
+            body=body.encode(),
+            # Ours alone: what was changed by requests, from what, by whom and when.
+            ext={"version": version, "escrowChanges": fastjson.encode(changed).decode()},
+        )
+
+    def update(self, asked: Asked[None]) -> Reply:
+        """Change settings that may be changed, all of them or none, and keep them over a restart:
+        they are saved before they hold."""
+        try:
+            texts = parse_conf(asked.body.decode("utf-8", "replace"))
+        except ConfError as error:
+            return Refusal(Response.SYSTEM_ERROR, str(error))
+        if not texts:
+            return Refusal(Response.SYSTEM_ERROR, "string2Properties error")
+        if _FORBIDDEN & texts.keys():
+            return Refusal(Response.NO_PERMISSION, "Can not update config in black list.")
+        unknown = sorted(
+            name for name in texts if not self._changes.knows(name) and name not in _OF_THE_PROCESS
+        )
+        if unknown:
+            return Refusal(
+                Response.INVALID_PARAMETER,
+                f"{', '.join(unknown)}: not known here; those that are can be asked for",
+            )
+        refused = sorted(name for name in texts if not self._changes.may_change(name))
+        if refused:
+            return Refusal(
+                Response.NO_PERMISSION,
+                f"{', '.join(refused)}: not among the settings that may be changed "
+                "while the broker runs; change them in its file and restart it",
+            )
+        try:
+            parsed = self._changes.parse(texts)
+            check_hours(parsed.get("deleteWhen", ""))
+        except UsageError as error:
+            return Refusal(Response.INVALID_PARAMETER, str(error))
+        before, who = self._changes.texts(), audit_log.who(asked)
+        data = self._changes.saved_with(parsed, who=who, at_ms=asked.now_ms)
+        self._disk.replace(CHANGES_FILE, data)
+        self._changes.apply(parsed, who=who, at_ms=asked.now_ms)
+        self._version.advance(asked.now_ms)
+        self._tell_changes(asked, before, texts)
+        if "brokerPermission" in texts:
+            self._topics.touch(asked.now_ms)
+        later = sorted(_FROM_NEXT_START & texts.keys())
+        remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
+        return Answer(remark=remark)
+
+    def _tell_changes(
+        self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
+    ) -> None:
+        """What was changed from what to what, for both logs."""
+        after = self._changes.texts()
+        for name in sorted(names):
+            old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
+            audit_log.write("setting", asked, name=name, before=old, after=new)
+            _log.warning("%s changed %s from %s to %s", asked.peer.address, name, old, new)
+
+    # -- figures -----------------------------------------------------------------------------
+
+    def runtime(self, asked: Asked[None]) -> Reply:
+        """What mqadmin's clusterList and brokerStatus read."""
+        body = fastjson.encode({"table": dict(sorted(self._figures(asked.now_ms).items()))})
+        return Answer(body=body)
+
+    def _figures(self, now_ms: int) -> dict[str, str]:
+        store = self._store
+        stats = self._stats
+        puts = stats.meter(BROKER_PUT, "") or StatMeter()
+        gets = stats.meter(BROKER_GET, "") or StatMeter()
+        ratio = f"{store.disk_percent / 100:.2f}"
+        up_s = (now_ms - self._identity.started_ms) // 1000
+        usage = store.disk.usage(FOLDER)
+        oldest_ms = store.oldest_stored_ms
+        figures = _NOT_HERE | {
+            "brokerVersion": str(_VERSION),
+            "brokerVersionDesc": _VERSION_NAME,
+            "escrowVersion": self._identity.release,
+            "escrowConnections": str(len(self._peers.by_id)),
+            "escrowReadOnly": store.refusal or "",
+            "brokerActive": "true",
+            "bootTimestamp": str(self._identity.started_ms),
+            "runtime": f"[ {up_s // 86400} days, {up_s // 3600 % 24} hours, "
+            f"{up_s // 60 % 60} minutes, {up_s % 60} seconds ]",
+            "startAcceptSendRequestTimeStamp": str(self._settings.accepts_sends_from_ms),
+            "msgPutTotalTodayNow": str(puts.total),
+            "msgGetTotalTodayNow": str(gets.total),
+            "msgPutTotalTodayMorning": "0",
+            "msgGetTotalTodayMorning": "0",
+            "msgPutTotalYesterdayMorning": "0",
+            "msgGetTotalYesterdayMorning": "0",
+            "putTps": _three(puts),
+            "getTotalTps": _three(gets),
+            "getFoundTps": _three(stats.pulls_found),
+            "getMissTps": _three(stats.pulls_missed),
+            "getTransferredTps": _three(stats.meter(GET_SIZE, "") or gets),
+            "putMessageTimesTotal": str(puts.total),
+            "putMessageFailedTimes": str(stats.put_failed_count),
+            "putMessageSizeTotal": str(store.end_offset - store.min_log_offset),
+            "putMessageAverageSize": f"{store.end_offset / max(1, puts.total):.1f}",
+            "earliestMessageTimeStamp": str(oldest_ms),
+            "commitLogMinOffset": str(store.min_log_offset),
+            "commitLogMaxOffset": str(store.end_offset),
+            "commitLogDirCapacity": f"Total : {_readable(usage.total_size)}, "
+            f"Free : {_readable(usage.free_size)}.",
+            "commitLogDiskRatio": ratio,
+            "consumeQueueDiskRatio": ratio,
+            "dispatchBehindBytes": str(store.behind_size),
+            "dispatchMaxBuffer": "0",
+            "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B",
+            "remainTransientStoreBufferNumbs": "0",
+        }
+        for pool, capacity in _POOLS.items():
+            figures[f"{pool}ThreadPoolQueueSize"] = "0"
+            figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
+            figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
+        return figures
+
+    def ha_status(self, asked: Asked[None]) -> Reply:
+        """A master without slaves."""
+        body = {
+            "haClientRuntimeInfo": {
+                "lastReadTimestamp": 0,
+                "lastWriteTimestamp": 0,
+                "masterFlushOffset": 0,
+                "maxOffset": 0,
+                "transferredByteInSecond": 0,
+            },
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.end_offset,
+        }
+        return Answer(body=fastjson.encode(body))
+
+    def cold_info(self, asked: Asked[None]) -> Reply:
+        """Nothing is throttled here for reading old data."""
+        body = {
+            "runtimeTable": {},
+            "configTable": {},
+            "cgColdReadThreshold": 3_145_728,
+            "globalColdReadThreshold": 104_857_600,
+            "globalAcc": 0,
+        }
+        return Answer(body=fastjson.encode(body))
+
+    def accept(self, asked: Asked[None]) -> Reply:
+        """Hints on reading old data: the page cache of the system decides here."""
+        return DONE
+
+    def rocksdb(self, asked: Asked[None]) -> Reply:
+        """The store is one of files."""
+        return Answer(body=b'{"checkStatus":2}')
+
+    def export(self, asked: Asked[None]) -> Reply:
+        """Tables are in JSON anyway."""
+        return Answer(remark="export done.")
+
+    # -- clean-up ----------------------------------------------------------------------------
+
+    def clean_queues(self, asked: Asked[None]) -> Reply:
+        """Remove queues of topics that are gone."""
+        cleaned = self._store.clean_queues(self._topics.names())
+        _log.info("queues of %d topics removed at the wish of %s", len(cleaned), asked.peer.address)
+        return DONE
+
+    def delete_old(self, asked: Asked[None]) -> Reply:
+        """Remove log files that are past their time now, whatever the hour."""
+        self._store.retention.ask()
+        return DONE
+
+
+_NOT_HERE: Final = {
+    "putMessageEntireTimeMax": "0",
+    "getMessageEntireTimeMax": "0",
+    "putMessageDistributeTime": "null",
+    "putLatency99": "0",
+    "putLatency999": "0",
+    "pageCacheLockTimeMills": "0",
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": "100000",
+}
+"""Figures of locks, pools and wheels that this broker does not have; readers expect the names."""
+
+_POOLS: Final = {
+    "send": 10_000,
+    "pull": 100_000,
+    "litePull": 100_000,
+    "ack": 100_000,
+    "query": 20_000,
+}
+
+
+def _readable(size: int) -> str:
+    """As RocketMQ (MixAll.humanReadableByteCount) writes it."""
+    if size < _UNIT_SIZE:
+        return f"{size:.0f} B"
+    power = 1
+    while power < len(_UNITS) and size >= _UNIT_SIZE ** (power + 1):
+        power += 1
+    return f"{size / _UNIT_SIZE**power:.1f} {_UNITS[power - 1]}iB"
+
+
+def _three(meter: StatMeter) -> str:
+    """Rates over ten seconds and a minute, blanks between, as clusterList takes them apart."""
+    return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

@@ -1,0 +1,196 @@
+"""Dead letters of a group, given to that group once more (docs/extensions.md).
+
+A copy goes where the group alone reads: its retry topic, or, of what it pops, the retry topic of
+the letter's topic. The copy names the letter that it was made of. That is how a letter is known
+that was given back before, after a crash in between and whoever asks: the log says so, and nothing
+else has to be kept in step with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.own_properties import DEAD_LETTER
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.sends.log_puts import Putter, is_retry
+from escrowmq.codec.client_bodies import read_own_body
+from escrowmq.codec.dead_letter_bodies import DeadLetter, DeadLettersPage, WhichLetters
+from escrowmq.codec.ids import offset_id
+from escrowmq.codec.pop_receipt import RETRY_V1, RETRY_V2, retry_topic
+from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.retry_topics import RetryTopics
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Put, Store
+from escrowmq.store.walk import walk_queue, with_unique_key
+
+_LOOKED_AT_MAX: Final = 1_000
+"""Letters that one request looks at; `next` says where to go on."""
+
+_COPIED_SIZE_MAX: Final = 4 * 1024 * 1024
+"""Bytes that one request copies, the last letter aside."""
+
+_FRESH_MAX: Final = 10_000
+"""Letters that were given back last: until they are durable, copies may not be found by key."""
+
+_OF_COPY: Final = frozenset(
+    {
+        Property.CRC32, Property.DELAY, Property.FIRST_POP_TIME, Property.POP_CK,
+        Property.DLQ_ORIGIN_TOPIC, Property.DLQ_ORIGIN_MESSAGE_ID,
+    }
+)  # fmt: skip
+"""What a letter has that its copy is not to have."""
+
+
+class DeadLetterHandlers:
+    """ESCROW_REDELIVER_DEAD (7723)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        retries: RetryTopics,
+        poppers: Poppers,
+        identity: Identity,
+        putter: Putter,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._retries = retries
+        self._poppers = poppers
+        self._identity = identity
+        self._putter = putter
+        self._fresh: deque[tuple[str, str]] = deque(maxlen=_FRESH_MAX)
+
+    def redeliver(self, asked: Asked[None]) -> Reply:
+        """Give back letters of one queue, the oldest first."""
+        wanted = read_own_body(asked.command, WhichLetters)
+        queue = Topic.DLQ_PREFIX + wanted.group
+        low, end = self._store.bounds(queue, wanted.queue_id)
+        first = max(low, wanted.begin)
+        last = min(end, first + _LOOKED_AT_MAX, wanted.end if wanted.end >= 0 else end)
+        page = DeadLettersPage(items=[], next=last if last < end else -1)
+        put: Put | None = None
+        count = size = 0
+        for letter in walk_queue(self._store, queue, first, last, queue_id=wanted.queue_id):
+            topic = self._topic_of(letter, wanted.group)
+            if wanted.topic not in ("", topic):
+                continue
+            item = _item(letter, topic)
+            page.items.append(item)
+            if self._is_given_back(letter, wanted.group, topic):
+                item.status = "done"
+                continue
+            count += 1
+            if not wanted.is_dry_run:
+                found = self._give_back(letter, wanted.group, topic, asked.now_ms)
+                if isinstance(found, Refusal):
+                    if put is None:
+                        return found
+                    page.items.pop()
+                    page.next = letter.queue_offset
+                    break
+                put, item.status = found, "redelivered"
+                size += letter.record_size
+            if count >= wanted.limit or size >= _COPIED_SIZE_MAX:
+                behind = letter.queue_offset + 1
+                page.next = behind if behind < end else -1
+                break
+        log_end = 0 if put is None else put.log_end
+        return Answer(body=msgspec.json.encode(page), log_end=log_end)
+
+    def _topic_of(self, letter: StoredMessage, group: str) -> str:
+        """Where the message failed; empty when that is not said."""
+        topic = letter.properties.get(Property.RETRY_TOPIC, "")
+        for kind in (RETRY_V1, RETRY_V2):  # popped from there when it failed for the last time
+            prefix = retry_topic("", group, kind)
+            if topic.startswith(prefix):
+                return topic.removeprefix(prefix)
+        return topic
+
+    def _destination(self, letter: StoredMessage, group: str, topic: str) -> str:
+        """Where the group reads it, and nobody else."""
+        is_popped = is_retry(letter.properties.get(Property.RETRY_TOPIC, "")) or (
+            Property.FIRST_POP_TIME in letter.properties
+        )
+        popper = self._poppers.find(group)
+        if not topic or not (is_popped or (popper is not None and topic in popper.subscriptions)):
+            return Topic.RETRY_PREFIX + group
+        is_v2 = self._settings.has_retry_topic_v2
+        newer = self._retries.wants_newer(topic, group, is_v2=is_v2)
+        return retry_topic(topic, group, RETRY_V2 if newer else RETRY_V1)
+
+    def _is_given_back(self, letter: StoredMessage, group: str, topic: str) -> bool:
+        mark = _mark(letter)
+        if (group, mark) in self._fresh:
+            return True
+        places = {self._destination(letter, group, topic), Topic.RETRY_PREFIX + group, letter.topic}
+        if topic:
+            places |= {retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2)}
+        key = _key(letter)
+        return any(
+            copy.properties.get(DEAD_LETTER) == mark
+            for place in places
+            for copy in with_unique_key(self._store, place, key, begin_ms=letter.stored_ms)
+        )
+
+    def _give_back(
+        self, letter: StoredMessage, group: str, topic: str, now_ms: int
+    ) -> Put | Refusal:
+        place = self._topics.ensure(self._destination(letter, group, topic), now_ms=now_ms)
+        properties = {
+            name: value for name, value in letter.properties.items() if name not in _OF_COPY
+        }
+        properties |= {DEAD_LETTER: _mark(letter), Property.UNIQ_KEY: _key(letter)}
+        properties.pop(Property.RETRY_TOPIC, None)
+        if topic and place.topic_name == Topic.RETRY_PREFIX + group:
+            properties[Property.RETRY_TOPIC] = topic  # a pop's retry topic says it by its name
+        put = self._putter.put(
+            Message(
+                topic=place.topic_name,
+                body=letter.body,
+                queue_id=letter.queue_offset % max(1, place.write_queue_nums),
+                flag=letter.flag,
+                properties=properties,
+                sys_flag=letter.sys_flag,
+                born_ms=letter.born_ms,
+                born_host=letter.born_host,
+                store_host=self._identity.packed,
+            ),
+            now_ms,
+        )
+        if not isinstance(put, Refusal):
+            self._fresh.append((group, _mark(letter)))
+        return put
+
+
+def _item(letter: StoredMessage, topic: str) -> DeadLetter:
+    return DeadLetter(
+        message_id=_key(letter),
+        offset_id=offset_id(letter.store_host, letter.log_offset),
+        topic=topic,
+        keys=letter.properties.get(Property.KEYS, ""),
+        queue_id=letter.queue_id,
+        queue_offset=letter.queue_offset,
+        died_ms=letter.stored_ms,
+    )
+
+
+def _mark(letter: StoredMessage) -> str:
+    """Which letter it is, also beside one of an earlier queue of the same name."""
+    return f"{letter.queue_id}:{letter.queue_offset}:{letter.stored_ms}"
+
+
+def _key(letter: StoredMessage) -> str:
+    """By what the message is known; clients of long ago gave none."""
+    stored_id = offset_id(letter.store_host, letter.log_offset)
+    return letter.properties.get(Property.UNIQ_KEY) or stored_id

@@ -1,0 +1,134 @@
+"""The batches of streaming queries: decided for, abandoned, asked about (docs/extensions.md)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.base.answer import HELD, Answer, Held, Refusal, Reply
+from escrowmq.base.codes import Flag, Response
+from escrowmq.base.message import Topic
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.client_bodies import read_own_body
+from escrowmq.codec.epoch_bodies import Abandon, Abandoned, Decide, Decided, Epoch
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.durable_progress import Mark, Marks
+from escrowmq.store.store import Store
+from escrowmq.txn import epoch_decision
+from escrowmq.txn.engine import Engine
+from escrowmq.txn.epoch import Query, parse_epoch
+from escrowmq.txn.epoch_decision import Decider
+
+
+class _Waiting(msgspec.Struct):
+    """A request whose answer waits until what was decided is done."""
+
+    asked: Question
+    query: Query
+    batch: int
+    body: bytes
+
+
+class EpochHandlers(Part):
+    """Codes 7709 to 7711."""
+
+    name = "epochs"
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        identity: Identity,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+        engine: Engine,
+    ) -> None:
+        self._store = store
+        self._topics = topics
+        self._peers = peers
+        self._answers = answers
+        self._putter = putter
+        self._engine = engine
+        self._decider = Decider(engine, store, host=identity.packed)
+        self._waiting: list[_Waiting] = []
+        self._marks: Marks[bytes] = Marks()
+
+    # -- life --------------------------------------------------------------------------------
+
+    def load(self, start: Start) -> None:
+        """Read what was decided, when it is known what is pending."""
+        self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
+
+    def progress(self, now_ms: int) -> tuple[File, ...]:
+        """Keep the decisions in a file, once the log that they stand in is durable: records are
+        deleted for their age, and a query may rest for longer."""
+        store = self._store
+        saved = self._decider.save()
+        if saved is not None:
+            self._marks.note(Mark(store.end_offset, store.end_offset, saved))
+        mark = self._marks.take(store.durable_offset)
+        return NOTHING if mark is None else ((epoch_decision.PATH, mark.state),)
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def decide(self, asked: Asked[None]) -> Reply:
+        """Decide which tokens of an epoch count; the answer leaves when that is done durably."""
+        wish = read_own_body(asked.command, Decide)
+        query, batch = parse_epoch(wish.group, wish.epoch)
+        self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
+        decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
+        if decided.refusal:
+            return Refusal(Response.SYSTEM_ERROR, decided.refusal)
+        if decided.put is not None:
+            return self._putter.refusal(decided.put)
+        body = Decided(
+            decided="now" if decided.is_new else "before",
+            tokens=decided.tokens,
+            count=sum(decided.tokens.values()),
+        )
+        return self._wait(asked, query, batch, body)
+
+    def abandon(self, asked: Asked[None]) -> Reply:
+        """Drop the halves of tokens that do not count."""
+        wish = read_own_body(asked.command, Abandon)
+        query, batch = parse_epoch(wish.group, wish.epoch)
+        count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
+        return Answer(body=msgspec.json.encode(Abandoned(count=count)))
+
+    def tell(self, asked: Asked[None]) -> Reply:
+        """Whether an epoch is decided, and for which tokens."""
+        wish = read_own_body(asked.command, Epoch)
+        query, batch = parse_epoch(wish.group, wish.epoch)
+        known = self._engine.halves.epochs.decision(query, batch)
+        if known is None:
+            body = Decided(decided="no", tokens={}, count=0)
+            return Answer(body=msgspec.json.encode(body))
+        body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
+        return self._wait(asked, query, batch, body)
+
+    def _wait(self, asked: Question, query: Query, batch: int, body: Decided) -> Held:
+        """An outcome is told when all messages are visible, and no earlier than it is durable."""
+        if not asked.command.flag & Flag.ONE_WAY:
+            self._waiting.append(_Waiting(asked, query, batch, msgspec.json.encode(body)))
+        return HELD
+
+    def settle(self, now_ms: int) -> None:
+        """Answer who waited for what this input has done; call it when its ends are sealed."""
+        if not self._waiting:
+            return
+        still: list[_Waiting] = []
+        for item in self._waiting:
+            if item.asked.peer.id not in self._peers.by_id:
+                continue
+            if not self._decider.is_carried_out(item.query, item.batch):
+                still.append(item)
+                continue
+            told = Answer(body=item.body, log_end=self._store.end_offset)
+            self._answers.give(item.asked, told, since_ms=now_ms)
+        self._waiting = still

@@ -1,0 +1,321 @@
+"""Heartbeats, group membership, and the locks of orderly consumers."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.fixed_limits import (
+    CLIENT_ID_SIZE_MAX,
+    GROUPS_AT_ONCE_MAX,
+    HEARTBEAT_SQL_SIZE_MAX,
+    NOTIFIED_AT_ONCE_MAX,
+    SUBSCRIPTION_SIZE_MAX,
+    TOPIC_SIZE_MAX_LONG,
+)
+from escrowmq.base.message import Topic
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.reads.message_selection import Selectors, is_tag
+from escrowmq.broker.sends.forbidden_to_senders import group_fault
+from escrowmq.codec import fastjson
+from escrowmq.codec.binary_header import LANGUAGES
+from escrowmq.codec.client_bodies import (
+    CheckClientBody,
+    ConsumerBody,
+    HeartbeatBody,
+    LockBody,
+    SubscriptionBody,
+    decode_body,
+)
+from escrowmq.codec.headers import ConsumerGroupHeader, UnregisterClientHeader
+from escrowmq.delivery.clients import BROADCASTING, Channel, Clients, ConsumerGroup
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import UsageError
+from escrowmq.filter.operands import FilterError
+
+_SCAN_MS: Final = 10_000
+
+
+OnProducer = Callable[[str, Channel, int], None]
+"""Is told the group of a producer that was not there before and can be asked now; and the time."""
+
+
+class ClientHandlers(Part):
+    """HEART_BEAT (34), UNREGISTER_CLIENT (35), GET_CONSUMER_LIST_BY_GROUP (38),
+    LOCK_BATCH_MQ (41), UNLOCK_BATCH_MQ (42), CHECK_CLIENT_CONFIG (46)."""
+
+    name = "clients"
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        groups: GroupTable,
+        clients: Clients,
+        poppers: Poppers,
+        locks: QueueLocks,
+        peers: Peers,
+        on_producer: OnProducer,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._clients = clients
+        self._poppers = poppers
+        self._locks = locks
+        self._peers = peers
+        self._on_producer = on_producer
+        self._fingerprints: dict[int, int] = {}
+        self._selectors = Selectors()
+        self._scan_at_ms = 0
+        self._untold: dict[str, deque[int]] = {}
+        """Groups that have changed, with the members that are still to be told of it."""
+        self._told_count = 0
+        """So many were told since the last wake."""
+
+    # -- membership --------------------------------------------------------------------------
+
+    def heartbeat(self, asked: Asked[None]) -> Reply:
+        """A client tells its groups and subscriptions."""
+        body = decode_body(HeartbeatBody, asked.body)
+        self._judge(asked.peer, body)
+        channel = Channel(
+            peer=asked.peer.id,
+            client_id=body.client_id,
+            language=language_name(asked.command.language),
+            version=asked.command.version,
+            address=asked.peer.address,
+            seen_ms=asked.now_ms,
+            account=asked.peer.counted_for,
+        )
+        is_known = (
+            body.fingerprint != 0 and self._fingerprints.get(asked.peer.id) == body.fingerprint
+        )
+        self._fingerprints[asked.peer.id] = body.fingerprint
+        for producer in body.producers or ():
+            if self._clients.produce(producer.group_name, channel):
+                self._on_producer(producer.group_name, channel, asked.now_ms)
+        new_count = 0
+        for consumer in body.consumers or ():
+            if self._groups.peek(consumer.group_name) is None:
+                new_count += 1
+                if new_count > GROUPS_AT_ONCE_MAX:
+                    continue  # its next heartbeat brings it in
+            self._consume(consumer, channel, asked.now_ms, without_sub=body.without_sub)
+        ext = {
+            "IS_SUPPORT_HEART_BEAT_V2": "true",
+            "IS_SUB_CHANGE": "false" if is_known else "true",
+        }
+        return Answer(ext=ext)
+
+    def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
+        """Whether there is room for a heartbeat: all of it is taken, or nothing."""
+        if len(body.client_id) > CLIENT_ID_SIZE_MAX:
+            raise UsageError(
+                f"heartbeat: a client id of {len(body.client_id)} characters; "
+                f"{CLIENT_ID_SIZE_MAX} are allowed; choose a shorter instance or unit name"
+            )
+        if not body.client_id.isprintable():
+            raise UsageError(
+                f"heartbeat: the client id {body.client_id[:64]!r} has characters that cannot be "
+                "printed; choose another instance or unit name"
+            )
+        producers = {producer.group_name for producer in body.producers or ()}
+        for name in producers:
+            fault = group_fault(name)
+            if fault:
+                raise UsageError(f"heartbeat: {fault}")
+        consumers: dict[str, int] = {}
+        sql_size = 0
+        for consumer in body.consumers or ():
+            subscriptions = consumer.subscription_data_set or ()
+            consumers[consumer.group_name] = len(subscriptions)
+            for subscription in subscriptions:
+                _judge_subscription(subscription)
+                if not is_tag(subscription.expression_type):
+                    sql_size += len(subscription.sub_string or "")
+        if sql_size > HEARTBEAT_SQL_SIZE_MAX:
+            raise UsageError(
+                f"heartbeat: SQL92 expressions of {sql_size} characters together; "
+                f"{HEARTBEAT_SQL_SIZE_MAX} are allowed"
+            )
+        self._clients.admit(
+            peer.id, producers=producers, consumers=consumers, account=peer.counted_for
+        )
+
+    def _consume(
+        self, consumer: ConsumerBody, channel: Channel, now_ms: int, *, without_sub: bool
+    ) -> None:
+        config = self._groups.get(consumer.group_name, now_ms)
+        if config is None:
+            return  # RocketMQ passes over such a consumer without a word
+        if config.retry_queue_nums > 0:
+            topics = self._topics
+            subscriptions = consumer.subscription_data_set or ()
+            is_ordered = any(
+                (topic := topics.get(s.topic)) is not None and topic.order for s in subscriptions
+            )
+            topics.ensure(
+                Topic.RETRY_PREFIX + consumer.group_name,
+                queues_count=config.retry_queue_nums,
+                is_ordered=is_ordered,
+                is_unit=consumer.unit_mode,
+                now_ms=now_ms,
+            )
+        subscriptions_told = [] if without_sub else consumer.subscription_data_set or []
+        group, is_changed = self._clients.consume(consumer.group_name, channel, subscriptions_told)
+        group.consume_type = (consumer.consume_type or "").upper()
+        # The Go client writes "Clustering" and "BroadCasting".
+        group.message_model = (consumer.message_model or "").upper()
+        group.consume_from = (consumer.consume_from_where or "").upper()
+        if is_changed and config.notify_consumer_ids_changed_enable:
+            self._notify(group)
+
+    def _notify(self, group: ConsumerGroup) -> None:
+        """Tell the members that there is something to share out anew: at once while these are not
+        many, else as soon as others have had their turn. A thousand members of a thousand groups
+        are told a million times when they leave together."""
+        if group.message_model == BROADCASTING:
+            return
+        self._untold[group.name] = deque(group.channels)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Tell those who are still to be told, as many as may be in one go."""
+        while self._untold and self._told_count < NOTIFIED_AT_ONCE_MAX:
+            name = next(iter(self._untold))
+            members = self._untold[name]
+            while members and self._told_count < NOTIFIED_AT_ONCE_MAX:
+                self._told_count += 1
+                peer = members.popleft()
+                if peer in self._peers.by_id:
+                    self._peers.tell(
+                        peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": name}
+                    )
+            if not members:
+                del self._untold[name]
+
+    def _left(self, group: ConsumerGroup) -> None:
+        config = self._groups.peek(group.name)
+        if config is None or config.notify_consumer_ids_changed_enable:
+            self._notify(group)
+
+    def unregister(self, asked: Asked[UnregisterClientHeader]) -> Reply:
+        """A client says good-bye to its groups."""
+        header = asked.header
+        clients = self._clients
+        self._fingerprints.pop(asked.peer.id, None)
+        if header.producer_group:
+            clients.stop_producing(header.producer_group, asked.peer.id)
+        if header.consumer_group:
+            group = clients.stop_consuming(header.consumer_group, asked.peer.id)
+            if group is not None:
+                self._left(group)
+        return DONE
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection is gone."""
+        self._leave(peer.id)
+
+    def _leave(self, peer: int) -> None:
+        self._fingerprints.pop(peer, None)
+        self._poppers.lost(peer)
+        for group in self._clients.lost(peer):
+            self._left(group)
+
+    def wake(self, now_ms: int) -> None:
+        """Drop clients that have been silent for too long; go on telling members of changes."""
+        self._told_count = 0
+        self._tell()
+        if now_ms >= self._scan_at_ms:
+            self._scan_at_ms = now_ms + _SCAN_MS
+            idle_ms = self._settings.channel_idle_ms
+            limit_ms = now_ms - idle_ms
+            self._poppers.forget(now_ms, channel_idle_ms=idle_ms)
+            for peer in list(self._clients.silent_since(limit_ms)):
+                self._leave(peer)
+
+    def wake_at_ms(self) -> int:
+        """When the next look is due."""
+        return 0 if self._untold else self._scan_at_ms
+
+    def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
+        """The ids among which the queues are shared."""
+        name = asked.header.consumer_group
+        group = self._clients.consumers.get(name)
+        if group is None:
+            return Refusal(Response.SYSTEM_ERROR, f"no consumer for this group, {name}")
+        body = fastjson.encode({"consumerIdList": group.client_ids()})
+        return Answer(body=body)
+
+    # -- order -------------------------------------------------------------------------------
+
+    def lock(self, asked: Asked[None]) -> Reply:
+        """Give a client the queues that no other client of its group holds."""
+        body = decode_body(LockBody, asked.body)
+        locks = self._locks
+        is_short = max(len(body.consumer_group), len(body.client_id)) <= CLIENT_ID_SIZE_MAX
+        locked = [
+            queue
+            for queue in body.mq_set
+            if is_short
+            and len(queue.topic) <= TOPIC_SIZE_MAX_LONG
+            and locks.lock(
+                body.consumer_group, body.client_id, queue.topic, queue.queue_id, asked.now_ms
+            )
+        ]
+        return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
+
+    def unlock(self, asked: Asked[None]) -> Reply:
+        """Take queues back."""
+        body = decode_body(LockBody, asked.body)
+        for queue in body.mq_set:
+            self._locks.unlock(body.consumer_group, body.client_id, queue.topic, queue.queue_id)
+        return DONE
+
+    # -- filters -----------------------------------------------------------------------------
+
+    def check_config(self, asked: Asked[None]) -> Reply:
+        """Whether this broker could serve a subscription."""
+        if asked.body:
+            subscription = decode_body(CheckClientBody, asked.body).subscription_data
+            if subscription is not None and not is_tag(subscription.expression_type):
+                if not self._settings.has_property_filter:
+                    return Refusal(
+                        Response.SYSTEM_ERROR,
+                        "The broker does not support consumer to filter message by "
+                        f"{subscription.expression_type}",
+                    )
+                try:
+                    self._selectors.of_subscription(subscription)
+                except FilterError as error:
+                    return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return DONE
+
+
+def _judge_subscription(subscription: SubscriptionBody) -> None:
+    size = len(subscription.topic) + len(subscription.sub_string or "")
+    size += sum(map(len, subscription.tags_set)) + len(subscription.code_set)
+    if size > SUBSCRIPTION_SIZE_MAX:
+        raise UsageError(
+            f"heartbeat: a subscription of {size} characters, topic, expression and tags together; "
+            f"{SUBSCRIPTION_SIZE_MAX} are allowed; select by a property that many messages share"
+        )
+
+
+def language_name(language: str | int | None) -> str:
+    """RocketMQ's name of a client's language, whichever header form told it."""
+    if isinstance(language, int):
+        return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
+    return language if language in LANGUAGES else "OTHER"

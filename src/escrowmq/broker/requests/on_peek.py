@@ -1,0 +1,162 @@
+"""Questions about what could be popped: is there anything, what is it, who waits for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import islice
+from typing import Final
+
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.fixed_limits import RELEASED_AT_ONCE_MAX
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.reads.pop_reader import Pop, Popper
+from escrowmq.broker.requests.on_pop import MARGIN_MS, PopHandlers
+from escrowmq.codec.headers import PopHeader
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.held_pulls import LongPoll, weight_of
+from escrowmq.delivery.stats import Stats
+from escrowmq.errors import UsageError
+from escrowmq.store.store import Arrival
+
+_EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
+
+
+class PeekHandlers:
+    """PEEK_MESSAGE (200052), NOTIFICATION (200054), POLLING_INFO (200055)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        stats: Stats,
+        polls_counts: Counter[str],
+        answers: Answers,
+        popper: Popper,
+        pops: PopHandlers,
+    ) -> None:
+        self._stats = stats
+        self._answers = answers
+        self._popper = popper
+        self._pops = pops
+        self.polls: Polls[Pop] = Polls(
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=polls_counts,
+        )
+
+    def _refusal(self, asked: Asked[PopHeader], now_ms: int) -> Refusal | None:
+        popper = self._popper
+        return popper.broker_refusal("peeking") or popper.place_refusal(asked, now_ms)
+
+    def peek(self, asked: Asked[PopHeader]) -> Reply:
+        """What a pop would be given."""
+        header = asked.header
+        refusal = self._refusal(asked, asked.now_ms)
+        if refusal is not None:
+            return refusal.saying(_EMPTY)
+        finds = self._popper.peek(header, asked.now_ms)
+        code = Response.SUCCESS if finds.count else Response.PULL_NOT_FOUND
+        remark = "FOUND" if finds.count else "NO_MESSAGE_IN_QUEUE"
+        ext = {**_EMPTY, "restNum": str(finds.rest)}
+        if finds.count:
+            size = sum(map(len, finds.chunks))
+            self._stats.get(header.consumer_group, header.topic, finds.count, size)
+        return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
+
+    def count_polls(self, asked: Asked[PopHeader]) -> Reply:
+        """How many pops wait for a queue."""
+        header = asked.header
+        refusal = self._refusal(asked, asked.now_ms)
+        if refusal is not None:
+            return refusal.saying({"pollingNum": "0"})
+        count = self._pops.polls.count((header.topic, header.consumer_group), header.queue_id)
+        return Answer(ext={"pollingNum": str(count)})
+
+    # -- telling that there is something ---------------------------------------------------------
+
+    def notify(self, asked: Asked[PopHeader]) -> Reply:
+        """Say whether there is anything to pop, at the latest when the time is over."""
+        header, now_ms = asked.header, asked.now_ms
+        refusal = self._refusal(asked, now_ms)
+        if refusal is not None:
+            return refusal.saying(_told(has_message=False))
+        if self._popper.has_message(header, now_ms):
+            return Answer(ext=_told(has_message=True))
+        born_ms = header.born_time or now_ms
+        until_ms = born_ms + header.poll_time - MARGIN_MS
+        if header.poll_time <= 0 or until_ms <= now_ms:
+            return Answer(ext=_told(has_message=False))
+        if self.polls.hold(
+            (header.topic, header.consumer_group),
+            header.queue_id,
+            Pop(asked, born_ms=born_ms),
+            topics=[header.topic, *self._popper.retry_topics(header)],
+            peer=asked.peer.id,
+            until_ms=until_ms,
+            account=asked.peer.counted_for,
+            weight=weight_of(asked.command),
+        ):
+            return HELD
+        return Answer(ext=_told(has_message=False, is_full=True))
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A message is there: tell one of each group that waits for it, unless a pop took it."""
+        for place in self.polls.places(arrival.topic):
+            for queue_id in self.polls.queues(place):
+                if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
+                    continue
+                for held in self.polls.waiting(place, queue_id)[:1]:
+                    self._try(held, now_ms)
+
+    def freed(self, group: str, topic: str, now_ms: int) -> None:
+        """A queue of an orderly group may be read again."""
+        place = (topic, group)
+        for queue_id in self.polls.queues(place):
+            for held in self.polls.waiting(place, queue_id)[:1]:
+                self._try(held, now_ms)
+
+    def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
+        """Judge a question that waited anew; tell a client that may not ask it any more."""
+        try:
+            refusal = self._refusal(asked, now_ms)
+        except UsageError as error:
+            refusal = Refusal(Response.SYSTEM_ERROR, str(error))
+        if refusal is None:
+            return True
+        self._answers.give(asked, refusal.saying(_told(has_message=False)))
+        return False
+
+    def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
+        """Answer a question that waits if there is a message, or if it may not wait any more."""
+        asked = held.question.asked
+        if not self._is_still_allowed(asked, now_ms):
+            self.polls.release(held)
+        elif self._popper.has_message(asked.header, now_ms):
+            self.polls.release(held)
+            self._answers.give(asked, Answer(ext=_told(has_message=True)))
+
+    def lost(self, peer: int) -> None:
+        """A client is gone."""
+        self.polls.lost(peer)
+
+    def wake(self, now_ms: int) -> None:
+        """Tell those that have waited for long enough."""
+        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
+            asked = held.question.asked
+            if self._is_still_allowed(asked, now_ms):
+                has_message = self._popper.has_message(asked.header, now_ms)
+                self._answers.give(asked, Answer(ext=_told(has_message=has_message)))
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do next."""
+        return self.polls.wake_at_ms()
+
+
+def _told(*, has_message: bool, is_full: bool = False) -> dict[str, str]:
+    return {
+        "hasMsg": "true" if has_message else "false",
+        "pollingFull": "true" if is_full else "false",
+    }

@@ -1,0 +1,309 @@
+"""What operators ask and decide about pending transactions (docs/extensions.md)."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import islice
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.broker.access import audit_log
+from escrowmq.broker.access.audit_log import Denials
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.requests.on_transactions import EndHandlers
+from escrowmq.broker.requests.pending_filter import is_wanted_half, is_wanted_row
+from escrowmq.broker.requests.transaction_view import Showing
+from escrowmq.codec.client_bodies import read_own_body
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.codec.pending_bodies import Done, Filter, Item, PendingCounts, PendingPage, Which
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import UsageError
+from escrowmq.store.store import Store
+from escrowmq.store.walk import walk_queue
+from escrowmq.txn.end_claim import Claim
+from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.transactions import Transactions
+
+_SCANNED_MAX: Final = 100_000
+"""Halves that one request looks at; `next` says where to go on."""
+
+_READ_MAX: Final = 5_000
+"""The same where each of them is read from the log."""
+
+_CHECKED_MAX: Final = 10_000
+"""Checks that one request makes due."""
+
+_VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
+
+
+def _for_operators(
+    handler: Callable[[PendingHandlers, Asked[None]], Reply],
+) -> Callable[[PendingHandlers, Asked[None]], Reply]:
+    """The same for those who may."""
+
+    def serve(self: PendingHandlers, asked: Asked[None]) -> Reply:
+        return self.refusal(asked) or handler(self, asked)
+
+    return serve
+
+
+class PendingHandlers:
+    """Codes 7701 to 7708."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        transactions: Transactions,
+        ends: EndHandlers,
+        denials: Denials,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._denials = denials
+        self._ends = ends
+        self._transactions = transactions
+        self._engine = transactions.engine
+        self._showing = Showing(store, transactions)
+
+    def refusal(self, asked: Asked[None]) -> Refusal | None:
+        """Why somebody may not administer transactions from there; None when he may."""
+        allowed = self._settings.admin_from
+        if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
+            return None
+        remark = f"escrowAdmin={allowed} does not let {asked.peer.address} administer transactions"
+        self._denials.note(asked, remark, asked.now_ms)
+        return Refusal(Response.NO_PERMISSION, remark)
+
+    # -- looking -----------------------------------------------------------------------------
+
+    @_for_operators
+    def list_pending(self, asked: Asked[None]) -> Reply:
+        """A page of what is pending."""
+        wanted = read_own_body(asked.command, Filter)
+        items: list[Item] = []
+        last = -1
+        for queue_offset in self._matching(wanted, asked.now_ms):
+            last = queue_offset
+            half = self._engine.halves.half(queue_offset)
+            if half is not None:
+                items.append(self._showing.item(half, queue_offset, asked.now_ms))
+            if len(items) == wanted.limit:
+                break
+        else:
+            last = self._stretch(wanted)[1]
+        return _reply(PendingPage(items=items, next=last))
+
+    def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
+        """Halves that one request looks at, and behind which one to go on; -1 at the end."""
+        count_max = _SCANNED_MAX if wanted.transaction is None else _READ_MAX
+        behind = self._engine.halves.pending.after(wanted.after)
+        stretch = behind[:count_max]
+        return stretch, stretch[-1] if len(behind) > count_max else -1
+
+    def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
+        """Those that are meant, of a bounded stretch of the pending ones."""
+        pending = self._engine.halves.pending
+        for queue_offset in self._stretch(wanted)[0]:
+            row = pending.row(queue_offset)
+            if (
+                is_wanted_row(row, wanted, now_ms)
+                and wanted.state in (None, self._showing.pending_state(queue_offset, row.group))
+                and (wanted.transaction is None or self._is_part(queue_offset, wanted))
+            ):
+                yield queue_offset
+
+    def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
+        half = self._engine.halves.half(queue_offset)
+        return half is not None and is_wanted_half(half, wanted)
+
+    @_for_operators
+    def count_pending(self, asked: Asked[None]) -> Reply:
+        """How many are pending: all, or those of a bounded stretch that a filter lets through."""
+        wanted = read_own_body(asked.command, Filter)
+        counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
+        return _reply(counts)
+
+    def _count_all(self) -> PendingCounts:
+        engine, checker = self._engine, self._transactions.checker
+        by_topic = {topic: count for topic, count in engine.halves.meter.pending.items() if count}
+        oldest = engine.halves.pending.oldest()
+        return PendingCounts(
+            count=sum(by_topic.values()),
+            parked=sum(map(checker.parked_count, checker.parked_groups())),
+            oldest_ms=engine.halves.pending.row(oldest).stored_ms if oldest is not None else -1,
+            by_topic=by_topic,
+            by_group=dict(engine.halves.meter.groups),
+            parked_by_group={
+                group: checker.parked_count(group) for group in checker.parked_groups()
+            },
+        )
+
+    def _count_some(self, wanted: Filter, now_ms: int) -> PendingCounts:
+        by_topic: Counter[str] = Counter()
+        by_group: Counter[str] = Counter()
+        parked: Counter[str] = Counter()
+        oldest_ms = -1
+        for queue_offset in self._matching(wanted, now_ms):
+            row = self._engine.halves.pending.row(queue_offset)
+            by_topic[row.topic] += 1
+            by_group[row.group] += 1
+            if self._showing.pending_state(queue_offset, row.group) == "parked":
+                parked[row.group] += 1
+            oldest_ms = row.stored_ms if oldest_ms < 0 else min(oldest_ms, row.stored_ms)
+        return PendingCounts(
+            count=sum(by_topic.values()),
+            parked=parked.total(),
+            oldest_ms=oldest_ms,
+            by_topic=dict(by_topic),
+            by_group=dict(by_group),
+            parked_by_group=dict(parked),
+            next=self._stretch(wanted)[1],
+        )
+
+    @_for_operators
+    def show(self, asked: Asked[None]) -> Reply:
+        """One transaction with all that is known of it."""
+        found = self._find(read_own_body(asked.command, Which), asked.now_ms)
+        items = [self._showing.whole(half, asked.now_ms) for half in found]
+        return _reply(PendingPage(items=items))
+
+    def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
+        """The halves that are meant, the newest first; UsageError when there are none."""
+        store = self._store
+        if which.id is not None:
+            _, half = self._transactions.signed_half(which.id, now_ms)
+            if half is None:
+                raise UsageError("the log does not hold the half of this transaction any more")
+            return [half]
+        if not which.message_id:
+            raise UsageError("say which transaction: id, or messageId")
+        records = store.query(
+            Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=now_ms
+        ).records
+        halves = [half for half in map(decode_record, records) if is_wanted_half(half, which)]
+        if not halves:
+            raise UsageError(f"no half message of {which.message_id} is known")
+        return halves
+
+    # -- deciding ----------------------------------------------------------------------------
+
+    @_for_operators
+    def settle(self, asked: Asked[None]) -> Reply:
+        """Commit or roll back in the producer's place."""
+        which = read_own_body(asked.command, Which)
+        if which.verdict is None:
+            raise UsageError("say the verdict: commit or rollback")
+        halves = self._find(which, asked.now_ms)
+        pending = [half for half in halves if half.queue_offset in self._engine.halves.pending]
+        half = (pending or halves)[0]
+        claim = Claim(
+            log_offset=half.log_offset,
+            queue_offset=half.queue_offset,
+            group=half.properties.get(Property.PGROUP, ""),
+            verdict=_VERDICTS[which.verdict],
+            is_from_check=True,
+            who=f"{audit_log.who(asked)} {which.reason}".strip(),
+        )
+        ended = self._transactions.ends.end(claim, asked.now_ms)
+        what = f"{which.verdict} of half {half.queue_offset}: {ended.answer.name}"
+        self._note(asked, what, which.reason)
+        return self._ends.answer(asked, ended)
+
+    @_for_operators
+    def check(self, asked: Asked[None]) -> Reply:
+        """Ask the producers at once."""
+        which = read_own_body(asked.command, Which)
+        if which.id or which.message_id:
+            offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
+            offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
+            behind = -1
+        else:
+            offsets = list(islice(self._matching(which, asked.now_ms), _CHECKED_MAX))
+            is_full = len(offsets) == _CHECKED_MAX
+            behind = offsets[-1] if is_full else self._stretch(which)[1]
+        self._transactions.checker.ask_now(offsets, asked.now_ms)
+        self._note(asked, f"check of {len(offsets)} halves", which.reason)
+        return _reply(Done(count=len(offsets), next=behind))
+
+    # -- those that were given up ------------------------------------------------------------
+
+    def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
+        """Those that are meant, of a bounded stretch, and behind which one to go on; -1 at the
+        end."""
+        store = self._store
+        low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
+        first = max(low, wanted.after + 1)
+        last = min(end, first + _READ_MAX)
+        messages = walk_queue(store, Topic.CHECK_MAX_TIME, first, last)
+        found = (message for message in messages if is_wanted_half(message, wanted))
+        return found, last - 1 if last < end else -1
+
+    @_for_operators
+    def list_discarded(self, asked: Asked[None]) -> Reply:
+        """A page of those that were given up."""
+        wanted = read_own_body(asked.command, Filter)
+        messages, behind = self._discarded(wanted)
+        page = PendingPage(items=[], next=behind)
+        for message in messages:
+            page.items.append(self._showing.discarded(message, asked.now_ms))
+            if len(page.items) == wanted.limit:
+                page.next = message.queue_offset
+                break
+        return _reply(page)
+
+    @_for_operators
+    def resume_discarded(self, asked: Asked[None]) -> Reply:
+        """Have those that were given up asked about again."""
+        which = read_own_body(asked.command, Which)
+        done = Done()
+        if which.offset_id is not None:
+            source = self._store.read(parse_offset_id(which.offset_id)[1])
+            if source is None or source.topic != Topic.CHECK_MAX_TIME:
+                raise UsageError(f"no message that was given up has the id {which.offset_id}")
+            sources: Iterator[StoredMessage] = iter([source])
+        else:
+            sources, done.next = self._discarded(which)
+        resumption = self._transactions.resumption
+        for source in sources:
+            if resumption.state_of(source) == State.EXPIRED:
+                resumed = resumption.resume(source, asked.now_ms)
+                done.count += resumed.count
+                if resumed.put is not None:
+                    done.next = -1  # there is no room for others either
+                    break
+                if resumed.refusal and which.offset_id is not None:
+                    raise UsageError(resumed.refusal)
+            if done.count >= which.limit:
+                done.next = source.queue_offset
+                break
+        self._note(asked, f"resumption of {done.count} messages", which.reason)
+        return _reply(done)
+
+    @_for_operators
+    def rotate_key(self, asked: Asked[None]) -> Reply:
+        """Sign transaction ids with a new key."""
+        reason = read_own_body(asked.command, Which).reason
+        done = Done(key=self._transactions.renew_key(asked.now_ms))
+        self._note(asked, f"rotation to key {done.key}", reason)
+        return _reply(done)
+
+    def _note(self, asked: Asked[None], what: str, reason: str) -> None:
+        audit_log.write("operation", asked, what=what, reason=reason)
+
+
+def _is_local(peer: Peer) -> bool:
+    return ipaddress.ip_address(peer.packed[:-4]).is_loopback
+
+
+def _reply(body: msgspec.Struct) -> Answer:
+    return Answer(body=msgspec.json.encode(body))

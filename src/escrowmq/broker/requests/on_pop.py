@@ -1,0 +1,340 @@
+"""Pops: messages for whoever asks first, each invisible to the others for a while."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.fixed_limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, Selectors, subscription_of
+from escrowmq.broker.reads.pop_reader import Finds, Pop, Popper
+from escrowmq.broker.requests.on_heartbeats import language_name
+from escrowmq.codec.headers import PopHeader
+from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.held_pops import Place, Polls
+from escrowmq.delivery.held_pulls import LongPoll, weight_of
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.pop_members import Poppers
+from escrowmq.delivery.stats import Stats
+from escrowmq.errors import UsageError
+from escrowmq.filter.operands import FilterError
+from escrowmq.filter.tags import ALL
+from escrowmq.store.store import Arrival, Store
+
+LATE_MS: Final = 500
+"""A pop that comes so long after its time is over is not looked at."""
+
+MARGIN_MS: Final = 50
+"""A poll ends so long before its time is over, lest the answer come too late."""
+
+AGAIN_MAX: Final = 64
+"""Polls that are looked at again in one wake."""
+
+_SERIAL: Final = attrgetter("serial")
+_EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
+
+
+class PopHandlers:
+    """POP_MESSAGE (200050), POP_ROLLBACK (200056)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        offsets: OffsetTable,
+        clients: Clients,
+        poppers: Poppers,
+        stats: Stats,
+        polls_counts: Counter[str],
+        answers: Answers,
+        popper: Popper,
+        orders: OrderTable,
+        on_freed: Callable[[str, str, int], None],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._offsets = offsets
+        self._clients = clients
+        self._poppers = poppers
+        self._stats = stats
+        self._answers = answers
+        self._popper = popper
+        self._orders = orders
+        self._on_freed = on_freed
+        self._selectors = Selectors()
+        self._again: deque[tuple[Place, int]] = deque()
+        self._tell_arrivals: Callable[[int], None] = _tell_nobody
+        self.polls: Polls[Pop] = Polls(
+            count_max=settings.pop_polls_max,
+            per_key_max=settings.pop_polls_per_key_max,
+            counts=polls_counts,
+        )
+
+    def roll_back(self, asked: Asked[None]) -> Reply:
+        """Tools send it to leave another way of keeping pops, which this broker does not have."""
+        return DONE
+
+    def pop(self, asked: Asked[PopHeader]) -> Reply:
+        """Hand out messages, or hold the request until there are some."""
+        now_ms = asked.now_ms
+        pop = self._judge(asked, now_ms)
+        if isinstance(pop, Refusal):
+            return pop
+        self._note(asked)
+        if self.polls.has(_place(pop.header)) and self._waits_behind_others(pop, now_ms):
+            return HELD
+        finds = self._popper.find(pop, now_ms)
+        if finds.count:
+            return self._found(pop, finds, Response.SUCCESS)
+        code = self._hold(pop, finds, now_ms)
+        return HELD if code is None else self._found(pop, finds, code)
+
+    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+        """Have this tell those who wait, before anybody else takes it, of what has arrived since
+        the input began."""
+        self._tell_arrivals = tell
+
+    def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
+        """Ask those of the group who waited before this pop came, since they are to be asked first
+        whatever came in the same input; whether it has to wait for more of them, who are asked in
+        the next turn."""
+        header = pop.header
+        place = _place(header)
+        if self._store.dispatcher.arrivals:
+            self._tell_arrivals(now_ms)
+        if header.order and self._orders.wake_at_ms() <= now_ms:
+            self._free_queues(now_ms)
+        if not self._again:
+            return False
+        keys = [key for key in self._again if key[0] == place]
+        for key in keys:
+            self._again.remove(key)
+            self._try_first(key, now_ms)
+        if not any(key[0] == place for key in self._again):
+            return False
+        return self._hold(pop, Finds(now_ms, has_skipped=True), now_ms) is None
+
+    def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
+        header = asked.header
+        born_ms = header.born_time or now_ms
+        refusal = self._refusal(asked, born_ms, now_ms)
+        if refusal is not None:
+            return refusal.saying(_EMPTY)
+        if not header.exp:
+            return Pop(asked, EVERYTHING, born_ms)
+        try:
+            return Pop(asked, self._selectors.of(header.exp_type, header.exp), born_ms)
+        except FilterError:
+            remark = "parse the consumer's subscription failed"
+            return Refusal(Response.SUBSCRIPTION_PARSE_FAILED, remark, _EMPTY)
+
+    def _refusal(self, asked: Asked[PopHeader], born_ms: int, now_ms: int) -> Refusal | None:
+        header, settings = asked.header, self._settings
+        front = f"the broker[{settings.advertised_host}] pop message"
+        if now_ms - born_ms - header.poll_time > LATE_MS:
+            return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
+        refusal = self._popper.broker_refusal("pop")
+        if refusal is not None:
+            return refusal
+        if header.max_msg_nums > POP_MESSAGES_MAX:
+            remark = f"{front}'s num is greater than {POP_MESSAGES_MAX}"
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        if not settings.has_timer:
+            remark = f"{front} is forbidden because timerWheelEnable is false"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return self._popper.place_refusal(asked, now_ms)
+
+    def _note(self, asked: Asked[PopHeader]) -> None:
+        """Let operators see who pops, heartbeats or not."""
+        peer, header, now_ms = asked.peer, asked.header, asked.now_ms
+        group, expression = header.consumer_group, header.exp or ALL
+        if self._poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
+            return
+        channel = Channel(
+            peer=peer.id,
+            client_id=self._clients.client_id(peer.id) or peer.address,
+            language=language_name(asked.command.language),
+            version=asked.command.version,
+            address=peer.address,
+            seen_ms=now_ms,
+        )
+        own = subscription_of(header.topic, header.exp_type, expression, now_ms)
+        retries = self._popper.retry_topics(header)
+        self._poppers.note(
+            group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
+        )
+
+    def _found(self, pop: Pop, finds: Finds, code: int) -> Answer:
+        header = pop.header
+        ext = {
+            "popTime": str(finds.pop_ms),
+            "invisibleTime": str(header.invisible_time),
+            "reviveQid": str(finds.revive_queue),
+            "restNum": str(finds.rest),
+            "startOffsetInfo": encode_starts(finds.starts),
+            "msgOffsetInfo": encode_offsets(finds.offsets),
+        }
+        if header.order:
+            ext["orderCountInfo"] = ";".join(finds.counts)
+        remark = "FOUND" if code == Response.SUCCESS else "NO_MESSAGE_IN_QUEUE"
+        if finds.count:
+            size = sum(map(len, finds.chunks))
+            self._stats.get(header.consumer_group, header.topic, finds.count, size)
+            if finds.rest:
+                self._look_again(_place(header), header.queue_id)
+        return Answer(code, ext=ext, remark=remark, chunks=finds.chunks)
+
+    # -- waiting ---------------------------------------------------------------------------------
+
+    def _hold(self, pop: Pop, finds: Finds, now_ms: int) -> int | None:
+        """Let a pop wait; else the code that it is answered with."""
+        header = pop.header
+        if header.poll_time <= 0:
+            return Response.POLLING_TIMEOUT
+        until_ms = pop.born_ms + header.poll_time - MARGIN_MS
+        place = _place(header)
+        if until_ms <= now_ms:
+            polls = self.polls
+            is_full = polls.is_full(place, header.queue_id)
+            return Response.POLLING_FULL if is_full else Response.POLLING_TIMEOUT
+        topics = [header.topic, *self._popper.retry_topics(header)]
+        if not self.polls.hold(
+            place,
+            header.queue_id,
+            pop,
+            topics=topics,
+            peer=pop.asked.peer.id,
+            until_ms=until_ms,
+            account=pop.asked.peer.counted_for,
+            weight=weight_of(pop.asked.command),
+        ):
+            return Response.POLLING_FULL
+        if finds.has_skipped:
+            self._look_again(place, header.queue_id)
+        return None
+
+    def _look_again(self, place: Place, queue_id: int) -> None:
+        """There is more for those that wait: at the next wake, at once."""
+        if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
+            self._again.append((place, queue_id))
+
+    def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
+        """Judge a pop that waited anew, as RocketMQ (PopLongPollingService) does; tell a client
+        whose topic is gone, or whose group may not read any more."""
+        try:
+            pop = self._judge(asked, now_ms)
+        except UsageError as error:
+            pop = Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY)
+        if isinstance(pop, Pop):
+            return pop
+        self._answers.give(asked, pop)
+        return None
+
+    def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
+        """Answer a waiting pop if there is something for it, or if it may not wait any more."""
+        pop = self._judge_again(held.question.asked, now_ms)
+        if pop is None:
+            self.polls.release(held)
+            return True
+        finds = self._popper.find(pop, now_ms)
+        if finds.count:
+            self.polls.release(held)
+            self._answers.give(pop.asked, self._found(pop, finds, Response.SUCCESS))
+            return True
+        if finds.has_skipped:
+            self._look_again(_place(pop.header), pop.header.queue_id)
+        return False
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A message is there: give it to one of each group that waits for it, the one that has
+        waited longest."""
+        for place in self.polls.places(arrival.topic):
+            queue_ids = self.polls.queues(place)
+            if arrival.topic == place[0]:
+                queue_ids = [each for each in queue_ids if each in (-1, arrival.queue_id)]
+            self._offer(place, queue_ids, arrival, now_ms)
+
+    def _offer(self, place: Place, queue_ids: list[int], arrival: Arrival, now_ms: int) -> None:
+        """Ask those who wait for some queues, one after another, until a message is gone: whoever
+        is asked may take others, which came with it."""
+        while queue_ids:
+            each = [self._wanting(place, queue_id, arrival) for queue_id in queue_ids]
+            wanting = [held for held in each if held is not None]
+            if not wanting:
+                return
+            held = min(wanting, key=_SERIAL) if len(wanting) > 1 else wanting[0]
+            is_served = self._try(held, now_ms)
+            offset = self._offsets.get(place[1], arrival.topic, arrival.queue_id)
+            if offset > arrival.queue_offset or (is_served and held.question.header.order):
+                return
+            if not is_served:
+                queue_ids = [queue_id for queue_id in queue_ids if queue_id != held.key[1]]
+
+    def _wanting(self, place: Place, queue_id: int, arrival: Arrival) -> LongPoll[Pop] | None:
+        store = self._store
+        for held in self.polls.waiting(place, queue_id):
+            selector = held.question.selector
+            if selector is EVERYTHING or selector.wants(
+                arrival.tags_code,
+                lambda: store.read_record(arrival.log_offset, arrival.record_size),
+            ):
+                return held
+        return None
+
+    def freed(self, group: str, topic: str, now_ms: int) -> None:
+        """A queue of an orderly group may be read again."""
+        place = (topic, group)
+        firsts = [self.polls.waiting(place, queue_id)[0] for queue_id in self.polls.queues(place)]
+        for held in sorted(firsts, key=_SERIAL):
+            self._try(held, now_ms)
+
+    def _free_queues(self, now_ms: int) -> None:
+        """Those of orderly groups whose messages were not acknowledged in time."""
+        for group, topic, _ in self._orders.freed(now_ms):
+            self._on_freed(group, topic, now_ms)
+
+    def _try_first(self, key: tuple[Place, int], now_ms: int) -> None:
+        for held in self.polls.waiting(*key)[:1]:
+            self._try(held, now_ms)
+
+    def lost(self, peer: int) -> None:
+        """A client is gone."""
+        self.polls.lost(peer)
+
+    def wake(self, now_ms: int) -> None:
+        """Whoever can be served now, or has waited for long enough."""
+        self._free_queues(now_ms)
+        for _ in range(min(len(self._again), AGAIN_MAX)):
+            self._try_first(self._again.popleft(), now_ms)
+        for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
+            pop = self._judge_again(held.question.asked, now_ms)
+            if pop is None:
+                continue
+            finds = self._popper.find(pop, now_ms)
+            code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
+            self._answers.give(pop.asked, self._found(pop, finds, code))
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do next."""
+        if self._again:
+            return 0
+        return min(self.polls.wake_at_ms(), self._orders.wake_at_ms())
+
+
+def _tell_nobody(now_ms: int) -> None:
+    """Where nothing arrives while something else is served."""
+
+
+def _place(header: PopHeader) -> Place:
+    return header.topic, header.consumer_group

@@ -1,0 +1,85 @@
+"""Messages that are taken back before their time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.headers import RecallHeader
+from escrowmq.codec.recall_handle import decode_handle
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import UsageError
+
+_TAG: Final = "_RECALL_TAG_"
+_BODY: Final = b"0"
+
+
+class RecallHandlers:
+    """RECALL_MESSAGE (370)."""
+
+    def __init__(
+        self, settings: BrokerSettings, topics: TopicTable, identity: Identity, putter: Putter
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._identity = identity
+        self._putter = putter
+
+    def recall(self, asked: Asked[RecallHeader]) -> Reply:
+        """Store the order to drop a message that waits for its time."""
+        header = asked.header
+        if not self._settings.allows_recall:
+            remark = "recall failed, operation is forbidden"
+            return Refusal(Response.NO_PERMISSION, remark)
+        if not is_sendable(header.topic):
+            # What stands there is read as the broker's own.
+            remark = f"recall failed, the topic[{header.topic}] is the broker's own"
+            return Refusal(Response.NO_PERMISSION, remark)
+        if self._topics.get(header.topic) is None:
+            remark = f"recall failed, the topic[{header.topic}] not exist"
+            return Refusal(Response.TOPIC_NOT_EXIST, remark)
+        try:
+            handle = decode_handle(header.recall_handle)
+        except UsageError:
+            return _illegal("recall handle is invalid")
+        if handle.topic != header.topic:
+            return _illegal("recall failed, topic not match")
+        if handle.broker_name != self._settings.name:
+            return _illegal("recall failed, broker service not available")
+        ahead_max_ms = self._settings.timer_delay_max_s * 1000
+        if not 0 < handle.deliver_ms - asked.now_ms <= ahead_max_ms:
+            return _illegal("recall failed, timestamp invalid")
+        # The handle says when the message's slot begins; the order to drop it must come up after
+        # the message, wherever in the slot that is.
+        precision_ms = self._settings.timer_precision_ms
+        last_ms = -(-handle.deliver_ms // precision_ms) * precision_ms
+        put = self._putter.put(
+            Message(
+                topic=handle.topic,
+                body=_BODY,
+                properties={
+                    Property.TAGS: _TAG,
+                    Property.UNIQ_KEY: handle.unique_key,
+                    Property.TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+                    Property.TIMER_DELIVER_MS: str(last_ms),
+                },
+                born_ms=asked.now_ms,
+                born_host=asked.peer.packed,
+                store_host=self._identity.packed,
+            ),
+            asked.now_ms,
+        )
+        if isinstance(put, Refusal):
+            remark = "recall failed, execute error"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return Answer(ext={"msgId": handle.unique_key})
+
+
+def _illegal(remark: str) -> Refusal:
+    return Refusal(Response.ILLEGAL_OPERATION, remark)

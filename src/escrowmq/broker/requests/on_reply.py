@@ -1,0 +1,163 @@
+"""Replies of request-reply: pushed to the client that asked, and kept as messages."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.message import Message, Property, is_sendable
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.outgoing_requests import CLIENT_MS
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.sends.forbidden_to_senders import admit, take_off
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.headers import SendHeader, SendHeaderV2
+from escrowmq.codec.ids import format_host, offset_id
+from escrowmq.codec.properties import parse_properties
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.topics import TopicTable
+
+
+class ReplyHandlers:
+    """SEND_REPLY_MESSAGE (324) and SEND_REPLY_MESSAGE_V2 (325)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        topics: TopicTable,
+        clients: Clients,
+        identity: Identity,
+        present: Present,
+        requesters: AskedTable,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._clients = clients
+        self._identity = identity
+        self._present = present
+        self._requesters = requesters
+        self._peers = peers
+        self._answers = answers
+        self._putter = putter
+
+    def reply(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
+        """Push a reply to the client that asked, and keep it as a message."""
+        header = asked.header
+        properties = parse_properties(header.properties)
+        refusal = _refusal(header, properties)
+        if refusal is not None:
+            return refusal
+        asker = properties.get(Property.REPLY_TO_CLIENT)
+        if not asker:
+            remark = "reply message properties[REPLY_TO_CLIENT] is null"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        channel = self._asker(asker, properties, asked.now_ms)
+        if channel is None:
+            remark = f"push reply message fail, channel of <{asker}> not found."
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        properties[Property.PUSH_REPLY_TIME] = str(asked.now_ms)
+        ext = self._store_reply(asked, properties)
+
+        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+            if reply is not None and reply.code == Response.SUCCESS:
+                self._requesters.answered(properties)
+                self._answers.give(asked, Answer(ext=ext))
+                return
+            remark = f"push reply message to <{asker}>fail."
+            self._answers.give(asked, Refusal(Response.SYSTEM_ERROR, remark))
+
+        self._peers.call(
+            channel.peer,
+            Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
+            ext=_push_fields(asked, properties, format_host(self._identity.packed)),
+            body=asked.body,
+            on_answer=heard,
+            until_ms=asked.now_ms + CLIENT_MS,
+        )
+        return HELD
+
+    def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
+        """The connection that a reply is for. Anybody may call himself by the client id of another:
+        with accounts on it is one of the account that asked, and of a request that is not known
+        here (another broker of the cluster took it) only who is the one account of that name."""
+        found = self._clients.find_clients(client_id)
+        if not self._present.has_owners:
+            return next(found, None)
+        of_account: dict[str, Channel] = {}
+        for channel in found:
+            of_account.setdefault(self._peers.by_id[channel.peer].account, channel)
+        asked = self._requesters.find(properties, now_ms)
+        if asked is not None:
+            return of_account.get(asked.account)
+        return next(iter(of_account.values())) if len(of_account) == 1 else None
+
+    def _store_reply(
+        self, asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str]
+    ) -> dict[str, str]:
+        header = asked.header
+        topic = self._topics.get(header.topic)
+        if not self._settings.stores_replies or topic is None or not asked.body:
+            return {}
+        queue_id = max(0, min(header.queue_id, topic.write_queue_nums - 1))
+        message = Message(
+            topic=header.topic,
+            body=asked.body,
+            queue_id=queue_id,
+            flag=header.flag,
+            properties=dict(properties),
+            sys_flag=header.sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=asked.peer.packed,
+            store_host=self._identity.packed,
+            reconsume_times=header.reconsume_times,
+        )
+        if admit(message, is_half=False):
+            return {}
+        put = self._putter.put(message, asked.now_ms)
+        if isinstance(put, Refusal):
+            return {}
+        return {
+            "msgId": offset_id(self._identity.packed, put.log_offset),
+            "queueId": str(queue_id),
+            "queueOffset": str(put.queue_offset),
+        }
+
+
+def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
+    """Why a reply may not be stored; RocketMQ asks nothing, and stores it wherever it says."""
+    if not is_sendable(header.topic):
+        remark = f"Sending message to topic[{header.topic}] is forbidden."
+        return Refusal(Response.NO_PERMISSION, remark)
+    fault = take_off(properties, header.topic)
+    return Refusal(Response.MESSAGE_ILLEGAL, fault) if fault else None
+
+
+def _push_fields(
+    asked: Asked[SendHeader | SendHeaderV2], properties: dict[str, str], store_host: str
+) -> dict[str, str]:
+    header = asked.header
+    return {
+        "producerGroup": header.producer_group,
+        "topic": header.topic,
+        "defaultTopic": header.default_topic,
+        "defaultTopicQueueNums": str(header.default_topic_queue_nums),
+        "queueId": str(header.queue_id),
+        "sysFlag": str(header.sys_flag),
+        "bornTimestamp": str(header.born_timestamp),
+        "flag": str(header.flag),
+        "properties": "".join(f"{name}\x01{value}\x02" for name, value in properties.items()),
+        "reconsumeTimes": str(header.reconsume_times),
+        "unitMode": "true" if header.unit_mode else "false",
+        "bornHost": f"/{asked.peer.address}",
+        "storeHost": f"/{store_host}",
+        "storeTimestamp": str(asked.now_ms),
+    }

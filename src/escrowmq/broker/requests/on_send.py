@@ -1,0 +1,129 @@
+"""Sends: single, batch, one-way, to retry topics."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Refusal, Reply, Sent
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.message import Message, Property
+from escrowmq.base.own_properties import WANTS_ID
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.sends.batches import SentBatches
+from escrowmq.broker.sends.destinations import Destinations, Header
+from escrowmq.broker.sends.forbidden_to_senders import admit
+from escrowmq.broker.sends.incoming_halves import IncomingHalves
+from escrowmq.broker.sends.log_puts import Delayed, Putter, awaited_end, is_retry
+from escrowmq.broker.sends.message_from_request import MessageMaker
+from escrowmq.broker.sends.send_rules import key_missing
+from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.codec.ids import offset_id
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.requesters import AskedTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.topics import TopicConfig
+from escrowmq.store.store import Put
+from escrowmq.txn.half_records import is_half
+
+
+class SendHandlers:
+    """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320)."""
+
+    def __init__(
+        self,
+        *,
+        shedding: Shedding,
+        destinations: Destinations,
+        maker: MessageMaker,
+        putter: Putter,
+        halves: IncomingHalves,
+        batches: SentBatches,
+        stats: Stats,
+        identity: Identity,
+        present: Present,
+        requesters: AskedTable,
+    ) -> None:
+        self._shedding = shedding
+        self._destinations = destinations
+        self._maker = maker
+        self._putter = putter
+        self._halves = halves
+        self._batches = batches
+        self._stats = stats
+        self._identity = identity
+        self._present = present
+        self._requesters = requesters
+
+    def send(self, asked: Asked[Header]) -> Reply:
+        """Store one message or a batch."""
+        self._maker.note_settings()
+        topic = self._judge(asked)
+        reply: Reply
+        if isinstance(topic, Refusal):
+            reply = topic
+        elif asked.header.batch or asked.command.code == Request.SEND_BATCH_MESSAGE:
+            reply = self._batches.send(asked, topic)
+        else:
+            reply = self._send_one(asked, topic)
+        return reply.saying(self._maker.said) if isinstance(reply, Refusal) else reply
+
+    def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
+        """The topic that it goes to, or why it does not."""
+        header = asked.header
+        return self._shedding.refusal(header.properties) or self._destinations.find(
+            asked.peer, header, asked.now_ms
+        )
+
+    def _send_one(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
+        header, body, now_ms = asked.header, asked.command.body, asked.now_ms
+        if not body:
+            # RocketMQ fails with a NullPointerException here; an empty body cannot be sent.
+            remark = "the message has no body; send at least one byte"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        message = self._maker.message(asked, topic, body)
+        is_transactional = Property.TRAN_MSG in message.properties and is_half(
+            message.properties, message.reconsume_times
+        )
+        fault = admit(message, is_half=is_transactional)
+        if fault:
+            return Refusal(Response.MESSAGE_ILLEGAL, fault)
+        if is_retry(header.topic):
+            refusal = self._destinations.redirect(asked, message)
+            if refusal is not None:
+                return refusal
+        else:
+            refusal = key_missing(topic, message.properties)
+            if refusal is not None:
+                return refusal
+        wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
+        put: Put | Refusal
+        if is_transactional:
+            put = self._halves.store(asked, message, wants_id=wants_id)
+        else:
+            put = self._putter.put(message, now_ms)
+        if isinstance(put, Refusal):
+            return put
+        if Property.REPLY_TO_CLIENT in message.properties and not is_retry(header.topic):
+            self._note_asked(asked, message)
+        self._stats.put(header.topic, 1, put.record_size)
+        unique_key = message.properties[Property.UNIQ_KEY]
+        more: dict[str, str] | None = None
+        if type(put) is not Put or wants_id:
+            more = {}
+            if isinstance(put, Delayed) and put.recall_handle:
+                more["recallHandle"] = put.recall_handle
+            if wants_id:
+                more["escrowId"] = self._halves.sign(put, unique_key, now_ms)
+        return Sent(
+            message_id=offset_id(self._identity.packed, put.log_offset),
+            queue_id=header.queue_id if header.queue_id >= 0 else message.queue_id,
+            queue_offset=put.queue_offset,
+            transaction_id=unique_key,
+            ext=more,
+            log_end=awaited_end(put, message),
+        )
+
+    def _note_asked(self, asked: Asked[Header], message: Message) -> None:
+        """Remember whose request this is, for its reply."""
+        if self._present.has_owners:
+            known = self._requesters
+            known.note(message.properties, asked.account, message.topic, asked.now_ms)

@@ -1,0 +1,128 @@
+"""Messages that a consumer could not digest: again later, or to the dead letters."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.answer import DONE, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.fixed_limits import INT_MAX
+from escrowmq.base.message import Message, Property, StoredMessage, Topic
+from escrowmq.base.ports import Chance
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.sends.dead_letters import is_dead
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.headers import SendBackHeader
+from escrowmq.codec.ids import offset_id
+from escrowmq.delivery.groups import GroupConfig, GroupTable
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.topics import Perm, TopicTable
+from escrowmq.store.store import Store
+
+_FIRST_LEVEL: Final = 3
+"""Delay level of the first retry: 10 s with the default levels."""
+
+
+class BackHandlers:
+    """CONSUMER_SEND_MSG_BACK (36)."""
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        stats: Stats,
+        identity: Identity,
+        chance: Chance,
+        putter: Putter,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._groups = groups
+        self._stats = stats
+        self._identity = identity
+        self._chance = chance
+        self._putter = putter
+
+    def send_back(self, asked: Asked[SendBackHeader]) -> Reply:
+        """Store the message again for its group."""
+        header = asked.header
+        group = self._groups.get(header.group, asked.now_ms)
+        if group is None:
+            return Refusal(
+                Response.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {header.group} {FAQ}",
+            )
+        if not self._settings.permission & Perm.WRITE:
+            host = self._settings.advertised_host
+            return Refusal(
+                Response.NO_PERMISSION, f"the broker[{host}] sending message is forbidden"
+            )
+        if group.retry_queue_nums <= 0:
+            return DONE
+        retry = self._topics.ensure(
+            Topic.RETRY_PREFIX + header.group,
+            queues_count=group.retry_queue_nums,
+            is_unit=header.unit_mode,
+            now_ms=asked.now_ms,
+        )
+        if not retry.perm & Perm.WRITE:
+            return Refusal(
+                Response.NO_PERMISSION,
+                f"the topic[{retry.topic_name}] sending message is forbidden",
+            )
+        source = self._store.read(header.offset)
+        if source is None:
+            return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
+        message = self._again(source, header, group, asked.command.version, asked.now_ms)
+        put = self._putter.put(message, asked.now_ms)
+        if isinstance(put, Refusal):
+            return Refusal(Response.SYSTEM_ERROR, put.remark)
+        self._stats.back(header.group, source.topic)
+        return DONE
+
+    def _again(
+        self,
+        source: StoredMessage,
+        header: SendBackHeader,
+        group: GroupConfig,
+        version: int,
+        now_ms: int,
+    ) -> Message:
+        """The copy for the retry or dead-letter topic."""
+        properties = dict(source.properties)
+        properties.setdefault(Property.RETRY_TOPIC, source.topic)
+        properties.setdefault(
+            Property.ORIGIN_MESSAGE_ID, offset_id(source.store_host, source.log_offset)
+        )
+        properties[Property.WAIT] = "false"
+        properties.pop(Property.DELAY, None)
+        is_spent = is_dead(
+            source.reconsume_times + 1,
+            group,
+            times_max=header.max_reconsume_times,
+            sender_version=version,
+        )
+        if is_spent or header.delay_level < 0:
+            topic = self._topics.ensure(Topic.DLQ_PREFIX + header.group, now_ms=now_ms)
+        else:
+            topic = self._topics.ensure(Topic.RETRY_PREFIX + header.group, now_ms=now_ms)
+            level = header.delay_level or _FIRST_LEVEL + source.reconsume_times
+            properties[Property.DELAY] = str(level)
+        return Message(
+            topic=topic.topic_name,
+            body=source.body,
+            queue_id=self._chance.randrange(max(1, topic.write_queue_nums)),
+            flag=source.flag,
+            properties=properties,
+            sys_flag=source.sys_flag,
+            born_ms=source.born_ms,
+            born_host=source.born_host,
+            store_host=self._identity.packed,
+            reconsume_times=min(source.reconsume_times + 1, INT_MAX),
+        )

@@ -1,0 +1,288 @@
+"""Transactions on the wire: halves, ends, checks, and the resumption of discarded ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Flag, Request, Response
+from escrowmq.base.message import Property, StoredMessage, Topic
+from escrowmq.base.own_properties import OPEN
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.sends.end_reading import HALF_NOT_FOUND, read_end
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.headers import (
+    ResumeCheckHeader,
+)
+from escrowmq.codec.ids import offset_id, parse_offset_id
+from escrowmq.codec.record import encode_message
+from escrowmq.delivery.clients import Channel, Clients
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import StorageError
+from escrowmq.store.store import Store
+from escrowmq.txn.check_schedule import Ask
+from escrowmq.txn.end_claim import Claim, Ended, EndResult
+from escrowmq.txn.end_rules import VERDICTS
+from escrowmq.txn.half_records import real_place
+from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.transactions import Transactions
+
+_log = logging.getLogger(__name__)
+
+_SETTLED: Final = frozenset({EndResult.DONE, EndResult.REPEATED, EndResult.CONTRADICTED})
+_REMARKS: Final = {
+    EndResult.NOT_FOUND: HALF_NOT_FOUND,
+    EndResult.GROUP_WRONG: "The producer group wrong",
+    EndResult.QUEUE_OFFSET_WRONG: "The transaction state table offset wrong",
+    EndResult.OF_EPOCH: "this message is of an epoch; request 7709 ends all of it",
+    EndResult.UNREADABLE: "a message of the transaction cannot be read; it can be rolled back only",
+}
+_TOLD: Final = {
+    State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
+    State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
+}
+"""Codes that RocketMQ has and does not use: the transaction was ended the other way."""
+
+
+class _Unsealed(msgspec.Struct):
+    """An end request whose answer waits for the op record."""
+
+    asked: Question
+    ended: Ended
+
+
+class EndsOfRun(Protocol):
+    """End requests that were served together, whose answers wait for the op record."""
+
+    def say(self, log_end: int) -> None:
+        """All of them are done, by records up to there."""
+        ...
+
+    def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
+        """Each by itself."""
+        ...
+
+
+class EndHandlers(Part):
+    """END_TRANSACTION (37), RESUME_CHECK_HALF_MESSAGE (323), and the checks (39)."""
+
+    name = "transactions"
+
+    def __init__(
+        self,
+        *,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        clients: Clients,
+        peers: Peers,
+        answers: Answers,
+        putter: Putter,
+        transactions: Transactions,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._topics = topics
+        self._peers = peers
+        self._answers = answers
+        self._putter = putter
+        self._transactions = transactions
+        self.engine: Final = transactions.engine
+        self._checker = transactions.checker
+        self._unsealed: list[_Unsealed | EndsOfRun] = []
+        self._checker.unheard.heard_ms = clients.seen_ms
+
+    # -- ends --------------------------------------------------------------------------------
+
+    def end(self, asked: Asked[None]) -> Reply:
+        """Commit or roll back; the answer leaves when the op record may be answered."""
+        header = read_end(asked.command, self._transactions, asked.now_ms)
+        if isinstance(header, Refusal):
+            return header
+        claim = Claim(
+            log_offset=header.commit_log_offset,
+            queue_offset=header.tran_state_table_offset,
+            group=header.producer_group,
+            verdict=VERDICTS.get(header.commit_or_rollback, Verdict.UNKNOWN),
+            is_from_check=header.from_transaction_check,
+            ids=(header.transaction_id or "", header.msg_id),
+            count=header.escrow_count,
+        )
+        ended = self._transactions.ends.end(claim, asked.now_ms)
+        if header.from_transaction_check:
+            if ended.answer is EndResult.DONE:
+                self.engine.halves.trail.note(
+                    asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
+                )
+            self._checker.answered(ended.queue_offset, asked.peer.id)
+            if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":
+                self._checker.held_open(ended.queue_offset, asked.peer.id)
+        if ended.answer not in _SETTLED and ended.queue_offset >= 0:
+            what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
+            detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
+            self.engine.halves.trail.note(
+                asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
+            )
+        return self.answer(asked, ended)
+
+    def answer(self, asked: Question, ended: Ended) -> Reply:
+        """Say how an end went, once that is durable."""
+        match ended.answer:
+            case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
+                # An outcome that is told a second time, or to a second one, is told no earlier.
+                if not asked.command.flag & Flag.ONE_WAY:
+                    self._unsealed.append(_Unsealed(asked, ended))
+                return HELD
+            case EndResult.UNKNOWN:
+                return HELD  # as at RocketMQ: nothing is done, and nothing is said
+            case EndResult.TOO_LATE:
+                return Answer(Response.ILLEGAL_OPERATION)
+            case EndResult.COUNT_WRONG:
+                remark = (
+                    f"the broker has {ended.count} messages of this transaction, not as many as "
+                    "escrowCount says; nothing was changed"
+                )
+                return Refusal(Response.SYSTEM_ERROR, remark)
+            case EndResult.NOT_STORED:
+                assert ended.put is not None
+                return self._putter.refusal(ended.put)
+            case _:
+                return Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
+
+    def answer_run(self, ends: EndsOfRun) -> None:
+        """The same for ends that were carried out already, each of them DONE."""
+        self._unsealed.append(ends)
+
+    @property
+    def has_unsealed(self) -> bool:
+        """Whether ends of this input, or who asked for them, wait for an op record."""
+        return bool(self._unsealed or self.engine.unsealed.ends)
+
+    def settle(self, now_ms: int) -> None:
+        """Append the op records of this input's ends and answer who asked for them."""
+        if not self.has_unsealed:
+            return
+        log_end, undone = self.engine.unsealed.seal(now_ms)
+        unsealed, self._unsealed = self._unsealed, []
+        for item in unsealed:
+            if isinstance(item, _Unsealed):
+                self._tell(item.asked, item.ended, log_end, undone)
+            elif undone:
+                for asked, ended in item.one_by_one():
+                    self._tell(asked, ended, log_end, undone)
+            else:
+                item.say(log_end)
+
+    def _tell(self, asked: Question, ended: Ended, log_end: int, undone: frozenset[int]) -> None:
+        if ended.queue_offset in undone:
+            remark = "the end could not be stored; the transaction is pending still"
+            self._answers.give(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
+        else:
+            self._answers.give(asked, self._outcome(ended, log_end))
+
+    def _outcome(self, ended: Ended, log_end: int) -> Answer:
+        """What became of a transaction, to be told as soon as that is durable."""
+        state = ended.state
+        code, remark = Response.SUCCESS, None
+        if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
+            code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
+            remark = f"the transaction is {state.name} already; nothing was changed"
+        ext = told(state, level=self._store.ends.level)
+        if ended.count > 1:
+            ext["escrowCount"] = str(ended.count)
+        return Answer(code, ext=ext, remark=remark, log_end=log_end)
+
+    # -- checks ------------------------------------------------------------------------------
+
+    def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
+        """A producer that was not there before can be asked now."""
+        self._checker.producer_came(group, now_ms)
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A connection is gone; its heartbeats are known still."""
+        self._checker.peer_lost(peer.id, now_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Send the checks that are due."""
+        if now_ms < self._checker.wake_at_ms():
+            return
+        for ask in self._checker.due(now_ms):
+            self._ask(ask, now_ms)
+        if self.engine.halves.counters.expired:
+            self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When a check is due next."""
+        return self._checker.wake_at_ms()
+
+    def _ask(self, ask: Ask, now_ms: int) -> None:
+        half = ask.half
+        unique_key = half.properties.get(Property.UNIQ_KEY, "")
+        ext = {
+            "topic": Topic.HALF,
+            "bname": self._settings.name,
+            "tranStateTableOffset": str(ask.queue_offset),
+            "commitLogOffset": str(half.log_offset),
+            "msgId": unique_key,
+            "transactionId": unique_key,
+            "offsetMsgId": offset_id(half.store_host, half.log_offset),
+        }
+        peer = self._peers.by_id.get(ask.peer)
+        if peer is not None and peer.knows_signed_ids:
+            place = msgspec.structs.replace(half, queue_offset=ask.queue_offset)
+            try:
+                ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
+            except StorageError as error:  # it is asked about again
+                _log.warning("a check is put off, as no key can be kept to sign by: %s", error)
+                return
+        body = encode_message(_as_asked(half, ask.count))
+        self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
+
+    def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
+        """Ask again about a message that was given up."""
+        header = asked.header
+        _, log_offset = parse_offset_id(header.msg_id)
+        source = self._store.read(log_offset)
+        if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
+            remark = f"no message that was given up has the offset id {header.msg_id}"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        # RocketMQ begins an ended one again, which ends in a second final message.
+        state = self._transactions.resumption.state_of(source)
+        if state == State.PENDING:
+            return DONE
+        if state != State.EXPIRED:
+            remark = f"the transaction of {header.msg_id} is {state.name}; nothing was changed"
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        resumed = self._transactions.resumption.resume(source, asked.now_ms)
+        if resumed.refusal or resumed.put is not None:
+            remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
+            return Refusal(Response.SYSTEM_ERROR, remark)
+        return DONE
+
+
+def told(state: State, *, level: str) -> dict[str, str]:
+    """What is said of an outcome beside the code, to those who read it."""
+    return {
+        "escrowOutcome": state.name.lower(),
+        "escrowDurability": level,
+    }
+
+
+def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
+    """The half as the producer is shown it: under its own topic, with the number of the check."""
+    topic, queue_id = real_place(half) or ("", 0)
+    properties = {
+        **half.properties,
+        Property.TRANSACTION_CHECK_TIMES: str(count),
+        Property.WAIT: "false",
+    }
+    return msgspec.structs.replace(half, topic=topic, queue_id=queue_id, properties=properties)

@@ -1,0 +1,130 @@
+"""Everything about pops, for the core: its handlers, and when they have something to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from escrowmq.broker.part import NOTHING, File, Part, Start
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.reads.pop_reader import Pop
+from escrowmq.broker.requests.on_ack import AckHandlers, OnFreed
+from escrowmq.broker.requests.on_assignment import AssignmentHandlers
+from escrowmq.broker.requests.on_peek import PeekHandlers
+from escrowmq.broker.requests.on_pop import PopHandlers
+from escrowmq.broker.upkeep.offset_saver import OffsetSaver
+from escrowmq.delivery import assignment, orderly_pops
+from escrowmq.delivery.held_pops import Polls
+from escrowmq.delivery.orderly_pops import OrderTable
+from escrowmq.delivery.pop_ledger import PopLedger
+from escrowmq.store.store import Arrival
+
+
+class Freed:
+    """Tells all who hold polls that a group may read queues of a topic again."""
+
+    def __init__(self) -> None:
+        self._told: list[OnFreed] = []
+
+    def tell(self, listener: OnFreed) -> None:
+        """One more is to be told."""
+        self._told.append(listener)
+
+    def __call__(self, group: str, topic: str, now_ms: int) -> None:
+        """It may."""
+        for listener in self._told:
+            listener(group, topic, now_ms)
+
+
+class Pops(Part):
+    """Pop consumption of one broker."""
+
+    name = "pops"
+
+    def __init__(
+        self,
+        *,
+        ledger: PopLedger,
+        orders: OrderTable,
+        pops: PopHandlers,
+        peeks: PeekHandlers,
+        acks: AckHandlers,
+        assignments: AssignmentHandlers,
+        saver: OffsetSaver,
+    ) -> None:
+        self.ledger = ledger
+        self.orders = orders
+        self._pops = pops
+        self._peeks = peeks
+        self._acks = acks
+        self._assignments = assignments
+        self._saver = saver
+
+    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+        """Have this tell those who wait of what has arrived, before one who comes takes it."""
+        self._pops.tell_arrivals_by(tell)
+
+    @property
+    def handlers(self) -> tuple[object, ...]:
+        """Those who serve requests."""
+        return self._pops, self._peeks, self._acks, self._assignments
+
+    def load(self, start: Start) -> None:
+        """Take over what was popped before this start."""
+        start.take_lesser(assignment.PATH, self._assignments.modes.load)
+        start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
+        self.ledger.load(start.now_ms, is_sound=start.is_sound)
+        start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
+
+    def settle(self, now_ms: int) -> None:
+        """The end of an input: store the acks that it brought."""
+        self._acks.settle(now_ms)
+        self._saver.release()
+
+    def arrived(self, arrival: Arrival, now_ms: int) -> None:
+        """A message is there."""
+        if arrival.topic == self.ledger.topic:
+            self.ledger.arrived(arrival, now_ms)
+        else:
+            self._pops.arrived(arrival, now_ms)
+            self._peeks.arrived(arrival, now_ms)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic is deleted: what was popped of it is done with."""
+        self.ledger.forget_topic(topic)
+        self.orders.forget_topic(topic)
+
+    @property
+    def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
+        """Those who wait for messages, and those who wait to be told of some."""
+        return self._pops.polls, self._peeks.polls
+
+    def lost(self, peer: Peer, now_ms: int) -> None:
+        """A client is gone."""
+        self._pops.lost(peer.id)
+        self._peeks.lost(peer.id)
+
+    def wake(self, now_ms: int) -> None:
+        """Whatever is due."""
+        if now_ms >= self.ledger.wake_at_ms():
+            self.ledger.due(now_ms)
+        self._pops.wake(now_ms)
+        self._peeks.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When something is due next."""
+        return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """What is hidden stays so for its span."""
+        self.ledger.popped.clock_leapt(by_ms)
+        self.orders.clock_leapt(by_ms)
+
+    def progress(self, now_ms: int) -> tuple[File, ...]:
+        """The offsets of consumers, and what is on its way to them: saved once it is durable."""
+        self._saver.note(now_ms)
+        return NOTHING
+
+    def last(self, now_ms: int) -> tuple[File, ...]:
+        """The same at the end."""
+        self.ledger.note_progress(now_ms)
+        return tuple(self._saver.last(now_ms))

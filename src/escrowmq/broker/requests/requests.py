@@ -1,0 +1,43 @@
+"""Every request that the broker serves: the rows of the two tables, and who serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import msgspec
+
+from escrowmq.acl.acl2_accesses import OPERATE
+from escrowmq.base.answer import Refusal
+from escrowmq.base.codes import Response
+from escrowmq.broker.asked import Question, RequestRow
+from escrowmq.broker.requests.client_requests import CLIENT_REQUESTS
+from escrowmq.broker.requests.operator_requests import OPERATOR_REQUESTS
+
+
+def rows() -> Iterator[RequestRow]:
+    """All of them."""
+    return (row for _, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS for row in rows_of)
+
+
+def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
+    """The rows whose family is there, each with the method of its own handler."""
+    by_family = {type(handler): handler for handler in handlers}
+    found: dict[int, RequestRow] = {}
+    for family, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS:
+        handler = by_family.get(family)
+        if handler is None:
+            continue
+        for row in rows_of:
+            assert row.code not in found, row.code
+            found[row.code] = msgspec.structs.replace(row, serve=row.serve.__get__(handler))
+    return found
+
+
+def _not_served(asked: Question) -> Refusal:
+    remark = f" request type {asked.command.code} not supported"
+    return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+
+
+UNKNOWN: Final = RequestRow(-1, None, _not_served, OPERATE)
+"""What has no row is for operators, and then not served."""

@@ -1,0 +1,135 @@
+"""Questions are judged at the door and served by whoever their row names; which front they came
+by does not matter here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from functools import partial
+
+from escrowmq.base.answer import HELD, Refusal, Reply
+from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.codes import Response
+from escrowmq.base.command import Command, Repeated
+from escrowmq.broker.access.audit_log import note_operation
+from escrowmq.broker.access.door import Door
+from escrowmq.broker.asked import Asked, Question, RequestRow
+from escrowmq.broker.outgoing_requests import PeerCalls
+from escrowmq.broker.peer import Long, Peer
+from escrowmq.broker.requests.requests import UNKNOWN, bound
+from escrowmq.broker.upkeep.table_saving import Tables
+from escrowmq.codec.headers import read_header
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+
+class Serving:
+    """What every front puts its questions to."""
+
+    def __init__(
+        self,
+        *,
+        present: Present,
+        calls: PeerCalls,
+        tables: Tables,
+        door: Door,
+        rounds: Rounds,
+        handlers: Iterable[object],
+    ) -> None:
+        self._present = present
+        self._calls = calls
+        self._tables = tables
+        self._door = door
+        self._rounds = rounds
+        self._judge: Door | None = None
+        self.is_judging = False
+        """Whether anybody is judged, or asks for more than is allowed."""
+        self.rows = bound(handlers)
+        self.has_served = False
+        """Whether anything was served since `forget_served` that parts may have to finish."""
+
+    def look_at_door(self) -> None:
+        """Whether anybody is judged at all: limits may have been set, or lifted."""
+        self._judge = self._door if self._door.is_needed else None
+        self.is_judging = self._judge is not None
+
+    def note_served(self) -> None:
+        """Something was served by other ways, which parts of the broker may have to finish."""
+        self.has_served = True
+
+    def forget_served(self) -> None:
+        """Parts finish it now."""
+        self.has_served = False
+
+    def row(self, code: int) -> RequestRow:
+        """What there is to know of a kind of request."""
+        return self.rows.get(code, UNKNOWN)
+
+    def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
+        """Serve one question, and say of what kind it was. Its answer goes to the peer's dialogue,
+        now or later."""
+        row = self.rows.get(command.code, UNKNOWN)
+        if self._judge is not None or not row.is_brief:
+            self.has_served = True
+        asked: Question = Asked(peer, row, command, None, now_ms)
+        reply: Reply | None
+        try:
+            reply = None if self._judge is None else self._judge.judge(asked)
+            if reply is None:
+                if type(command) is Repeated:
+                    asked.header = command.header
+                elif row.header is not None:
+                    asked.header = read_header(row.header, command.ext)
+                reply = row.serve(asked)
+                if row.is_audited:
+                    note_operation(asked, reply)
+        except Exception as error:  # noqa: BLE001 - one request; it is answered with code 1
+            reply = _failed(asked, error)
+        self._tables.answer(asked, reply)
+        return row
+
+    def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
+        """Why a question would be refused, before anything is spent on it; None when it would pass,
+        and is to be asked."""
+        if not self._door.judges:
+            return None
+        asked: Question = Asked(peer, self.row(command.code), command, None, now_ms)
+        try:
+            return self._door.judge_ahead(asked)
+        except Exception as error:  # noqa: BLE001 - one question, as in `serve`
+            return _failed(asked, error)
+
+    def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
+        """Serve the next part of a request that takes many turns."""
+        self.has_served = True
+        asked, long.asked.now_ms = long.asked, now_ms
+        self._present.account = asked.account
+        try:
+            reply = next(long.parts)
+        except Exception as error:  # noqa: BLE001 - one request, as above
+            reply = _failed(asked, error)
+        if reply is not HELD:
+            peer.long = None
+        self._tables.answer(asked, reply)
+
+    def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
+        """A peer has answered a question of ours."""
+        self.has_served = True
+        tell = partial(self._calls.answered, peer.id, command, now_ms)
+        self._rounds.guard("the answer of a client", tell, now_ms)
+
+
+def _failed(asked: Question, error: Exception) -> Refusal:
+    if isinstance(error, EscrowMQError):
+        _log.debug("request %d of %s: %s", asked.command.code, asked.peer.address, error)
+        refusal = Refusal(Response.SYSTEM_ERROR, str(error))
+    else:
+        _log.error(
+            "request %d of %s failed", asked.command.code, asked.peer.address, exc_info=error
+        )
+        refusal = Refusal(Response.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
+    if asked.row.is_audited:
+        note_operation(asked, refusal)
+    return refusal

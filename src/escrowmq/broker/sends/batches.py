@@ -1,0 +1,209 @@
+"""Batches of messages: short ones in one go, long ones part by part."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from escrowmq.base.answer import HELD, Refusal, Reply, Sent
+from escrowmq.base.codes import Response
+from escrowmq.base.fixed_limits import (
+    BATCH_AT_ONCE_MAX,
+    BATCH_KEYS_MAX,
+    BATCH_MESSAGES_MAX,
+    BATCH_PART_COUNT,
+    KEYS_AT_ONCE_MAX,
+    TOPIC_SIZE_MAX,
+)
+from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.peer import Long
+from escrowmq.broker.sends.destinations import Destinations, Header
+from escrowmq.broker.sends.forbidden_to_senders import (
+    MARKED,
+    admit,
+    count_keys,
+    keys_fault,
+    take_off,
+)
+from escrowmq.broker.sends.log_puts import Putter, awaited_end, is_retry
+from escrowmq.broker.sends.message_from_request import MessageMaker
+from escrowmq.codec.batch import decode_part, entry_size
+from escrowmq.codec.ids import offset_id
+from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
+from escrowmq.delivery.stats import Stats
+from escrowmq.delivery.topics import TopicConfig
+from escrowmq.store.encoding import Piece
+from escrowmq.store.store import Store
+from escrowmq.txn.half_records import is_half
+
+_IDS_AT_ONCE: Final = 5_000
+"""Messages of a long batch that are named in one turn."""
+
+_EXPECTED: Final = frozenset({Property.UNIQ_KEY})
+_OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
+"""Properties that are looked at, of which a message of a batch brings one."""
+
+
+class SentBatches:
+    """Stores batches whole, or nothing of them."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        stats: Stats,
+        identity: Identity,
+        putter: Putter,
+        maker: MessageMaker,
+        destinations: Destinations,
+    ) -> None:
+        self._store = store
+        self._stats = stats
+        self._identity = identity
+        self._putter = putter
+        self._maker = maker
+        self._destinations = destinations
+
+    def send(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
+        """Store one; a long one takes turns."""
+        header = asked.header
+        if len(header.topic) > TOPIC_SIZE_MAX:
+            remark = f"message topic length too long {len(header.topic)}"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        if is_retry(header.topic):
+            remark = f"batch request does not support retry group {header.topic}"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        first = self._maker.bare(asked, topic, b"")
+        part = self._part(asked, first, 0, count_max=BATCH_AT_ONCE_MAX)
+        if isinstance(part, Refusal):
+            return part
+        pieces, end = part
+        if not pieces:
+            remark = "the batch is empty; send one message or more"
+            return Refusal(Response.MESSAGE_ILLEGAL, remark)
+        if end < len(asked.body):
+            asked.peer.long = Long(asked, self._in_parts(asked, first, pieces, end))
+            return HELD
+        puts = self._store.batches.put(first, pieces, asked.now_ms)
+        if puts[0].log_offset < 0:
+            return self._putter.refusal(puts[0])
+        size = sum(put.record_size for put in puts)
+        self._stats.put(header.topic, len(puts), size)
+        packed = self._identity.packed
+        ids = [offset_id(packed, put.log_offset) for put in puts]
+        return self._batch_sent(
+            asked,
+            first,
+            ids,
+            puts[0].queue_offset,
+            log_end=awaited_end(puts[-1], first),
+        )
+
+    def _part(
+        self, asked: Asked[Header], first: Message, at: int, *, count_max: int
+    ) -> tuple[list[Piece], int] | Refusal:
+        """The next messages of a batch, as they are stored, and the byte behind them: so many at
+        most, and fewer when they have many keys."""
+        is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
+        fault = "" if is_hidden else admit(first, is_half=False)
+        pieces: list[Piece] = []
+        # Each keeps its own unique key: at RocketMQ (5.3.x) the batch's wins when read, so that all
+        # messages share one; later releases mended that.
+        entries, end = decode_part(asked.body, at, count_max=count_max)
+        keys_count = 0
+        for number, (flag, body, encoded) in enumerate(entries):
+            if keys_count > KEYS_AT_ONCE_MAX:  # the rest is of another part
+                end -= sum(map(entry_size, entries[number:]))
+                break
+            properties = decode_properties(encoded)
+            keys = properties.get(Property.KEYS)
+            if keys:
+                count = count_keys(keys)
+                keys_count += count
+                fault = fault or keys_fault(count)
+            if is_half(properties, 0) or is_hidden:
+                remark = "a batch cannot hold transactional messages; send them one by one"
+                return Refusal(Response.MESSAGE_ILLEGAL, remark)
+            is_plain = properties.keys() & _OURS == _EXPECTED and encoded.endswith(b"\x02")
+            fault = fault or ("" if is_plain else take_off(properties, first.topic))
+            if fault:
+                return Refusal(Response.MESSAGE_ILLEGAL, fault)
+            if is_plain:
+                completed = encoded + self._maker.suffix
+            else:
+                self._maker.complete(properties, asked.peer, asked.now_ms)
+                completed = encode_properties(properties)
+            pieces.append((flag, body, completed, properties))
+        return pieces, end
+
+    def _in_parts(
+        self, asked: Asked[Header], first: Message, pieces: list[Piece], at: int
+    ) -> Iterator[Reply]:
+        """Read a long batch part by part, each a turn, then store it whole: HELD until it is
+        done with. Other connections are served in between, and nothing is stored of a batch that
+        is refused."""
+        topic = asked.header.topic
+        batches = self._store.batches
+        batch, keys_count = batches.begin(first), 0
+        while True:
+            refused = batches.refusal(first, pieces)
+            if refused is not None:
+                yield self._putter.refusal(refused).saying(self._maker.said)
+                return
+            if len(batch.sizes) + len(pieces) > BATCH_MESSAGES_MAX:
+                remark = f"a batch of more than {BATCH_MESSAGES_MAX} messages; send it in parts"
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
+                return
+            batch.add(pieces)
+            texts = [piece[3].get(Property.KEYS) for piece in pieces]
+            keys_count += sum(count_keys(keys) for keys in texts if keys)
+            if keys_count > BATCH_KEYS_MAX:
+                remark = f"a batch with more than {BATCH_KEYS_MAX} keys; send it in parts"
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
+                return
+            yield HELD
+            if at == len(asked.body):
+                break
+            part = self._part(asked, first, at, count_max=BATCH_PART_COUNT)
+            if isinstance(part, Refusal):
+                yield part.saying(self._maker.said)
+                return
+            pieces, at = part
+        found = self._destinations.find(asked.peer, asked.header, asked.now_ms)
+        if isinstance(found, Refusal):  # it was deleted meanwhile
+            yield found.saying(self._maker.said)
+            return
+        put = batches.put_long(batch, asked.now_ms)
+        if put.log_offset < 0:
+            yield self._putter.refusal(put).saying(self._maker.said)
+            return
+        self._stats.put(topic, len(batch.sizes), put.record_size)
+        yield HELD
+        ids: list[str] = []
+        for log_offset in batch.log_offsets(put.log_offset):
+            ids.append(offset_id(self._identity.packed, log_offset))
+            if len(ids) % _IDS_AT_ONCE == 0:
+                yield HELD
+        log_end = awaited_end(put, first)
+        yield self._batch_sent(asked, first, ids, put.queue_offset, log_end=log_end)
+
+    def _batch_sent(
+        self,
+        asked: Asked[Header],
+        first: Message,
+        ids: list[str],
+        queue_offset: int,
+        *,
+        log_end: int,
+    ) -> Sent:
+        properties = parse_properties(asked.header.properties)
+        return Sent(
+            message_id=",".join(ids),
+            queue_id=first.queue_id,
+            queue_offset=queue_offset,
+            transaction_id=properties.get(Property.UNIQ_KEY, ""),
+            ext={},
+            log_end=log_end,
+        )

@@ -1,0 +1,86 @@
+"""Where a message goes that somebody sends."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.message import Message, Property, Topic, is_sendable
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.rules import refusal_of
+from escrowmq.broker.sends.dead_letters import is_dead
+from escrowmq.broker.sends.log_puts import is_retry
+from escrowmq.broker.sends.send_rules import EARLY, REFUSING, Input, ToQueue
+from escrowmq.codec.headers import SendHeader, SendHeaderV2
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.queue_locks import QueueLocks
+from escrowmq.delivery.topics import TopicConfig, TopicTable, name_fault
+
+Header = SendHeader | SendHeaderV2
+
+
+class Destinations:
+    """Topics as their senders find them: the first message may make one."""
+
+    def __init__(
+        self, settings: BrokerSettings, topics: TopicTable, groups: GroupTable, locks: QueueLocks
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+
+    def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
+        """The topic that a message goes to, or why it does not."""
+        topic = self._topics.get(header.topic)
+        refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
+        if refusal is not None:
+            return refusal
+        if topic is None:
+            fault = name_fault(header.topic)
+            if fault is not None:
+                return Refusal(Response.INVALID_PARAMETER, fault)
+            if is_sendable(header.topic):
+                topic = self._create(header, now_ms)
+        to = ToQueue(self._settings, header.topic, header.queue_id, topic, peer.address)
+        refusal = refusal_of(REFUSING, to)
+        if refusal is not None:
+            return refusal
+        assert topic is not None
+        return topic
+
+    def _create(self, header: Header, now_ms: int) -> TopicConfig | None:
+        topics = self._topics
+        if is_retry(header.topic):
+            return topics.ensure(
+                header.topic, is_unit=header.unit_mode, is_asked_for=True, now_ms=now_ms
+            )
+        return topics.create_from(
+            header.topic,
+            template=header.default_topic,
+            queues_count=header.default_topic_queue_nums,
+            is_unit=header.unit_mode,
+            now_ms=now_ms,
+        )
+
+    def redirect(self, asked: Asked[Header], message: Message) -> Refusal | None:
+        """A consumer sends a message back as an ordinary one; too often means dead letter."""
+        header, now_ms = asked.header, asked.now_ms
+        group_name = header.topic[len(Topic.RETRY_PREFIX) :]
+        group = self._groups.get(group_name, now_ms)
+        if group is None:
+            remark = f"subscription group not exist, {group_name} {FAQ}"
+            return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        is_spent = is_dead(
+            header.reconsume_times,
+            group,
+            times_max=header.max_reconsume_times,
+            sender_version=asked.command.version,
+        )
+        if is_spent or self._locks.is_orderly(group_name, now_ms):
+            message.topic = Topic.DLQ_PREFIX + group_name
+            self._topics.ensure(message.topic, now_ms=now_ms)
+            message.queue_id = 0
+            message.properties.pop(Property.DELAY, None)
+        return None

@@ -1,0 +1,188 @@
+"""What a half may be here, who is asked about it, and where its message goes when it is committed:
+what transactions leave to the broker around them.
+
+HALF_RULES says each rule about halves once. The general way asks it why a half is refused; the
+fast path asks it about a group when it sees that for the first time, and `room_for_halves` for
+each half. Rules about other properties concern no plain half: send_rules has these names.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import Final, NamedTuple
+
+import msgspec
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.base.own_properties import ORDER_KEY
+from escrowmq.broker.rules import Rule
+from escrowmq.broker.sends.forbidden_to_senders import group_fault
+from escrowmq.broker.sends.send_rules import forbidden
+from escrowmq.codec.hashes import java_hash
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.delayed_messages import DelayRules, delay
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.txn.bundle import bundle_of
+from escrowmq.txn.check_schedule import LiveProducer
+from escrowmq.txn.epoch import attempt_of
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.half_records import is_delayed
+
+_log = logging.getLogger(__name__)
+
+
+class HalfAsked(NamedTuple):
+    """A half that is to be stored, or its group alone."""
+
+    settings: BrokerSettings
+    group: str
+    message: Message | None = None
+    halves: Halves | None = None
+    """Those that are pending."""
+
+    now_ms: int = 0
+    delays: DelayRules | None = None
+
+    @property
+    def pending_count(self) -> int:
+        """How many halves are pending."""
+        return 0 if self.halves is None else len(self.halves.pending)
+
+    @property
+    def properties(self) -> dict[str, str]:
+        """Those of the message."""
+        return {} if self.message is None else self.message.properties
+
+
+def room_for_halves(settings: BrokerSettings, pending_count: int) -> int:
+    """How many more halves may be stored where so many are pending."""
+    return 0 if settings.rejects_transactions else max(0, settings.pending_max - pending_count)
+
+
+def _reject(about: HalfAsked) -> Refusal:
+    remark = forbidden(about.settings, "sending transaction message")
+    return Refusal(Response.NO_PERMISSION, remark)
+
+
+def _refuse_unnamed(_: HalfAsked) -> Refusal:
+    # RocketMQ stores it, and fails later with a NullPointerException at its end.
+    remark = "a transactional message needs the property PGROUP, its producer group"
+    return Refusal(Response.MESSAGE_ILLEGAL, remark)
+
+
+def _refuse_group(about: HalfAsked) -> Refusal:
+    return Refusal(Response.MESSAGE_ILLEGAL, group_fault(about.group))
+
+
+def _refuse_delay(about: HalfAsked) -> Refusal | None:
+    # What could not be delivered at the commit is refused now. Clients mark a half as
+    # prepared, and what is prepared is never delayed.
+    message, delays = about.message, about.delays
+    assert message is not None
+    assert delays is not None
+    flag = message.sys_flag & ~SysFlag.TRANSACTION_MASK
+    delayed = delay(msgspec.structs.replace(message, sys_flag=flag), about.now_ms, delays)
+    return None if isinstance(delayed, Message) else delayed
+
+
+def _is_full(about: HalfAsked) -> bool:
+    return not room_for_halves(about.settings, about.pending_count)
+
+
+def _refuse_more(about: HalfAsked) -> Refusal:
+    remark = (
+        f"{about.pending_count} transactions are pending, escrowPendingMax allows no more; "
+        "end some of them first"
+    )
+    return Refusal(Response.SYSTEM_BUSY, remark)
+
+
+def _refuse_decided(about: HalfAsked) -> Refusal | None:
+    attempt = attempt_of(about.properties)
+    assert attempt is not None
+    assert about.halves is not None
+    # Only one thing can stand in the way: that the epoch is decided.
+    reason = about.halves.epochs.refusal(attempt)
+    return Refusal(Response.TRANSACTION_STATE_UNKNOW, reason) if reason else None
+
+
+def _is_of_bundle(about: HalfAsked) -> bool:
+    return bundle_of(about.properties) is not None and attempt_of(about.properties) is None
+
+
+def _refuse_bundle(about: HalfAsked) -> Refusal | None:
+    bundle = bundle_of(about.properties)
+    assert bundle is not None
+    assert about.halves is not None
+    assert about.message is not None
+    reason = about.halves.bundles.refusal(bundle, len(about.message.body))
+    return Refusal(Response.MESSAGE_ILLEGAL, reason) if reason else None
+
+
+REJECTED: Final = Rule[HalfAsked](
+    "transactions are rejected", lambda half: half.settings.rejects_transactions, _reject
+)
+GROUP_RULES: Final = (
+    Rule[HalfAsked]("no producer group", lambda half: not half.group, _refuse_unnamed),
+    Rule[HalfAsked](
+        "an odd producer group", lambda half: bool(group_fault(half.group)), _refuse_group
+    ),
+)
+HALF_RULES: Final = (
+    REJECTED,
+    *GROUP_RULES,
+    Rule[HalfAsked](
+        "a delay from the commit on", lambda half: is_delayed(half.properties), _refuse_delay
+    ),
+    Rule("too many pending", _is_full, _refuse_more),
+    Rule[HalfAsked](
+        "of an epoch", lambda half: attempt_of(half.properties) is not None, _refuse_decided
+    ),
+    Rule("of several messages", _is_of_bundle, _refuse_bundle),
+)
+
+
+class HalfRules:
+    """The rules of one broker."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store_settings: StoreSettings,
+        topics: TopicTable,
+        clients: Clients,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._clients = clients
+        self._rules = DelayRules(store_settings, settings)
+
+    def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
+        """What the rules are asked about a message that is to be a half."""
+        group = message.properties.get(Property.PGROUP, "")
+        return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
+
+    def as_delivered(self, final: Message, now_ms: int) -> Message:
+        """What is stored for a committed message."""
+        key = final.properties.get(ORDER_KEY)
+        topic = self._topics.get(final.topic) if key else None
+        if key and topic is not None:
+            final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        final.queue_id = self._topics.queue_read(final.topic, final.queue_id)
+        if is_delayed(final.properties):
+            delayed = delay(final, now_ms, self._rules, is_accepted=True)
+            if isinstance(delayed, Message):
+                return delayed
+            _log.error("a delayed message is delivered at its commit: %s", delayed.remark)
+        return final
+
+    def members(self, group: str) -> list[LiveProducer]:
+        """The live producers of a group."""
+        channels = self._clients.producers.get(group, {})
+        return [
+            LiveProducer(channel.peer, channel.client_id, channel.published)
+            for channel in channels.values()
+        ]

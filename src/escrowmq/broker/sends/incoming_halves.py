@@ -1,0 +1,58 @@
+"""Half messages on their way in."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.message import Message, Property
+from escrowmq.base.own_properties import OWNER
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.rules import refusal_of
+from escrowmq.broker.sends.destinations import Header
+from escrowmq.broker.sends.half_rules import HALF_RULES, REJECTED, HalfRules
+from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.codec.hashes import account_mark
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.made_by_use import Present
+from escrowmq.store.store import Put
+from escrowmq.txn.transactions import Transactions
+
+
+class IncomingHalves:
+    """Stores what may be a half here."""
+
+    def __init__(
+        self,
+        *,
+        clients: Clients,
+        present: Present,
+        putter: Putter,
+        transactions: Transactions,
+        rules: HalfRules,
+    ) -> None:
+        self._clients = clients
+        self._present = present
+        self._putter = putter
+        self._transactions = transactions
+        self._rules = rules
+
+    def store(self, asked: Asked[Header], message: Message, *, wants_id: bool) -> Put | Refusal:
+        """Store a half message."""
+        if self._present.has_owners and asked.account:
+            # It is its account's: no other ends it, or puts one into its transaction.
+            message.properties[OWNER] = account_mark(asked.account)
+        transactions, now_ms = self._transactions, asked.now_ms
+        engine = transactions.engine
+        about = self._rules.asked(message, engine.halves, now_ms)
+        if wants_id and transactions.keyring.is_due(now_ms) and not REJECTED.concerns(about):
+            transactions.renew_key(now_ms)
+        refusal = refusal_of(HALF_RULES, about)
+        if refusal is not None:
+            return refusal
+        group = message.properties.get(Property.PGROUP, "")
+        origin = self._clients.note_published(group, asked.peer.id, message.topic)
+        put = engine.prepare(message, now_ms, origin=origin, account=asked.peer.counted_for)
+        return put if put.log_offset >= 0 else self._putter.refusal(put)
+
+    def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
+        """The id by which the transaction of a stored half can be ended from anywhere."""
+        return self._transactions.sign(put, unique_key, now_ms)

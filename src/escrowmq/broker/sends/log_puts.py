@@ -1,0 +1,105 @@
+"""Putting messages into the log on somebody's behalf, and what RocketMQ answers to a failure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.codes import Response
+from escrowmq.base.message import Message, Property, Topic
+from escrowmq.broker.sends.send_rules import DELAYING, waits
+from escrowmq.codec import recall_handle
+from escrowmq.delivery.delayed_messages import DelayRules, delay
+from escrowmq.delivery.stats import Stats
+from escrowmq.store.store import Put, PutStatus, Store
+
+_ILLEGAL: Final = (
+    "the message is illegal, maybe msg body or properties length not matched. "
+    "msg body length limit {size}B, msg properties length limit 32KB."
+)
+_UNAVAILABLE: Final = (
+    "service not available now. It may be caused by one of the following reasons: "
+    "the broker's disk is full [{disk}], messages are put to the slave, "
+    "message store has been shut down, etc."
+)
+
+
+class Delayed(Put, kw_only=True):
+    """A message was stored that is delivered later."""
+
+    recall_handle: str = ""
+
+
+class Putter:
+    """The one way into the log: what is to be delivered later is set aside on it."""
+
+    def __init__(
+        self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
+    ) -> None:
+        self._settings = settings
+        self._store_settings = store_settings
+        self._store = store
+        self._stats = stats
+        self._rules = DelayRules(store_settings, settings)
+
+    def put(self, message: Message, now_ms: int) -> Put | Refusal:
+        """Store a message, or what stands for it until its time (a Delayed)."""
+        if not DELAYING.isdisjoint(message.properties):
+            return self._put_later(message, now_ms)
+        put = self._store.put(message, now_ms)
+        return put if put.log_offset >= 0 else self.refusal(put)
+
+    def _put_later(self, message: Message, now_ms: int) -> Put | Refusal:
+        delayed = delay(message, now_ms, self._rules)
+        if not isinstance(delayed, Message):
+            return delayed
+        put = self._store.put(delayed, now_ms)
+        if put.log_offset < 0:
+            return self.refusal(put)
+        return Delayed(
+            **msgspec.structs.asdict(put), recall_handle=self._recall_handle(message, delayed)
+        )
+
+    def _recall_handle(self, message: Message, delayed: Message) -> str:
+        """What the sender needs to recall a message with a delivery time; else empty."""
+        if delayed.topic != Topic.TIMER or is_retry(message.topic):
+            return ""
+        slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
+        return recall_handle.encode_handle(
+            recall_handle.RecallHandle(
+                topic=message.topic,
+                broker_name=self._settings.name,
+                # RocketMQ's slot ends up to a second before the wish; it adds one in the handle.
+                deliver_ms=slot_ms + 1,
+                unique_key=message.properties[Property.UNIQ_KEY],
+            )
+        )
+
+    def refusal(self, put: Put) -> Refusal:
+        """Code and remark for what the store did not take (SendMessageProcessor)."""
+        self._stats.put_failed_count += 1
+        match put.status:
+            case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
+                size = self._store_settings.body_size_max
+                return Refusal(Response.MESSAGE_ILLEGAL, _ILLEGAL.format(size=size))
+            case PutStatus.SERVICE_NOT_AVAILABLE:
+                remark = _UNAVAILABLE.format(disk=put.reason)
+                return Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
+            case PutStatus.CREATE_FILE_FAILED:
+                remark = "create mapped file failed, server is busy or broken."
+                return Refusal(Response.SYSTEM_ERROR, remark)
+            case _:
+                return Refusal(Response.SYSTEM_ERROR, put.reason or "UNKNOWN_ERROR")
+
+
+def awaited_end(put: Put, message: Message) -> int:
+    """`Answer.log_end` for a message that was stored: 0 if its sender does not want to wait."""
+    return put.log_end if waits(message.properties) else 0
+
+
+def is_retry(topic: str) -> bool:
+    """Whether a topic holds a group's messages for another try."""
+    return topic.startswith(Topic.RETRY_PREFIX)

@@ -1,0 +1,79 @@
+"""A message is made of a request: what the sender says of it, and what every message gets here."""
+
+from __future__ import annotations
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.message import Message, Property, SysFlag
+from escrowmq.base.ports import Chance
+from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.asked import Asked
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.sends.destinations import Header
+from escrowmq.codec.properties import encode_properties, parse_properties
+from escrowmq.delivery.topics import TopicConfig
+
+
+class MessageMaker:
+    """Makes them."""
+
+    def __init__(
+        self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: Chance
+    ) -> None:
+        self._settings = settings
+        self._frames = frames
+        self._identity = identity
+        self._chance = chance
+        self.said: dict[str, str] = {}
+        """What every answer to a send says."""
+        self.suffix = b""
+        """What every message gets, as it is stored."""
+        self.note_settings()
+
+    def note_settings(self) -> None:
+        """Take over what every message gets from the settings; operators may change them."""
+        said = self._frames.said_to_senders()
+        if said is not self.said:
+            self.said = said
+            self._added = {**said, Property.CLUSTER: self._settings.cluster}
+            self.suffix = encode_properties(self._added)
+
+    def message(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
+        """What is stored for it."""
+        message = self.bare(asked, topic, body)
+        self.complete(message.properties, asked.peer, asked.now_ms)
+        return message
+
+    def bare(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
+        """The same with the properties that its sender gave it."""
+        header = asked.header
+        queue_id = header.queue_id
+        if queue_id < 0:
+            queue_id = self._chance.randrange(max(1, topic.write_queue_nums))
+        properties = parse_properties(header.properties)
+        sys_flag = header.sys_flag
+        if topic.has_many_tags:
+            sys_flag |= SysFlag.MULTI_TAGS
+        return Message(
+            topic=header.topic,
+            body=body,
+            queue_id=queue_id,
+            flag=header.flag,
+            properties=properties,
+            sys_flag=sys_flag,
+            born_ms=header.born_timestamp,
+            born_host=asked.peer.packed,
+            store_host=self._identity.packed,
+            reconsume_times=header.reconsume_times,
+        )
+
+    def complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
+        """Add what RocketMQ adds on every send."""
+        if Property.UNIQ_KEY not in properties:
+            properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
+        properties.update(self._added)
+
+    def _unique_key(self, peer: Peer, now_ms: int) -> str:
+        """An id for a message whose sender made none: 16 bytes in hex, as a client's."""
+        chance = self._chance.getrandbits(48)
+        return f"{peer.packed[:4].hex().upper()}{now_ms & 0xFFFFFFFFFFFF:012X}{chance:012X}"

@@ -1,0 +1,229 @@
+"""The rules about sends, each once: when messages are taken, where they may go, what they may say.
+
+A rule is added here, and its example to tests/unit/broker/rule_examples.py; a test wants one for
+each. The general way (destinations, shedding, on_send) asks these lists why a message is refused;
+the fast path (shortcut, short_puts) asks them whether a message is a plain one: once for an input,
+once for a queue until topics or settings change, once for the names of its properties.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import FAQ, Response
+from escrowmq.base.message import Property, Topic, is_sendable
+from escrowmq.base.own_properties import CHECKER, MARKER
+from escrowmq.broker.rules import Rule
+from escrowmq.broker.sends.forbidden_to_senders import MARKED
+from escrowmq.delivery.delayed_messages import WISHES
+from escrowmq.delivery.topics import Perm, TopicConfig
+
+# -- when messages are taken -------------------------------------------------------------------
+
+
+class Input(NamedTuple):
+    """An input with sends, and the properties of the send that is asked about."""
+
+    settings: BrokerSettings
+    waited_ms: int
+    now_ms: int
+    properties: str = ""
+
+
+def _is_late(about: Input) -> bool:
+    return about.waited_ms > about.settings.half_wait_max_ms
+
+
+def _shed(about: Input) -> Refusal | None:
+    settings, waited_ms = about.settings, about.waited_ms
+    is_half = f"{Property.TRAN_MSG}\x01" in about.properties
+    if not settings.sheds_load or not (is_half or waited_ms > settings.send_wait_max_ms):
+        return None
+    remark = (
+        "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: "
+        f"{waited_ms}ms, size of queue: 0"
+    )
+    return Refusal(Response.SYSTEM_BUSY, remark)
+
+
+def _is_too_early(about: Input) -> bool:
+    return about.settings.accepts_sends_from_ms > about.now_ms
+
+
+def _refuse_early(about: Input) -> Refusal:
+    at_ms = about.settings.accepts_sends_from_ms
+    return Refusal(Response.SYSTEM_ERROR, f"broker unable to service, until {at_ms} ms")
+
+
+LATE: Final = Rule("waited too long to be read", _is_late, _shed)
+EARLY: Final = Rule("no sends are taken yet", _is_too_early, _refuse_early)
+INPUT_RULES: Final = (LATE, EARLY)
+
+# -- where messages may go ---------------------------------------------------------------------
+
+
+class ToQueue(NamedTuple):
+    """A queue that a message is sent to."""
+
+    settings: BrokerSettings
+    name: str
+    queue_id: int
+    topic: TopicConfig | None
+    """None when there is none of that name."""
+
+    address: str = ""
+    """The sender's."""
+
+    @property
+    def known(self) -> TopicConfig:
+        """The topic, for the rules behind the one that there is none."""
+        assert self.topic is not None
+        return self.topic
+
+
+def forbidden(settings: BrokerSettings, what: str) -> str:
+    """What is said where a broker is not to be written to."""
+    return f"the broker[{settings.advertised_host}] {what} is forbidden"
+
+
+def _refuse_read_only(about: ToQueue) -> Refusal | None:
+    # As at RocketMQ: of all other topics, routes say that nothing is to be sent here.
+    if about.settings.permission & Perm.WRITE:
+        return None
+    return Refusal(Response.NO_PERMISSION, forbidden(about.settings, "sending message"))
+
+
+def _refuse_topic(about: ToQueue) -> Refusal:
+    return Refusal(Response.NO_PERMISSION, f"Sending message to topic[{about.name}] is forbidden.")
+
+
+def _refuse_unknown(about: ToQueue) -> Refusal:
+    remark = f"topic[{about.name}] not exist, apply first please!{FAQ}"
+    return Refusal(Response.TOPIC_NOT_EXIST, remark)
+
+
+def _is_beyond(about: ToQueue) -> bool:
+    topic = about.known
+    return about.queue_id >= max(topic.read_queue_nums, topic.write_queue_nums)
+
+
+def _refuse_queue(about: ToQueue) -> Refusal:
+    topic = about.known
+    remark = (
+        f"request queueId[{about.queue_id}] is illegal, TopicConfig "
+        f"[topicName={topic.topic_name}, readQueueNums={topic.read_queue_nums}, "
+        f"writeQueueNums={topic.write_queue_nums}] Producer: {about.address}"
+    )
+    return Refusal(Response.INVALID_PARAMETER, remark)
+
+
+def key_missing(topic: TopicConfig, properties: dict[str, str]) -> Refusal | None:
+    """Why a topic takes no message with such properties; None when it does."""
+    if topic.is_compacted and not properties.get(Property.KEYS):
+        return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
+    return None
+
+
+QUEUE_RULES: Final = (
+    Rule[ToQueue](
+        "an ordered topic", lambda to: to.topic is not None and to.topic.order, _refuse_read_only
+    ),
+    Rule[ToQueue]("a topic of the broker", lambda to: not is_sendable(to.name), _refuse_topic),
+    Rule[ToQueue]("no such topic", lambda to: to.topic is None, _refuse_unknown),
+    Rule("a queue beyond the topic", _is_beyond, _refuse_queue),
+    Rule[ToQueue]("a topic of retries", lambda to: to.name.startswith(Topic.RETRY_PREFIX)),
+    Rule[ToQueue]("a system topic", lambda to: to.name.startswith(Topic.SYSTEM_PREFIX)),
+    Rule[ToQueue]("messages with many tags", lambda to: to.known.has_many_tags),
+    # `key_missing` refuses, by what messages say.
+    Rule[ToQueue]("a compacted topic", lambda to: to.known.is_compacted),
+)
+REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)
+"""Those that the general way has to ask before it makes a message."""
+
+
+# -- what messages may say ---------------------------------------------------------------------
+
+DELAYING: Final = frozenset({*WISHES, Property.DELAY})
+"""Properties by which a message may be delivered later."""
+
+
+class NamesRule(NamedTuple):
+    """Properties by which a message is more than a plain one, or by which a half is."""
+
+    name: str
+    names: frozenset[str]
+    of_messages: bool = True
+    of_halves: bool = True
+    prefix: str = ""
+    """All names that begin so, except those of `excepted`; of halves alone."""
+
+    excepted: frozenset[str] = frozenset()
+
+
+NAMES_RULES: Final = (
+    NamesRule("marks that are no sender's to set", MARKED),
+    NamesRule("a wish to be delivered later", DELAYING),
+    NamesRule(
+        "what the broker sets itself",
+        frozenset({Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}),
+    ),
+    NamesRule("a request that awaits a reply", frozenset({Property.REPLY_TO_CLIENT})),
+    NamesRule("a half", frozenset({Property.TRAN_MSG}), of_halves=False),
+    NamesRule("a wish about checks", frozenset({Property.CHECK_IMMUNITY_TIME}), of_messages=False),
+    NamesRule("a transaction's id", frozenset({Property.TRANSACTION_ID}), of_messages=False),
+    NamesRule(
+        "a name of ours that means something to a broker",
+        frozenset(),
+        of_messages=False,
+        prefix="escrow",
+        excepted=frozenset({CHECKER, MARKER}),
+    ),
+)
+
+
+def _names(rules: Iterable[NamesRule]) -> frozenset[str]:
+    return frozenset().union(*(rule.names for rule in rules))
+
+
+SPECIAL: Final = _names(rule for rule in NAMES_RULES if rule.of_messages)
+"""Properties that no plain message has."""
+
+
+class _SpecialOfHalf:
+    """Properties that no plain half has."""
+
+    _names: Final = _names(rule for rule in NAMES_RULES if rule.of_halves)
+    _prefixed: Final = tuple(rule for rule in NAMES_RULES if rule.prefix)
+
+    def __contains__(self, name: object) -> bool:
+        assert isinstance(name, str)
+        return name in self._names or any(
+            name.startswith(rule.prefix) and name not in rule.excepted for rule in self._prefixed
+        )
+
+
+SPECIAL_OF_HALF: Final = _SpecialOfHalf()
+
+# -- who waits for the disk --------------------------------------------------------------------
+
+_NO: Final = "false"
+WAITS_NOT: Final = f"{Property.WAIT}\x01{_NO}"
+"""Where one of its properties begins so, a message's sender may not want to wait for the disk."""
+
+_FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
+"""As it stands in binary headers, and in JSON."""
+
+
+def waits(properties: dict[str, str]) -> bool:
+    """Whether the sender of a message waits for the disk, where answers do that."""
+    return properties.get(Property.WAIT) != _NO
+
+
+def may_not_wait(data: bytes) -> bool:
+    """Whether one of the senders in an input may not want to wait for the disk."""
+    binary, in_json = _FORMS
+    return binary in data or in_json in data

@@ -1,0 +1,33 @@
+"""What is refused under pressure: new transactions first, then plain messages, and never an end."""
+
+from __future__ import annotations
+
+from escrowmq.base.answer import Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.broker.present_input import Moment
+from escrowmq.broker.rules import is_plain
+from escrowmq.broker.sends.send_rules import INPUT_RULES, LATE, Input
+
+
+class Shedding:
+    """Judges sends by how long they had to wait to be read."""
+
+    def __init__(self, settings: BrokerSettings, moment: Moment) -> None:
+        self._settings = settings
+        self._moment = moment
+        self.count = 0
+        """Halves and sends that were refused."""
+
+    def is_open(self, now_ms: int) -> bool:
+        """Whether plain messages and halves of the present input are taken with nothing asked."""
+        return is_plain(INPUT_RULES, Input(self._settings, self._moment.waited_ms, now_ms))
+
+    def refusal(self, properties: str | None) -> Refusal | None:
+        """Why a message with such properties is not taken now; None when it is."""
+        waited_ms = self._moment.waited_ms
+        if not waited_ms:
+            return None
+        about = Input(self._settings, waited_ms, self._moment.now_ms, properties or "")
+        refusal = LATE.refusal(about)
+        self.count += refusal is not None
+        return refusal

@@ -1,0 +1,122 @@
+"""The tables of topics and groups are saved before anybody is told of their change: whoever asked
+for one is answered behind it, or told why it could not be saved."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import HELD, Answer, Reply
+from escrowmq.base.codes import Response
+from escrowmq.base.ports import Disk
+from escrowmq.broker.answers.answer_delivery import Answers
+from escrowmq.broker.asked import Question
+from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.broker.upkeep.start_checks import GROUPS_FILE, TOPICS_FILE
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import StorageError
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_MS: Final = 1_000
+
+
+class Tables:
+    """Saves them, and has the name servers told."""
+
+    def __init__(
+        self,
+        topics: TopicTable,
+        groups: GroupTable,
+        *,
+        disk: Disk,
+        registration: Registration,
+        answers: Answers,
+    ) -> None:
+        self._topics, self._groups = topics, groups
+        self._disk = disk
+        self._registration = registration
+        self._answers = answers
+        self._unsaid: list[tuple[Question, Answer]] = []
+        self._again_ms = 0
+        self._seen = self._failed_at = (0, 0)
+
+    @property
+    def are_changed(self) -> bool:
+        """Whether one of them is not saved."""
+        return self._topics.is_changed or self._groups.is_changed
+
+    def save(self) -> None:
+        """Save what has changed; StorageError when that cannot be done."""
+        if self._topics.is_changed:
+            self._disk.replace(TOPICS_FILE, self._topics.save())
+            self._topics.saved()
+        if self._groups.is_changed:
+            self._disk.replace(GROUPS_FILE, self._groups.save())
+            self._groups.saved()
+
+    def save_at_start(self, now_ms: int) -> None:
+        """The same where nobody asked for what has changed: it can wait."""
+        try:
+            self.save()
+        except StorageError as error:
+            self._put_off(now_ms)
+            _log.error("%s; it is tried again until it is saved", error)
+
+    def save_at_end(self, what: str, save: Callable[[], None]) -> None:
+        """Save one of all things that are saved at the end. What cannot be is left as it was saved
+        before, and keeps nothing else from it."""
+        try:
+            save()
+        except (StorageError, OSError) as error:
+            _log.error("%s (%s); the next start knows what was saved before", error, what)
+
+    @property
+    def _wishes(self) -> tuple[int, int]:
+        return self._topics.wishes_count, self._groups.wishes_count
+
+    def _put_off(self, now_ms: int) -> None:
+        self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
+
+    def answer(self, asked: Question, reply: Reply) -> None:
+        """Say it now, or behind the save of what its request has changed. Who is held waits for
+        something else, and who is refused has changed nothing that he knows of."""
+        is_changed = self._topics.is_changed or self._groups.is_changed
+        has_changed = is_changed and self._wishes != self._seen
+        if has_changed:
+            # Also for one that is held, else the next request of this read would count as the one
+            # that has changed the table, and be told of a save that failed.
+            self._seen = self._wishes
+        if reply is HELD:
+            return
+        if has_changed and isinstance(reply, Answer):
+            self._unsaid.append((asked, reply))
+        else:
+            self._answers.give(asked, reply)
+
+    def save_and_tell(self, now_ms: int) -> None:
+        """Save them, and answer whoever changed them. When that fails they are told so, and it is
+        tried again in a while: a full disk must not keep transactions from ending."""
+        # A wish that came after the failure is tried at once: its answer says how that went. Wishes
+        # count, not changes, since it may repeat the one that failed.
+        is_new = self._wishes != self._failed_at
+        if not is_new and now_ms < self._again_ms:
+            return
+        unsaid, self._unsaid = self._unsaid, []
+        self._seen = self._wishes
+        try:
+            self.save()
+        except StorageError as error:
+            self._put_off(now_ms)
+            if is_new:
+                _log.error("%s; it is tried again until it is saved", error)
+            reason = f"{error}; this is in force, and it is tried again to save it"
+            for asked, _ in unsaid:
+                self._answers.give(asked, Answer(Response.SYSTEM_ERROR, remark=reason))
+            return
+        for asked, reply in unsaid:
+            self._answers.give(asked, reply)
+        self._again_ms = 0
+        self._registration.tell_changes(now_ms)
