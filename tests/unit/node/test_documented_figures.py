@@ -42,7 +42,7 @@ def test_the_table_of_figures_with_rocketmq_s_names_is_right() -> None:
     exchange = Exchange()
     found = exported(exchange.core.measure(exchange.now_ms))
     text = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, rest = text.partition("| figure `rocketmq_...` | of |\n|---|---|\n")
+    _, _, rest = text.partition("| metric `rocketmq_...` | about |\n|---|---|\n")
     rows, _, _ = rest.partition("\n\n")
     told = {
         name for row in rows.splitlines() for name in re.findall("`([a-z_]+)`", row.split("|")[1])
@@ -54,7 +54,7 @@ def test_the_table_of_figures_with_rocketmq_s_names_is_right() -> None:
 def test_what_docs_say_of_the_name_server_is_right() -> None:
     found = exported(RegistryCore(NameServerSettings(), started_ms=0).measure())
     text = (DOCS / "operating.md").read_text(encoding="utf-8")
-    _, _, rest = text.partition("A name server has figures too:")
+    _, _, rest = text.partition("A name server has metrics too:")
     told = set(re.findall("`(_[a-z_]+)`", rest.partition("\n\n")[0]))
     assert len(told) > 5
     assert {f"escrowmq_nameserver{name}" for name in told} <= found
