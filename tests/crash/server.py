@@ -13,7 +13,7 @@ from typing import Self
 
 START_S = 60
 END_S = 30
-_READY = re.compile(r"escrowmq ready nameserver=(\S+) broker=(\S+)")
+_READY = re.compile(r"escrowmq ready nameserver=(\S+) broker=(\S+)(?: http=(\S+))?")
 
 
 def command(verb: str, *options: str) -> list[str]:
@@ -43,7 +43,7 @@ class Server:
         if match is None:
             self.kill()
         assert match is not None, f"{line!r}\n{self.errors.read_text()}"
-        self.nameserver, self.broker = match[1], match[2]
+        self.nameserver, self.broker, self.http = match[1], match[2], match[3] or ""
 
     def kill(self) -> None:
         """SIGKILL, and wait until the process is gone."""

@@ -6,6 +6,7 @@ import re
 import signal
 import socket
 import subprocess
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,18 @@ def test_ready_line_comes_when_both_doors_are_open_and_the_broker_is_registered(
         link.close()
         assert reply.code == 0
         assert server.broker.encode() in reply.body
+
+
+def test_http_port_has_probes_and_figures(tmp_path: Path) -> None:
+    with Server(tmp_path / "store", "--http-port", "0") as server:
+        for path, said in (
+            ("healthz", "alive"), ("readyz", "ready"), ("metrics", "rocketmq_storage_size_bytes"),
+        ):  # fmt: skip
+            with urllib.request.urlopen(f"http://{server.http}/{path}", timeout=START_S) as answer:
+                assert answer.status == 200
+                assert said in answer.read().decode()
+        assert server.stop() == 0
+        assert "Traceback" not in server.errors.read_text()
 
 
 def test_data_folder_in_use_is_refused(tmp_path: Path) -> None:

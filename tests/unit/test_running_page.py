@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from escrowmq.cli.main import build_parser
-from escrowmq.node import grpc_port, serve
+from escrowmq.node import grpc_port, http_port, serve
 from escrowmq.node.config import NodeSettings
 from tests.interop import jars
 
@@ -66,6 +66,7 @@ def test_the_ports_are_those_of_the_code() -> None:
         serve.NAMESERVER_PORT,
         serve.BROKER_PORT,
         grpc_port.DEFAULT,
+        http_port.DEFAULT,
         NodeSettings().exporter_port,
     ]
 
@@ -73,8 +74,8 @@ def test_the_ports_are_those_of_the_code() -> None:
 def test_the_flags_and_keys_of_the_ports_are_there() -> None:
     keys = {*NodeSettings.__struct_encode_fields__}
     for verb, flags in (
-        ("serve", ["--nameserver-port", "--broker-port", "--grpc-port"]),
-        ("broker", ["--port", "--grpc-port"]),
+        ("serve", ["--nameserver-port", "--broker-port", "--grpc-port", "--http-port"]),
+        ("broker", ["--port", "--grpc-port", "--http-port"]),
         ("nameserver", ["--port"]),
     ):
         for flag in flags:

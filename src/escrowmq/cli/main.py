@@ -93,6 +93,15 @@ def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
     )
 
 
+def _add_http(parser: argparse.ArgumentParser, default: str) -> None:
+    parser.add_argument(
+        "--http-port",
+        type=int,
+        help="of the console, its API, /healthz, /readyz and /metrics; 0 means any, -1 none "
+        f"(default {default})",
+    )
+
+
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_server(parser, data="data folder (default ~/store)", port=None)
     parser.add_argument(
@@ -101,6 +110,7 @@ def _add_serve(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
     parser.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
     _add_grpc(parser, "8081")
+    _add_http(parser, "8082")
 
 
 def _add_nameserver(parser: argparse.ArgumentParser) -> None:
@@ -116,6 +126,7 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
     )
     _add_server(parser, data="data folder (default ~/store)", port="10911")
     _add_grpc(parser, "none")
+    _add_http(parser, "none")
     _file_of("broker").add_options(parser)
 
 
@@ -201,6 +212,7 @@ def _run(arguments: argparse.Namespace) -> int:
         host=arguments.host,
         port=arguments.port,
         grpc_port=getattr(arguments, "grpc_port", None),
+        http_port=getattr(arguments, "http_port", None),
         file=arguments.file,
         pairs=arguments.pairs,
         nameserver_host=getattr(arguments, "nameserver_host", None),

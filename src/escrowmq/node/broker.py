@@ -32,6 +32,7 @@ from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.node.metrics_port import Exporter
+    from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
 _FAST_BELOW = 2
@@ -155,6 +156,20 @@ class BrokerNode:
             version=self._build,
         )
         return {"metrics": joined(host, self._exporter.port)}
+
+    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+        """How the broker on this loop is, for other threads."""
+        from escrowmq.node.vitals import Vitals
+
+        return Vitals(
+            loop, self._measure, labels=self._labels, refusal=self._unready, version=self._build
+        )
+
+    def _unready(self) -> str:
+        if not self.core.registration.is_known:
+            return "not registered: no name server has taken this broker's registration yet"
+        refusal = self.core.refusal()
+        return f"read-only: {refusal}" if refusal else ""
 
     def _measure(self) -> list[Family]:
         assert self._shell is not None

@@ -46,6 +46,15 @@ class NodeSettings(msgspec.Struct, kw_only=True):
             "when it is not set",
         ),
     ] = msgspec.field(default=-1, name="grpcServerPort")
+    http_port: Annotated[
+        int,
+        msgspec.Meta(
+            ge=-1,
+            le=_PORT_MAX,
+            description="of the console, its API, /healthz, /readyz and /metrics; 0: any free "
+            "one, -1: none; `serve` takes 8082 when it is not set",
+        ),
+    ] = msgspec.field(default=-1, name="escrowHttpPort")
     data: str = msgspec.field(default="", name="storePathRootDir")
     log: Annotated[
         str, msgspec.Meta(description="folder of the log; commitlog of the data folder by default")

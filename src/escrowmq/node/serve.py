@@ -8,6 +8,7 @@ import os
 import secrets
 import socket
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -22,6 +23,9 @@ from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 from escrowmq.node.port_settings import DoorSettings, doors_of
 from escrowmq.node.process import announce, run, settle_memory
+
+if TYPE_CHECKING:
+    from escrowmq.node.http_port import HttpPort
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +45,7 @@ class Options(msgspec.Struct, kw_only=True):
     host: str | None = None
     port: int | None = None
     grpc_port: int | None = None
+    http_port: int | None = None
     nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
@@ -102,17 +107,21 @@ def serve(options: Options) -> int:
         grpc_door=_grpc_door(options, found, node, host=host, is_embedded=True),
     )
 
+    http = HttpDoor(options, found, node, host=host, is_embedded=True)
+
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, doors=doors)
         try:
             await broker.open(idle_ms=idle_ms, doors=doors, spin_us=node.spin_us)
             await broker.registered()
             settle_memory()
-            more = broker.export(node, host=host)
+            more = http.open(broker)
+            more |= broker.export(node, host=host)
             more |= registry.export(node, host=names_host, is_alone=False)
             announce(nameserver=registry.address, **broker.doors(host), **more)
             await stop.wait()
         finally:
+            await http.close()
             await broker.close()
             await registry.close()
 
@@ -178,16 +187,66 @@ def serve_broker(options: Options) -> int:
         grpc_door=_grpc_door(options, found, node, host=host, is_embedded=False),
     )
 
+    http = HttpDoor(options, found, node, host=host, is_embedded=False)
+
     async def main(stop: asyncio.Event) -> None:
         try:
             await broker.open(idle_ms=node.idle_s * 1000, doors=doors, spin_us=node.spin_us)
             settle_memory()
-            announce(**broker.doors(host), **broker.export(node, host=host))
+            more = http.open(broker)
+            announce(**broker.doors(host), **more, **broker.export(node, host=host))
             await stop.wait()
         finally:
+            await http.close()
             await broker.close()
 
     return run(main)
+
+
+class HttpDoor:
+    """The http port of a broker's process, or that there is none."""
+
+    def __init__(
+        self,
+        options: Options,
+        found: dict[str, str],
+        node: config.NodeSettings,
+        *,
+        host: str,
+        is_embedded: bool,
+    ) -> None:
+        self._host = host
+        wanted = options.http_port
+        if wanted is None and "escrowHttpPort" in found:
+            wanted = node.http_port
+        has_default = is_embedded and _port(options, node) != 0
+        self._port: HttpPort | None = None
+        self._door: socket.socket | None = None
+        if has_default or wanted is not None:
+            from escrowmq.node.http_port import DEFAULT, bind_http
+
+            self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
+
+    def open(self, broker: BrokerNode) -> dict[str, str]:
+        """Let callers in; the door that is open then, for the ready line."""
+        if self._door is None:
+            return {}
+        from escrowmq.node.http_port import HttpPort, serving
+
+        loop = asyncio.get_running_loop()
+        make = serving(lambda: broker.vitals(loop))
+        self._port = HttpPort(self._door, make)
+        self._port.open()
+        address = joined(self._host, self._port.port)
+        _log.info("/healthz, /readyz and /metrics: http://%s/", address)
+        return {"http": address}
+
+    async def close(self) -> None:
+        """Serve no more."""
+        if self._port is not None:
+            await self._port.close()
+        elif self._door is not None:
+            self._door.close()
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:

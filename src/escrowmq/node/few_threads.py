@@ -1,0 +1,95 @@
+"""A WSGI server of the standard library that cannot be used up: few threads, none of them for
+long."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from contextlib import suppress
+from threading import Lock
+from typing import TYPE_CHECKING, Final
+from wsgiref.simple_server import WSGIRequestHandler
+
+from prometheus_client.exposition import ThreadingWSGIServer
+
+from escrowmq.net.clock import steady_s
+
+if TYPE_CHECKING:
+    from wsgiref.types import WSGIApplication
+
+_log = logging.getLogger(__name__)
+
+THREADS_MAX: Final = 8
+"""Connections that are served at a time."""
+
+PATIENCE_S: Final = 10.0
+"""A connection is served so long at most."""
+
+Request = socket.socket | tuple[bytes, socket.socket]
+"""As socketserver has it: a connection, or a datagram."""
+
+
+class _Quiet(WSGIRequestHandler):
+    """Writes no line for each request."""
+
+    def log_message(self, format: str, *args: object) -> None:  # noqa: A002
+        """Nothing."""
+
+
+class FewThreads(ThreadingWSGIServer):
+    """A thread for each connection, as the library has it, but few of them, and not for long. The
+    door is bound already."""
+
+    def __init__(
+        self, door: socket.socket, app: WSGIApplication, *, patience_s: float = PATIENCE_S
+    ) -> None:
+        self._since_s: dict[socket.socket, float] = {}
+        """Connections that are served, the oldest first, and since when."""
+        self._guard = Lock()
+        self._patience_s = patience_s
+        self.address_family = door.family
+        super().__init__(door.getsockname()[:2], _Quiet, bind_and_activate=False)
+        self.socket.close()
+        self.socket = door
+        self.server_name, self.server_port = door.getsockname()[:2]
+        self.setup_environ()
+        self.set_app(app)
+        self.server_activate()
+
+    def process_request(self, request: Request, client_address: object) -> None:
+        """Serve one more; the oldest of too many is cut. Whoever asks for figures has them within
+        milliseconds, so that the oldest is one that asks for nothing."""
+        with self._guard:
+            while len(self._since_s) >= THREADS_MAX:
+                self._cut(next(iter(self._since_s)))
+            self._since_s[_socket(request)] = steady_s()
+        super().process_request(request, client_address)
+
+    def service_actions(self) -> None:
+        """Now and then: cut those who take too long, also if they send or read a byte now and
+        then."""
+        with self._guard:
+            late_s = steady_s() - self._patience_s
+            for request in [each for each, since_s in self._since_s.items() if since_s < late_s]:
+                self._cut(request)
+
+    def _cut(self, request: socket.socket) -> None:
+        del self._since_s[request]
+        with suppress(OSError):  # it is gone already
+            request.shutdown(socket.SHUT_RDWR)  # its thread hears of it, and closes it
+
+    def shutdown_request(self, request: Request) -> None:
+        """One is done."""
+        with self._guard:
+            self._since_s.pop(_socket(request), None)
+        super().shutdown_request(request)
+
+    def handle_error(self, request: Request, client_address: object) -> None:
+        """One that was cut, or left, while it was written to: not worth a trace of the error."""
+        _log.debug("http: the connection of %s ended early", client_address, exc_info=True)
+
+
+def _socket(request: Request) -> socket.socket:
+    """What a server of connections has as its request."""
+    assert isinstance(request, socket.socket), request
+    return request
