@@ -12,10 +12,10 @@ from escrowmq.proxy.gen import health
 from tests.harness.certificates import OPENSSL, Authority
 from tests.interop.servers import EscrowServer
 
-from .clients import Client
+from .clients import GO, JAVA, Client
 from .places import SETTINGS, topic
 
-pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+needs_openssl = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
 CHECK = "/grpc.health.v1.Health/Check"
 
@@ -55,6 +55,25 @@ def serving(channel: grpc.Channel) -> bool:
     return response.status == kind.SERVING
 
 
+@pytest.fixture(name="plain")
+def make_plain(tmp_path: Path) -> Iterator[EscrowServer]:
+    """A server to which nobody has given a certificate."""
+    server = EscrowServer(tmp_path / "server", **SETTINGS)
+    yield server
+    server.stop()
+
+
+@pytest.mark.parametrize("client", [JAVA, GO], indirect=True, ids=["java", "go"])
+def test_clients_whose_default_is_tls_work_without_being_told_otherwise(
+    plain: EscrowServer, client: Client
+) -> None:
+    name = topic(plain, client.name)
+    secure = {"ESCROW_TLS": "default", "rocketmq.client.enableSsl": "true"}
+    assert client.play(plain, "simple", name, **secure) == [f"m{nth}:a:3:1" for nth in range(5)]
+    assert serving(grpc.insecure_channel(plain.grpc))  # others go on without
+
+
+@needs_openssl
 def test_tls_always_and_plain_bytes_where_they_may(
     guarded: EscrowServer, authority: Authority, request: pytest.FixtureRequest
 ) -> None:
@@ -69,6 +88,7 @@ def test_tls_always_and_plain_bytes_where_they_may(
         assert serving(plain)
 
 
+@needs_openssl
 @pytest.mark.parametrize("guarded", ["permissive"], indirect=True)
 def test_every_official_client_that_knows_tls_connects_by_it(
     guarded: EscrowServer, authority: Authority, client: Client

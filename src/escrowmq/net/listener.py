@@ -7,6 +7,7 @@ import socket
 import msgspec
 
 from escrowmq.base.wire import Wire
+from escrowmq.net.tls import TlsDoor
 
 BOTH = (Wire.REMOTING, Wire.GRPC)
 """A port that serves either, by the first bytes of a connection."""
@@ -17,3 +18,5 @@ class Listener(msgspec.Struct, frozen=True):
 
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
+    tls: TlsDoor | None = None
+    """How this port speaks TLS where `Doors.tls` says nothing."""

@@ -24,7 +24,7 @@ from escrowmq.net.listener import Listener
 from escrowmq.net.patience import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
 from escrowmq.net.protocol_detection import Greeter
 from escrowmq.net.sync_thread import FileWork
-from escrowmq.net.tls import Doors, Session, TlsLink
+from escrowmq.net.tls import Doors, Session, TlsDoor, TlsLink
 from escrowmq.net.wake_timer import Alarm
 
 _log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Shell:
 
     async def listen(self, listener: Listener) -> None:
         """Let peers in through a port."""
-        accept = partial(self.accept, listener.wires)
+        accept = partial(self.accept, listener.wires, listener.tls)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
 
@@ -120,11 +120,13 @@ class Shell:
 
     # -- from the world to the core ----------------------------------------------------------
 
-    def accept(self, wires: tuple[Wire, ...] = (Wire.REMOTING,)) -> asyncio.BaseProtocol:
+    def accept(
+        self, wires: tuple[Wire, ...] = (Wire.REMOTING,), own_tls: TlsDoor | None = None
+    ) -> asyncio.BaseProtocol:
         """What serves a new connection that may speak one of these."""
         peer = self._next_peer
         self._next_peer += 1
-        tls = self._doors.tls
+        tls = self._doors.tls or own_tls
         if tls is None and len(wires) == 1:
             return Link(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None

@@ -27,7 +27,9 @@ from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_op
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
+from escrowmq.node.port_settings import DoorSettings
 from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
+from escrowmq.node.self_made_certificate import self_made_tls
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
@@ -100,7 +102,7 @@ class BrokerNode:
             "node_id": settings.name,
         }
 
-    async def open(self, *, idle_ms: int, doors: Doors, spin_us: int) -> None:
+    async def open(self, *, idle_ms: int, doors: Doors, ports: DoorSettings, spin_us: int) -> None:
         """Load the store, then let clients in."""
         began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
@@ -130,8 +132,14 @@ class BrokerNode:
         if self._fast_door is not None:
             await self._shell.listen(Listener(self._fast_door))
         if self._grpc_door is not None:
-            await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,)))
+            tls = self_made_tls(ports, data=self._disk.root, names=self._names())
+            await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
         self._shell.start()
+
+    def _names(self) -> tuple[str, ...]:
+        """What clients may call this machine by."""
+        told = self.core.broker.settings.advertised_host
+        return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
 
     def doors(self, host: str) -> dict[str, str]:
         """What is open for clients, for the ready line."""

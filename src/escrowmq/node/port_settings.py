@@ -50,6 +50,13 @@ class DoorSettings(msgspec.Struct, kw_only=True):
     password: Annotated[str, Meta(description="of the key")] = field(
         default="", name="tls.server.keyPassword"
     )
+    makes_certificate: Annotated[
+        bool,
+        Meta(
+            description="without a certificate the gRPC port speaks TLS with one that the server "
+            "makes for itself, which encrypts and proves nothing"
+        ),
+    ] = field(default=True, name="tls.test.mode.enable")
     clients: Annotated[ClientAuth, Meta(description="whether clients show certificates")] = field(
         default="none", name="tls.server.need.client.auth"
     )

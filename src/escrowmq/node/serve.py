@@ -80,7 +80,7 @@ def serve(options: Options) -> int:
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
     )
     idle_ms = node.idle_s * 1000
-    doors = _doors(options, found, calls_itself=True)
+    ports, doors = _doors(options, found, calls_itself=True)
     data = _folder(options, node)
     accounts = config.accounts_folder(node, data=data)
     own = _own_account(settings)
@@ -112,7 +112,7 @@ def serve(options: Options) -> int:
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, doors=doors)
         try:
-            await broker.open(idle_ms=idle_ms, doors=doors, spin_us=node.spin_us)
+            await broker.open(idle_ms=idle_ms, doors=doors, ports=ports, spin_us=node.spin_us)
             await broker.registered()
             settle_memory()
             more = http.open(broker)
@@ -134,7 +134,7 @@ def serve_nameserver(options: Options) -> int:
     config.tell_unknown(found, source=options.source)
     settings = config.convert(NameServerSettings, found, source=options.source)
     node = config.convert(config.NodeSettings, found, source=options.source)
-    doors = _doors(options, found)
+    _, doors = _doors(options, found)
     host = options.host or node.host or LOOPBACK
     port = options.port if options.port is not None else node.port or NAMESERVER_PORT
     data = found.get("kvConfigPath")
@@ -173,7 +173,7 @@ def serve_broker(options: Options) -> int:
             "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients that ask "
             "one for topics do not find this broker"
         )
-    doors = _doors(options, found)
+    ports, doors = _doors(options, found)
     data = _folder(options, node)
     _tell_of_wide_files(options, found, node, data=data)
     broker = BrokerNode(
@@ -191,7 +191,9 @@ def serve_broker(options: Options) -> int:
 
     async def main(stop: asyncio.Event) -> None:
         try:
-            await broker.open(idle_ms=node.idle_s * 1000, doors=doors, spin_us=node.spin_us)
+            await broker.open(
+                idle_ms=node.idle_s * 1000, doors=doors, ports=ports, spin_us=node.spin_us
+            )
             settle_memory()
             more = http.open(broker)
             announce(**broker.doors(host), **more, **broker.export(node, host=host))
@@ -286,9 +288,11 @@ def _tell_of_wide_files(
     tell_of_wide_files(data=data, accounts=accounts, settings=settings)
 
 
-def _doors(options: Options, found: dict[str, str], *, calls_itself: bool = False) -> Doors:
+def _doors(
+    options: Options, found: dict[str, str], *, calls_itself: bool = False
+) -> tuple[DoorSettings, Doors]:
     settings = config.convert(DoorSettings, found, source=options.source)
-    return doors_of(settings, source=options.source, calls_itself=calls_itself)
+    return settings, doors_of(settings, source=options.source, calls_itself=calls_itself)
 
 
 def _port(options: Options, node: config.NodeSettings) -> int:

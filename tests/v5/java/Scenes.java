@@ -25,7 +25,10 @@ public final class Scenes {
         topic = args[2];
         group = args[3];
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder().setEndpoints(args[1])
-            .enableSsl("1".equals(System.getenv("ESCROW_TLS"))).setRequestTimeout(Duration.ofSeconds(5));
+            .setRequestTimeout(Duration.ofSeconds(5));
+        if (!"default".equals(System.getenv("ESCROW_TLS"))) {
+            builder.enableSsl("1".equals(System.getenv("ESCROW_TLS")));
+        }
         if (args.length > 4) {
             builder.setCredentialProvider(new StaticSessionCredentialsProvider(args[4], args[5]));
         }

@@ -1,0 +1,114 @@
+"""A certificate for the gRPC port of a server to which none was given.
+
+The Java, Go, C# and C++ clients of RocketMQ 5 use TLS unless they are told otherwise, and accept
+any certificate; RocketMQ's proxy makes itself one for them. This one encrypts just as well and
+proves as little, and its subject says so.
+
+It is made by a process of its own, once for each data folder: what makes certificates would take
+20 MB of the server's memory for as long as it runs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+from escrowmq.errors import UsageError
+from escrowmq.net.certificates import Certificates, TlsFiles
+from escrowmq.net.tls import TlsDoor
+from escrowmq.node.port_settings import DoorSettings
+
+_log = logging.getLogger(__name__)
+
+FILE: Final = "self-made-certificate.pem"
+ORGANIZATION: Final = "EscrowMQ self-made certificate, proves nothing"
+_MAKING_S: Final = 30.0
+_FIRST_DAY: Final = datetime(2020, 1, 1, tzinfo=UTC)
+_LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
+
+
+def self_made_tls(settings: DoorSettings, *, data: str, names: tuple[str, ...]) -> TlsDoor | None:
+    """How the gRPC port speaks TLS where no certificate was given; None where it is to have none,
+    or none could be made."""
+    is_wanted = settings.makes_certificate and settings.mode != "disabled"
+    if settings.certificate or not is_wanted:
+        return None
+    path = Path(data) / FILE
+    try:
+        if not path.exists():
+            _have_made(path, names)
+        certificates = Certificates(TlsFiles(certificate=str(path), key=""))
+    except UsageError as error:
+        _log.warning("the gRPC port speaks no TLS, which clients of RocketMQ 5 expect: %s", error)
+        return None
+    _log.info(
+        "the gRPC port speaks TLS with a certificate that the server made for itself: it encrypts "
+        "and proves nothing; name your own in tls.server.certPath"
+    )
+    return TlsDoor(mode="permissive", certificates=certificates)
+
+
+def _have_made(path: Path, names: tuple[str, ...]) -> None:
+    command = [sys.executable, "-m", "escrowmq.node.self_made_certificate", str(path), *names]
+    try:
+        done = subprocess.run(  # noqa: S603 - this file, by this interpreter
+            command, check=False, capture_output=True, timeout=_MAKING_S, text=True
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise UsageError(f"no certificate could be made: {error}") from error
+    if done.returncode:
+        reason = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise UsageError(f"no certificate could be made: {reason[0]}")
+
+
+def make(path: Path, names: tuple[str, ...]) -> None:
+    """Write a key and its certificate for these names and addresses into a file that its owner
+    alone can read."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [
+            x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost"),
+            x509.NameAttribute(x509.NameOID.ORGANIZATION_NAME, ORGANIZATION),
+        ]
+    )
+    known: list[x509.GeneralName] = []
+    for name in dict.fromkeys(names):
+        try:
+            known.append(x509.IPAddress(ip_address(name)))
+        except ValueError:
+            known.append(x509.DNSName(name))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_FIRST_DAY)
+        .not_valid_after(_LAST_DAY)
+        .add_extension(x509.SubjectAlternativeName(known), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    data = key.private_bytes(
+        pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ) + certificate.public_bytes(pem)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+    new.replace(path)
+
+
+if __name__ == "__main__":
+    make(Path(sys.argv[1]), tuple(sys.argv[2:]))
