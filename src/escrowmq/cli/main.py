@@ -30,6 +30,7 @@ _VERBS: Final = {
     "offset": "how far groups are: show, reset, clone",
     "acl": "who may do what: user, policy, explain",
     "store": "look into a data folder: check, dump",
+    "health": "whether a server on this machine lives, or is ready",
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",

@@ -28,6 +28,9 @@ _PORT: Final = re.compile(r"[0-9]{1,5}")
 _PORT_MAX: Final = 65_535
 
 
+SET_ENV: Final = "ESCROWMQ_SET"
+"""Settings for images, whose users give variables rather than files: KEY=VALUE, one a line."""
+
 _SPIN_MAX_US: Final = 1_000
 Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
 
@@ -85,7 +88,8 @@ class NodeSettings(msgspec.Struct, kw_only=True):
 
 
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
-    """All settings: those of the file, then those of `--set KEY=VALUE`.
+    """All settings: those of the file, then the lines of the variable ESCROWMQ_SET, then those of
+    `--set KEY=VALUE`.
 
     RocketMQ keeps blanks behind a value of its file and then takes the default (`a = 1 `) or false
     (`a = true `) without a word; here they are cut."""
@@ -98,11 +102,13 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
             raise UsageError(f"-c {file}: {error.strerror}; name a readable file") from error
         except ConfError as error:
             raise UsageError(f"-c {file}: {error}") from error
-    for pair in pairs:
-        name, separator, value = pair.partition("=")
-        if not separator or not name.strip():
-            raise UsageError(f"--set {pair}: KEY=VALUE is expected")
-        found[name.strip()] = value.strip()
+    lines = filter(None, map(str.strip, os.environ.get(SET_ENV, "").splitlines()))
+    for source, several in ((SET_ENV, lines), ("--set", pairs)):
+        for pair in several:
+            name, separator, value = pair.partition("=")
+            if not separator or not name.strip():
+                raise UsageError(f"{source} {pair}: KEY=VALUE is expected")
+            found[name.strip()] = value.strip()
     return with_tls_file(found)
 
 

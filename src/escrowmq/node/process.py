@@ -6,8 +6,10 @@ import asyncio
 import faulthandler
 import gc
 import logging
+import os
 import resource
 import signal
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 
@@ -35,6 +37,21 @@ def announce(**doors: str) -> None:
     """The ready line: every door is open."""
     text = " ".join(f"{name}={address}" for name, address in doors.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
+    _notify(f"READY=1\nSTATUS={text}")
+
+
+def _notify(state: str) -> None:
+    """Tell systemd, where it has started this process with Type=notify."""
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):  # a name that is no file
+        address = "\0" + address[1:]
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
+            channel.sendto(state.encode(), address)
+    except OSError as error:
+        _log.warning("systemd (NOTIFY_SOCKET) cannot be notified: %s", error)
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
@@ -61,6 +78,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
 def _end(number: signal.Signals, stop: asyncio.Event) -> None:
     if not stop.is_set():
         _log.info("%s: stopping", number.name)
+        _notify("STOPPING=1")
     stop.set()
 
 

@@ -45,6 +45,22 @@ def test_pairs_of_the_command_line_win_over_the_file(tmp_path: Path) -> None:
             gather(None, [pair])
 
 
+def test_a_variable_wins_over_the_file_and_an_option_over_both(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("brokerName=a\nbrokerId=0\nbrokerIP1=10.0.0.1\n")
+    monkeypatch.setenv("ESCROWMQ_SET", "brokerName=b\n\n  brokerIP1 = 10.0.0.2 \n")
+    assert gather(str(file), ["brokerName=c"]) == {
+        "brokerName": "c",
+        "brokerId": "0",
+        "brokerIP1": "10.0.0.2",
+    }
+    monkeypatch.setenv("ESCROWMQ_SET", "brokerName")
+    with pytest.raises(UsageError, match=r"ESCROWMQ_SET brokerName: KEY=VALUE"):
+        gather(None, [])
+
+
 def test_settings_are_typed_and_bad_ones_named() -> None:
     found = {"transactionTimeOut": "100", "traceOn": "False", "brokerName": "b"}
     settings = convert(BrokerSettings, found, source="f")
