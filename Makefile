@@ -6,6 +6,7 @@ READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum 
 SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
 AUDIT := build/audit/.ready-$(shell cksum < requirements-audit.txt | cut -d' ' -f1)
 CHECKING := build/check/.ready-$(shell cksum < requirements-check.txt | cut -d' ' -f1)
+DEPLOY := build/deploy/.ready-$(shell cksum < requirements-deploy.txt | cut -d' ' -f1)
 LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
@@ -14,7 +15,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
@@ -142,6 +143,19 @@ wheels: $(READY)  ## the wheel for this machine, and the one for those without a
 # asked of a service of others.
 audit: $(AUDIT)   ## asks PyPI for known weaknesses of everything that is pinned; says so when it gets no answer
 	build/audit/bin/python tools/audit.py requirements.txt requirements-dev.txt requirements-spark.txt
+
+# Helm is built from its sources, which takes two minutes; `HELM=` leaves the chart out.
+HELM ?= build/deploy/bin/helm
+deployment: $(DEPLOY) $(HELM) ## checks deploy/: the Dockerfile, the compose file, the systemd unit and the Helm chart
+	tools/deployment.sh $(CURDIR)/build/deploy/bin $(and $(HELM),$(abspath $(HELM)))
+
+build/deploy/bin/helm: | $(DEPLOY)
+	GOBIN=$(CURDIR)/build/deploy/bin go install helm.sh/helm/v3/cmd/helm@v3.16.4
+
+$(DEPLOY): requirements-deploy.txt
+	$(PYTHON) -m venv --clear build/deploy
+	build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-deploy.txt
+	touch $@
 
 sbom: $(READY) $(AUDIT) ## what an installation consists of, as CycloneDX, with licences: build/escrowmq.cdx.json
 	rm -rf build/sbom

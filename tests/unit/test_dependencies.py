@@ -19,8 +19,8 @@ SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
 LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
-         "requirements-dev.txt", "requirements-spark.txt", "requirements-spark-4.1.txt",
-         "requirements-spark-4.3.txt")  # fmt: skip
+         "requirements-deploy.txt", "requirements-dev.txt", "requirements-spark.txt",
+         "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
     "pipeline": ["spark"],

@@ -1,0 +1,88 @@
+"""The files in deploy/ agree with the program: commands, ports, settings, versions. `make deployment`
+checks that each file is valid for the tool that reads it."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from escrowmq.base.release import RELEASE
+from escrowmq.cli.main import build_parser
+from escrowmq.node import config, grpc_port, http_port, serve
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+CHART = DEPLOY / "helm" / "escrowmq"
+DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
+UNIT = (DEPLOY / "systemd" / "escrowmq.service").read_text()
+POD = (CHART / "templates" / "statefulset.yaml").read_text()
+PORTS = {serve.NAMESERVER_PORT, serve.BROKER_PORT, grpc_port.DEFAULT, http_port.DEFAULT}
+
+
+def said(text: str, pattern: str) -> str:
+    found = re.search(pattern, text, re.MULTILINE)
+    assert found is not None, pattern
+    return found[1]
+
+
+def test_every_command_is_one_that_the_program_takes() -> None:
+    pod = [line.strip(" -") for line in said(POD, r"args:\n((?: +- .*\n)+)").splitlines()]
+    pod = [f"-{word}" if word == "c" else f"--{word}" if "=" in word else word for word in pod]
+    unit = shlex.split(said(UNIT, r"^ExecStart=\S*/escrowmq (.*)$"))
+    image = json.loads(said(DOCKERFILE, r"^CMD (\[.*\])$"))
+    for words in (pod, unit, image):
+        arguments = build_parser().parse_args(words)
+        assert arguments.verb == "serve"
+        assert arguments.data
+    probe = json.loads(said(DOCKERFILE, r"HEALTHCHECK .* CMD (\[.*\])$"))[-1]
+    assert build_parser().parse_args(probe.partition(" ||")[0].split()[1:]).verb == "health"
+
+
+def test_every_port_of_the_program_is_opened_and_no_other() -> None:
+    assert {int(port) for port in said(DOCKERFILE, r"^EXPOSE (.*)$").split()} == PORTS
+    compose = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())
+    mapped = [entry.split(":") for entry in compose["services"]["escrowmq"]["ports"]]
+    assert all(host == "127.0.0.1" and outer == inner for host, outer, inner in mapped)
+    assert {int(inner) for *_, inner in mapped} == PORTS
+    assert {int(port) for port in re.findall(r"containerPort: (\d+)", POD)} == PORTS
+    service = (CHART / "templates" / "service.yaml").read_text().partition("---")[0]
+    assert {int(port) for port in re.findall(r" port: (\d+)", service)} == PORTS
+
+
+def test_settings_are_known_and_reach_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    compose = yaml.safe_load((DEPLOY / "docker" / "compose.yaml").read_text())
+    given = compose["services"]["escrowmq"]["environment"]
+    assert set(given) == {config.SET_ENV}
+    monkeypatch.setenv(config.SET_ENV, given[config.SET_ENV])
+    found = config.gather(None, [])
+    assert found == {"brokerIP1": "127.0.0.1"}
+    assert f"- name: {config.SET_ENV}\n" in POD
+    chart = (CHART / "templates" / "configmap.yaml").read_text()
+    named = set(re.findall(r"^ {4}([\w.]+)=", chart, re.MULTILINE))
+    values: dict[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+    named |= set(values["settings"]) | set(found)
+    assert config.unknown_keys(dict.fromkeys(named, "")) == []
+
+
+def test_the_chart_has_a_schema_for_all_of_its_values() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    assert set(schema["properties"]) == {*values, "global"}
+    for name, inner in values.items():
+        wanted = schema["properties"][name]
+        if wanted.get("additionalProperties") is False:
+            assert set(wanted["properties"]) == set(inner), name
+
+
+def test_chart_image_and_unit_run_as_one_user_of_one_release() -> None:
+    chart = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert chart["version"] == chart["appVersion"] == RELEASE
+    uid = said(DOCKERFILE, r"--uid (\d+)")
+    assert said(DOCKERFILE, r"^USER (\S+)$") == f"{uid}:{uid}"
+    assert said(POD, r"runAsUser: (\d+)") == said(POD, r"fsGroup: (\d+)") == uid
+    assert "Type=notify" in UNIT
