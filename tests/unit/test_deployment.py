@@ -1,5 +1,5 @@
-"""The files in deploy/ agree with the program: commands, ports, settings, versions. `make deployment`
-checks that each file is valid for the tool that reads it."""
+"""The files in deploy/ agree with the program: commands, ports, settings, releases. `make
+deployment` checks that each file is valid for the tool that reads it."""
 
 from __future__ import annotations
 
