@@ -168,6 +168,17 @@ class Popped:
         self.counts: Counter[str] = Counter()
         """Open check points of each group."""
 
+    def messages_by_reader(self, points_max: int) -> Counter[tuple[str, str]] | None:
+        """How many messages each group holds of each topic; None with more check points than that,
+        since each is looked at."""
+        if self.count > points_max:
+            return None
+        found: Counter[tuple[str, str]] = Counter()
+        for line in self._lines.values():
+            held = sum(point.count - point.acked.bit_count() for point in line.open.values())
+            found[line.group, line.topic] += held
+        return found
+
     def find(self, handle: CheckPointKey) -> CheckPoint | None:
         """The open check point; None when it is done with or never was."""
         # Both come from clients. One that is too wide would reach into its neighbour's bits of the

@@ -1,4 +1,5 @@
-"""How long the event loop was at the inputs that it found together: nobody else is served then."""
+"""How long a turn of the event loop took, in which nobody else is served, and how long a sync of
+files."""
 
 from __future__ import annotations
 
@@ -12,35 +13,47 @@ from escrowmq.base.measure import Distribution, Family, Sample
 _BOUNDS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, math.inf)
 
 
-class Turns:
-    """Counts turns by their length, in time that was computed: a machine that gives the process no
-    time does not count."""
+class Spans:
+    """Counts spans of one kind by their length."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, text: str) -> None:
+        self._name, self._text = name, text
         self._counts = [0] * len(_BOUNDS_S)
         self._sum_s = 0.0
         self.longest_s = 0.0
 
     def note(self, span_s: float) -> None:
-        """A turn is over."""
+        """One is over."""
         self._counts[bisect_left(_BOUNDS_S, span_s)] += 1
         self._sum_s += span_s
         self.longest_s = max(self.longest_s, span_s)
 
     def families(self) -> list[Family]:
-        """Figures for whoever watches."""
+        """Their distribution, and the longest since the start."""
         buckets = tuple(zip(_BOUNDS_S, accumulate(self._counts), strict=True))
         return [
             Family(
-                "escrowmq_turn_seconds",
+                f"{self._name}_seconds",
                 "histogram",
-                "Time that the loop computed between looks at its timers while there was work.",
+                self._text,
                 samples=(Distribution((), buckets, self._sum_s),),
             ),
             Family(
-                "escrowmq_turn_longest_seconds",
+                f"{self._name}_longest_seconds",
                 "gauge",
                 "The longest of them since the start.",
                 samples=(Sample((), self.longest_s),),
             ),
         ]
+
+
+def turns() -> Spans:
+    """Turns of the loop, in time that was computed: a machine that gives the process no time does
+    not count."""
+    text = "Time that the loop computed between looks at its timers while there was work."
+    return Spans("escrowmq_turn", text)
+
+
+def syncs() -> Spans:
+    """Syncs of the store's files, from when one is wanted until the loop hears that it is done."""
+    return Spans("escrowmq_sync", "Time until what was written was durable (fdatasync).")

@@ -15,12 +15,14 @@ from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
 from escrowmq.errors import StorageError
 from escrowmq.net.admission import Entrance
+from escrowmq.net.clock import steady_s
 from escrowmq.net.connection_counts import Admission
 from escrowmq.net.dialling import dial
 from escrowmq.net.idle_spin import IdleSpin
 from escrowmq.net.link import Link
 from escrowmq.net.link_table import Links
 from escrowmq.net.listener import Listener
+from escrowmq.net.loop_turns import syncs
 from escrowmq.net.patience import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
 from escrowmq.net.protocol_detection import Greeter
 from escrowmq.net.sync_thread import FileWork
@@ -70,6 +72,7 @@ class Shell:
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         if isinstance(core, Prompt):
             core.leave_by(self._say)
+        self.syncs = syncs()
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
@@ -302,8 +305,11 @@ class Shell:
     # -- files, off the loop -----------------------------------------------------------------
 
     def _sync(self, files: tuple[File, ...], log_offset: int) -> None:
+        begun_s = steady_s()
+
         def done(failure: str) -> None:
             now_ms = self._clock.now_ms()
+            self.syncs.note(steady_s() - begun_s)
             if failure:
                 self._tell(lambda: self.core.sync_failed(failure, now_ms))
             else:

@@ -10,7 +10,7 @@ from typing import Final
 from escrowmq.base.ports import Clock
 from escrowmq.net.clock import worked_s
 from escrowmq.net.idle_spin import IdleSpin
-from escrowmq.net.loop_turns import Turns
+from escrowmq.net.loop_turns import turns
 
 _log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class Alarm:
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = self._is_firing = False
-        self.turns = Turns()
+        self.turns = turns()
 
     def begin(self, now_ms: int) -> int:
         """An input is about to be worked on; for how many ms it is known to have waited. The timer

@@ -181,7 +181,9 @@ class BrokerNode:
 
     def _measure(self) -> list[Family]:
         assert self._shell is not None
-        return [*self.core.measure(self._clock.now_ms()), *self._shell.alarm.turns.families()]
+        shell = self._shell
+        spans = [*shell.alarm.turns.families(), *shell.syncs.families()]
+        return [*self.core.measure(self._clock.now_ms()), *spans]
 
     async def registered(self) -> None:
         """Wait until a name server knows this broker (or none was named)."""

@@ -27,6 +27,7 @@ from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
+from escrowmq.txn.transaction_figures import CheckCounters
 from escrowmq.txn.unheard_checks import Unheard
 
 _log = logging.getLogger(__name__)
@@ -84,14 +85,6 @@ class _UnderWay(msgspec.Struct):
     group: str
     peer: int
     asked_ms: int
-
-
-class CheckCounters(msgspec.Struct):
-    """What happened since the start."""
-
-    sent: int = 0
-    answered: int = 0
-    unanswered: int = 0
 
 
 class Checker:
@@ -167,13 +160,14 @@ class Checker:
                 halves.tally.note(queue_offset, count)
                 halves.trail.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
-    def answered(self, queue_offset: int, peer: int) -> None:
+    def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
         """An end came from a check: the client is not mute, and there is room for the next."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         self.unheard.answered(peer, queue_offset)
         if self._finish(queue_offset):
             self.counters.answered += 1
+            self.counters.unknown += is_unknown
 
     def held_open(self, queue_offset: int, peer: int) -> None:
         """A client answers that the transaction is under way: whoever else is asked can only guess.

@@ -129,6 +129,20 @@ class Pages:
             page = self._pages[max(bisect_right(self._firsts, queue_offset) - 1, 0)]
         return page, page.place(queue_offset)
 
+    def stored_before(self, moment_ms: int) -> int:
+        """How many halves were stored before a time. They stand in that order, but for a clock that
+        was set back: a million take 250 looks."""
+        count = 0
+        for page in self._pages:
+            if not page.stored_ms or page.stored_ms[0] >= moment_ms:
+                break
+            if page.stored_ms[-1] < moment_ms:
+                count += page.live_count
+            else:
+                end = bisect_left(page.stored_ms, moment_ms)
+                count += end - page.sources[:end].count(GONE)
+        return count
+
     def behind(self, queue_offset: int) -> Iterator[int]:
         """Queue offsets behind one, in order."""
         nth = max(bisect_right(self._firsts, queue_offset) - 1, 0)

@@ -28,6 +28,16 @@ class HalfCounters(msgspec.Struct):
     undone: int = 0
 
 
+class CheckCounters(msgspec.Struct):
+    """Checks since the start."""
+
+    sent: int = 0
+    answered: int = 0
+    unknown: int = 0
+    """Answers that left the transaction open."""
+    unanswered: int = 0
+
+
 class Meter:
     """Pending halves, commits, rollbacks, given-up ones and times to commit, by real topic."""
 

@@ -148,3 +148,15 @@ def test_how_late_a_check_point_is_says_nothing_of_its_being_put_off() -> None:
     assert not popped.put_off(point, 3_000)
     assert popped.next_due(4_999) is None
     assert popped.wake_at_ms() == 5_000
+
+
+def test_messages_that_a_group_holds_are_counted_but_for_too_many_check_points() -> None:
+    popped = Popped()
+    one = popped.add(handle(0, 1), [0, 1, 2], invisible_ms=5_000, revive_offset=0, grace_ms=0)
+    popped.add(handle(3, 2, queue=1), [3], invisible_ms=5_000, revive_offset=1, grace_ms=0)
+    assert popped.messages_by_reader(2) == {("G", "T"): 4}
+    popped.acknowledge(one, [1])
+    assert popped.messages_by_reader(2) == {("G", "T"): 3}
+    popped.settle(one)
+    assert popped.messages_by_reader(2) == {("G", "T"): 1}
+    assert popped.messages_by_reader(0) is None

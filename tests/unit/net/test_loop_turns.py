@@ -3,17 +3,17 @@ from __future__ import annotations
 import math
 
 from escrowmq.base.measure import Distribution, Sample
-from escrowmq.net.loop_turns import Turns
+from escrowmq.net.loop_turns import turns
 
 
 def test_turns_are_counted_by_length_and_the_longest_is_kept() -> None:
-    turns = Turns()
+    found = turns()
     for span_s in (0.001, 0.002, 0.03, 7.0, 0.004):
-        turns.note(span_s)
-    histogram, longest = turns.families()
-    (found,) = histogram.samples
-    assert isinstance(found, Distribution)
-    counts = dict(found.buckets)
+        found.note(span_s)
+    histogram, longest = found.families()
+    (sample,) = histogram.samples
+    assert isinstance(sample, Distribution)
+    counts = dict(sample.buckets)
     assert (counts[0.002], counts[0.005], counts[0.05], counts[1.0]) == (2, 3, 4, 4)
     assert counts[math.inf] == 5
     assert longest.samples == (Sample((), 7.0),)

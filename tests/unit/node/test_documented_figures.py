@@ -9,7 +9,7 @@ from tests.harness.exchange import Exchange
 
 from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerSettings
-from escrowmq.net.loop_turns import Turns
+from escrowmq.net.loop_turns import syncs, turns
 from escrowmq.registry.core import RegistryCore
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -29,9 +29,8 @@ def exported(families: list[Family]) -> set[str]:
 def test_every_figure_that_docs_name_is_exported() -> None:
     exchange = Exchange()
     names = RegistryCore(NameServerSettings(), started_ms=0)
-    found = exported(
-        [*exchange.core.measure(exchange.now_ms), *names.measure(), *Turns().families()]
-    )
+    spans = [*turns().families(), *syncs().families()]
+    found = exported([*exchange.core.measure(exchange.now_ms), *names.measure(), *spans])
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md")))
     told = set(re.findall(r"`((?:escrowmq|rocketmq)_[a-z_]*[a-z])[`{]", text))
     assert len(told) > 10

@@ -66,3 +66,19 @@ def test_a_row_that_comes_back_is_at_its_place() -> None:
     assert list(pages.behind(-1)) == list(range(200))
     page, at = pages.find(120)
     assert page.log_offsets[at] == 7
+
+
+def test_how_many_are_older_is_counted_by_the_ends_of_pages() -> None:
+    chance = random.Random(7)
+    pages = Pages(size=16)
+    stored = sorted(chance.choices(range(400), k=300))
+    for number, stored_ms in enumerate(stored):
+        pages.append(number, 100 * number, stored_ms, 0, 1, 0)
+    alive = dict(enumerate(stored))
+    for number in chance.sample(range(300), 150):
+        pages.remove(*pages.find(number))
+        del alive[number]
+    for moment_ms in (0, *range(-1, 402, 7), 10_000):
+        expected = sum(each < moment_ms for each in alive.values())
+        assert pages.stored_before(moment_ms) == expected, moment_ms
+    assert Pages().stored_before(5) == 0

@@ -10,6 +10,7 @@ from escrowmq.broker.access.on_acl1 import StoredPlaces
 from escrowmq.broker.access.quotas import Quotas
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.figures.metrics import Measuring
+from escrowmq.broker.figures.reader_gauges import ReaderGauges
 from escrowmq.broker.figures.store_gauges import Gauges
 from escrowmq.broker.figures.waiting_gauges import LaterGauges
 from escrowmq.broker.reads.pop_reader import Popper
@@ -309,7 +310,6 @@ def measuring_of(
         store=b.store,
         topics=b.topics,
         groups=b.groups,
-        offsets=b.offsets,
         delays=b.delays,
         timer=b.timer,
     )
@@ -325,6 +325,7 @@ def measuring_of(
         door=door,
         rounds=rounds,
         gauges=gauges,
+        reader_gauges=ReaderGauges(store=b.store, offsets=b.offsets, ledger=ledger),
         later_gauges=LaterGauges(b.settings, b.store, b.timer, ledger),
         droppers=(b.delays.courier, b.timer.courier, ledger),
     )

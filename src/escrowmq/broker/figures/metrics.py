@@ -11,6 +11,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.figures.reader_gauges import ReaderGauges
 from escrowmq.broker.figures.store_gauges import Gauges
 from escrowmq.broker.figures.transaction_gauges import families_of
 from escrowmq.broker.figures.waiting_gauges import LaterGauges
@@ -52,6 +53,7 @@ class Measuring:
         door: Door,
         rounds: Rounds,
         gauges: Gauges,
+        reader_gauges: ReaderGauges,
         later_gauges: LaterGauges,
         droppers: Iterable[Dropper],
     ) -> None:
@@ -64,6 +66,7 @@ class Measuring:
         self._peers = peers
         self._rounds = rounds
         self._gauges = gauges
+        self._reader_gauges = reader_gauges
         self._later_gauges = later_gauges
         self._droppers = tuple(droppers)
         self._txn = transactions
@@ -78,6 +81,7 @@ class Measuring:
             *self._state(),
             *self._refusals(),
             *self._gauges.families(now_ms),
+            *self._reader_gauges.families(now_ms),
             *self._later_gauges.families(now_ms),
         ]
 

@@ -1,14 +1,13 @@
-"""How the store stands and how far its readers are: gauges that are worked out when asked for."""
+"""State of the store, and how many topics and groups there are: gauges that are worked out when
+asked for."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from escrowmq.base.measure import Family, Kind, Sample
-from escrowmq.base.message import Topic
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
-from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
@@ -26,20 +25,18 @@ class Gauges:
         store: Store,
         topics: TopicTable,
         groups: GroupTable,
-        offsets: OffsetTable,
         delays: DelayQueues,
         timer: TimerQueue,
     ) -> None:
         self._store = store
         self._topics = topics
         self._groups = groups
-        self._offsets = offsets
         self._delays = delays
         self._timer = timer
 
     def families(self, now_ms: int) -> list[Family]:
         """All of them, under RocketMQ's names where it has one."""
-        return [*self._storage(now_ms), *self._numbers(), *self._readers(), *self._own()]
+        return [*self._storage(now_ms), *self._numbers(), *self._own()]
 
     def refusal(self) -> str:
         """Why no messages are taken; empty when they are."""
@@ -64,41 +61,6 @@ class Gauges:
             ("rocketmq_consumer_group_number", "Consumer groups.", len(self._groups.names())),
         ):
             yield Family(name, "gauge", text, (), (Sample((), value),))
-
-    def _readers(self) -> Iterator[Family]:
-        store = self._store
-        lags = []
-        for key, offsets in self._offsets.items():
-            topic, _, group = key.partition("@")
-            if group == TRANSACTION_GROUP:
-                continue
-            lag = 0
-            for queue_id, offset in offsets.items():
-                start, end = store.bounds(topic, queue_id)
-                lag += max(0, end - max(start, offset))
-            is_retry = str(topic.startswith(Topic.RETRY_PREFIX)).lower()
-            lags.append(Sample((topic, group, is_retry), lag))
-        yield Family(
-            "rocketmq_consumer_lag_messages",
-            "gauge",
-            "Messages behind a group's offsets, in queues that it has any of.",
-            ("topic", "consumer_group", "is_retry"),
-            tuple(lags),
-        )
-        dead = [topic for topic in store.topics() if topic.startswith(Topic.DLQ_PREFIX)]
-        yield Family(
-            "rocketmq_send_to_dlq_messages",
-            "counter",
-            "Messages given up for a group, since its dead letters were made.",
-            ("consumer_group",),
-            tuple(
-                Sample(
-                    (topic.removeprefix(Topic.DLQ_PREFIX),),
-                    sum(store.bounds(topic, queue_id)[1] for queue_id in store.queues_of(topic)),
-                )
-                for topic in dead
-            ),
-        )
 
     def _own(self) -> Iterator[Family]:
         backlog = self._delays.backlog()

@@ -10,6 +10,8 @@ from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
 from escrowmq.txn.transaction_figures import LATENCY_BOUNDS_S
 from escrowmq.txn.transactions import Transactions
 
+PENDING_AGES_S: Final = (60, 300, 1_800, 7_200, 86_400)
+
 _BUCKETS: Final = (*map(float, LATENCY_BOUNDS_S), math.inf)
 
 
@@ -47,6 +49,19 @@ def _ended(transactions: Transactions) -> list[Family]:
     ]
 
 
+def _ages(transactions: Transactions, now_ms: int) -> Family:
+    stored_before = transactions.engine.halves.pending.pages.stored_before
+    return Family(
+        "escrowmq_pending_older_than",
+        "gauge",
+        "Pending half messages that are older than so many seconds.",
+        ("seconds",),
+        tuple(
+            Sample((str(age_s),), stored_before(now_ms - age_s * 1000)) for age_s in PENDING_AGES_S
+        ),
+    )
+
+
 def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
     engine, checker = transactions.engine, transactions.checker
     oldest = engine.halves.pending.oldest()
@@ -55,8 +70,15 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
     counters, checks = engine.halves.counters, checker.counters
     return [
         one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
+        _ages(transactions, now_ms),
         one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
         one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
+        one(
+            "escrowmq_checks_unknown",
+            "counter",
+            "Answers to checks that left the transaction open.",
+            checks.unknown,
+        ),
         one(
             "escrowmq_checks_expired",
             "counter",

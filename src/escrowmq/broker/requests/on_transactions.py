@@ -123,8 +123,9 @@ class EndHandlers(Part):
                 self.engine.halves.trail.note(
                     asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
                 )
-            self._checker.answered(ended.queue_offset, asked.peer.id)
-            if ended.answer is EndResult.UNKNOWN and asked.ext.get(OPEN) == "true":
+            is_unknown = ended.answer is EndResult.UNKNOWN
+            self._checker.answered(ended.queue_offset, asked.peer.id, is_unknown=is_unknown)
+            if is_unknown and asked.ext.get(OPEN) == "true":
                 self._checker.held_open(ended.queue_offset, asked.peer.id)
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"

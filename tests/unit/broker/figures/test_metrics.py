@@ -7,7 +7,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Distribution, Sample
 from escrowmq.broker.figures import transaction_metrics_file
 from escrowmq.testing.disk import Loss
-from tests.harness.exchange import COMMIT, ROLLBACK, Exchange
+from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Exchange
 
 
 def figures(exchange: Exchange) -> dict[tuple[str, ...], float]:
@@ -47,6 +47,28 @@ def test_figures_of_transactions_are_those_of_the_log_after_any_end() -> None:
     assert found["escrowmq_checks_expired",] == 4
     assert found["escrowmq_discarded_messages", "T"] == 3
     assert found["rocketmq_half_messages", "T"] == 0
+
+
+def test_answers_that_decide_nothing_and_ages_are_counted() -> None:
+    exchange = Exchange()
+    producer = exchange.connect()
+    producer.heartbeat(producer="PG")
+    halves = [producer.prepare("T") for _ in range(3)]
+    exchange.advance(6_500)
+    found = figures(exchange)
+    assert found["escrowmq_checks_sent",] == 3
+    for half, verdict in zip(halves, (UNKNOWN, UNKNOWN, COMMIT), strict=True):
+        producer.begin_end(half, verdict, is_from_check=True)
+    found = figures(exchange)
+    assert (found["escrowmq_checks_answered",], found["escrowmq_checks_unknown",]) == (3, 2)
+    producer.begin_end(halves[0], UNKNOWN)  # an END of the producer's own is no answer
+    assert figures(exchange)["escrowmq_checks_unknown",] == 2
+    assert found["escrowmq_pending_older_than", "60"] == 0
+    exchange.now_ms += 60_000
+    producer.prepare("T")
+    found = figures(exchange)
+    assert found["escrowmq_pending_older_than", "60"] == 2
+    assert found["escrowmq_pending_older_than", "300"] == 0
 
 
 def test_time_to_commit_is_a_distribution() -> None:
