@@ -3,6 +3,7 @@ deployment` checks that each file is valid for the tool that reads it."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import shlex
@@ -12,11 +13,16 @@ from typing import Any
 import pytest
 import yaml
 
+from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
+from escrowmq.net.loop_turns import syncs, turns
 from escrowmq.node import config, grpc_port, http_port, serve
+from escrowmq.registry.core import RegistryCore
+from tests.harness.exchange import Exchange
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+ROOT = Path(__file__).resolve().parents[2]
+DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "helm" / "escrowmq"
 DOCKERFILE = (DEPLOY / "docker" / "Dockerfile").read_text()
 UNIT = (DEPLOY / "systemd" / "escrowmq.service").read_text()
@@ -86,3 +92,21 @@ def test_chart_image_and_unit_run_as_one_user_of_one_release() -> None:
     assert said(DOCKERFILE, r"^USER (\S+)$") == f"{uid}:{uid}"
     assert said(POD, r"runAsUser: (\d+)") == said(POD, r"fsGroup: (\d+)") == uid
     assert "Type=notify" in UNIT
+
+
+def test_the_dashboard_is_that_of_its_table_and_its_metrics_are_exported() -> None:
+    spec = importlib.util.spec_from_file_location("dashboard", ROOT / "tools" / "dashboard.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    board = (DEPLOY / "grafana" / "escrowmq.json").read_text()
+    assert board == tool.text(), "run tools/dashboard.py"
+    exchange = Exchange()
+    names = RegistryCore(NameServerSettings(), started_ms=0)
+    families = [*exchange.core.measure(exchange.now_ms), *names.measure()]
+    families += [*turns().families(), *syncs().families()]
+    exported = {f"{one.name}_total" if one.kind == "counter" else one.name for one in families}
+    rules = (DEPLOY / "prometheus" / "rules.yaml").read_text()
+    named = set(re.findall(r"\b(?:escrowmq|rocketmq)_[a-z_]+[a-z]", board + rules))
+    assert {re.sub(r"_(bucket|count|sum)$", "", name) for name in named} <= exported
