@@ -23,6 +23,7 @@ LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
          "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
+    "console": ["console"],
     "pipeline": ["spark"],
     "integrations": ["otel", "sqlalchemy", "django", "faststream", "celery"],
 }

@@ -4,12 +4,8 @@ names in `broker show --all`, and in `--json`."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
-from escrowmq.cli.cluster_verbs import moment, span
-
-_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
-_STEP: Final = 1024
+from escrowmq.base.spoken import moment, size_text, span
 
 
 def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
@@ -29,14 +25,6 @@ def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
         ("not visible yet", _size(found.get("dispatchBehindBytes"))),
     ]
     return [(title, value) for title, value in rows if value]
-
-
-def size_text(count: int) -> str:
-    """So many bytes, for people."""
-    value, nth = float(count), 0
-    while value >= _STEP and nth < len(_UNITS) - 1:
-        value, nth = value / _STEP, nth + 1
-    return f"{count} bytes" if nth == 0 else f"{value:.1f} {_UNITS[nth]}"
 
 
 def _number(text: str | None) -> int | None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from escrowmq.base.spoken import moment
 from escrowmq.cli.broker_summary import summary
-from escrowmq.cli.cluster_verbs import OK, add_action, moment, pairs, run_action, show_all, told
+from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_all, told
 from escrowmq.cli.printing import say, show_json
 from escrowmq.net.clock import SystemClock
 

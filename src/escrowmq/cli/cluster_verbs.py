@@ -6,9 +6,9 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
+from escrowmq.base.spoken import moment
 from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
@@ -191,22 +191,6 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
             raise UsageError(f"{word}: KEY=VALUE is expected")
         found[name] = value
     return found
-
-
-def moment(ms: int) -> str:
-    """A time since the epoch for people; a dash when there is none."""
-    if ms <= 0:
-        return "-"
-    found = datetime.fromtimestamp(ms / _MS, UTC)
-    return f"{found:%Y-%m-%dT%H:%M:%S}.{ms % _MS:03d}Z"
-
-
-def span(ms: int) -> str:
-    """A span for people."""
-    seconds, minutes, hours = ms / _MS, ms // 60_000, ms // 3_600_000
-    if hours:
-        return f"{hours}h{minutes % 60:02d}m"
-    return f"{minutes}m{int(seconds) % 60:02d}s" if minutes else f"{seconds:.1f}s"
 
 
 def one_line(error: BaseException) -> str:

@@ -7,7 +7,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.cluster_verbs import OK, add_named, moment, run_action, show_all, show_names, told
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import OK, add_named, run_action, show_all, show_names, told
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:

@@ -20,6 +20,9 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """What a shell says of a program that ended because nobody reads its output any more."""
 
 
+_WHOLE: Final = frozenset({"console"})
+"""Verbs with a file of their own and no actions."""
+
 Fill = Callable[[argparse.ArgumentParser], None]
 
 _VERBS: Final = {
@@ -32,6 +35,7 @@ _VERBS: Final = {
     "store": "look into a data folder: check, dump",
     "health": "whether a server on this machine lives, or is ready",
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
+    "console": "pages and an API before a cluster: see it, and steer it",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",
     "outbox": "what a service's database keeps for a broker: status",
@@ -100,6 +104,16 @@ def _add_http(parser: argparse.ArgumentParser, default: str) -> None:
         type=int,
         help="of the console, its API, /healthz, /readyz and /metrics; 0 means any, -1 none "
         f"(default {default})",
+    )
+    parser.add_argument(
+        "--console-password-file",
+        metavar="FILE",
+        help="password of the console's user admin (default: one that the first start makes up)",
+    )
+    parser.add_argument(
+        "--console-viewer-file",
+        metavar="FILE",
+        help="password of a user `viewer`, who sees everything and changes nothing",
     )
 
 
@@ -201,7 +215,7 @@ def _main(argv: Sequence[str] | None) -> int:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if getattr(arguments, "action", None) is not None:
+    if getattr(arguments, "action", None) is not None or arguments.verb in _WHOLE:
         code: int = _file_of(arguments.verb).run(arguments)
         return code
     from escrowmq.node import serve
@@ -214,6 +228,8 @@ def _run(arguments: argparse.Namespace) -> int:
         port=arguments.port,
         grpc_port=getattr(arguments, "grpc_port", None),
         http_port=getattr(arguments, "http_port", None),
+        console_password_file=getattr(arguments, "console_password_file", None),
+        console_viewer_file=getattr(arguments, "console_viewer_file", None),
         file=arguments.file,
         pairs=arguments.pairs,
         nameserver_host=getattr(arguments, "nameserver_host", None),

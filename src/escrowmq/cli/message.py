@@ -6,7 +6,8 @@ import argparse
 import base64
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, moment, run_action, told
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
 from escrowmq.cli.printing import complain, say, show_json
 
 if TYPE_CHECKING:

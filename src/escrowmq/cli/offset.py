@@ -6,7 +6,8 @@ import argparse
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, told
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
 from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.cli.times import today_at
 from escrowmq.errors import UsageError

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from escrowmq.cli.cluster_verbs import OK, add_named, moment, pairs, run_action, show_names, told
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import OK, add_named, pairs, run_action, show_names, told
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:

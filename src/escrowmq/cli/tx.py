@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.cluster_verbs import OK, add_action, moment, run_action, show_all, span, told
+from escrowmq.base.spoken import moment, span
+from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
 from escrowmq.cli.printing import say, show_json
 from escrowmq.cli.times import span_ms
 

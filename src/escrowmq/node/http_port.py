@@ -1,15 +1,20 @@
-"""The port for load balancers and Prometheus: /healthz, /readyz and /metrics.
+"""The port for people, load balancers and Prometheus: the console and its API, /healthz, /readyz
+and /metrics.
 
 It is bound when the server starts, and what serves it is loaded when somebody calls for the first
-time: a server that nobody looks at pays nothing for it. Then it has a thread of its own.
+time: a server that nobody looks at pays nothing for it. Then it has a thread with an event loop of
+its own. Where the extra `console` is not installed, /healthz, /readyz and /metrics are served all
+the same, by the standard library.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import socket
 from collections.abc import Callable, Iterable
+from importlib.util import find_spec
 from threading import Lock, Thread
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -20,13 +25,18 @@ if TYPE_CHECKING:
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
     from escrowmq.base.probes import Vitals
+    from escrowmq.console.options import ConsoleOptions
 
 _log = logging.getLogger(__name__)
 
 NO_PORT: Final = -1
 DEFAULT: Final = 8082
 _BACKLOG: Final = 128
-_MISSING: Final = "Here are /healthz, /readyz and /metrics.\n"
+_EXTRA: Final = ("starlette", "uvicorn", "jinja2")
+_MISSING: Final = (
+    "The console and its API are an extra: pip install 'escrowmq[console]', and start this server "
+    "again. /healthz, /readyz and /metrics are served here without it.\n"
+)
 
 
 class Server(Protocol):
@@ -55,6 +65,11 @@ def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.s
             "none by escrowHttpPort=-1", error,
         )  # fmt: skip
         return None
+
+
+def has_console() -> bool:
+    """Whether the extra is installed; nothing of it is loaded."""
+    return all(find_spec(name) is not None for name in _EXTRA)
 
 
 class HttpPort:
@@ -108,9 +123,19 @@ class HttpPort:
         self._door.close()
 
 
-def serving(vitals: Callable[[], Vitals]) -> Callable[[socket.socket], Server]:
-    """What makes the server of a door."""
-    return lambda door: _PlainServer(door, plain_pages(vitals()))
+def serving(
+    vitals: Callable[[], Vitals], options: ConsoleOptions | None
+) -> Callable[[socket.socket], Server]:
+    """What makes the server of a door: with a console where there are options for one."""
+
+    def make(door: socket.socket) -> Server:
+        if options is None:
+            return _PlainServer(door, plain_pages(vitals()))
+        from escrowmq.console.server import ConsoleServer
+
+        return ConsoleServer(door, options, vitals())
+
+    return make
 
 
 def plain_pages(vitals: Vitals) -> WSGIApplication:
@@ -128,7 +153,11 @@ def plain_pages(vitals: Vitals) -> WSGIApplication:
             is_good, said = (health if path == "/healthz" else readiness)(vitals)
             start("200 OK" if is_good else "503 Service Unavailable", _text())
             return [f"{said}\n".encode()]
-        start("404 Not Found" if path != "/" else "200 OK", _text())
+        if path.startswith("/api/"):
+            start("501 Not Implemented", [("Content-Type", "application/json")])
+            return [json.dumps({"code": "not_installed", "message": _MISSING.strip(),
+                                "hint": "pip install 'escrowmq[console]'"}).encode()]  # fmt: skip
+        start("501 Not Implemented" if path != "/" else "200 OK", _text())
         return [_MISSING.encode()]
 
     return serve

@@ -21,10 +21,11 @@ from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
-from escrowmq.node.port_settings import DoorSettings, doors_of
+from escrowmq.node.port_settings import DoorSettings, console_tls, doors_of
 from escrowmq.node.process import announce, run, settle_memory
 
 if TYPE_CHECKING:
+    from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.http_port import HttpPort
 
 _log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class Options(msgspec.Struct, kw_only=True):
     port: int | None = None
     grpc_port: int | None = None
     http_port: int | None = None
+    console_password_file: str | None = None
+    console_viewer_file: str | None = None
     nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
@@ -115,7 +118,7 @@ def serve(options: Options) -> int:
             await broker.open(idle_ms=idle_ms, doors=doors, ports=ports, spin_us=node.spin_us)
             await broker.registered()
             settle_memory()
-            more = http.open(broker)
+            more = http.open(broker, settings, data=data)
             more |= broker.export(node, host=host)
             more |= registry.export(node, host=names_host, is_alone=False)
             announce(nameserver=registry.address, **broker.doors(host), **more)
@@ -195,7 +198,7 @@ def serve_broker(options: Options) -> int:
                 idle_ms=node.idle_s * 1000, doors=doors, ports=ports, spin_us=node.spin_us
             )
             settle_memory()
-            more = http.open(broker)
+            more = http.open(broker, settings, data=data)
             announce(**broker.doors(host), **more, **broker.export(node, host=host))
             await stop.wait()
         finally:
@@ -217,7 +220,7 @@ class HttpDoor:
         host: str,
         is_embedded: bool,
     ) -> None:
-        self._host = host
+        self._options, self._found, self._host = options, found, host
         wanted = options.http_port
         if wanted is None and "escrowHttpPort" in found:
             wanted = node.http_port
@@ -229,19 +232,44 @@ class HttpDoor:
 
             self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
-    def open(self, broker: BrokerNode) -> dict[str, str]:
+    def open(self, broker: BrokerNode, settings: BrokerSettings, *, data: str) -> dict[str, str]:
         """Let callers in; the door that is open then, for the ready line."""
         if self._door is None:
             return {}
-        from escrowmq.node.http_port import HttpPort, serving
+        from escrowmq.node.http_port import HttpPort, has_console, serving
 
         loop = asyncio.get_running_loop()
-        make = serving(lambda: broker.vitals(loop))
+        is_possible = has_console() and settings.name_servers
+        console = self._console(settings, data) if is_possible else None
+        make = serving(lambda: broker.vitals(loop), console)
         self._port = HttpPort(self._door, make)
         self._port.open()
         address = joined(self._host, self._port.port)
-        _log.info("/healthz, /readyz and /metrics: http://%s/", address)
+        what = "the console" if console else "/healthz, /readyz and /metrics"
+        _log.info("%s: http://%s/", what, address)
         return {"http": address}
+
+    def _console(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
+        from escrowmq.console.options import ConsoleOptions
+
+        doors = config.convert(DoorSettings, self._found, source=self._options.source)
+        has_accounts = settings.acl_enabled or settings.authenticates
+        users: tuple[LocalUser, ...] = ()
+        if not has_accounts:
+            from escrowmq.console.logins import local_users
+
+            users = local_users(
+                str(Path(data) / "config"),
+                password_file=self._options.console_password_file,
+                viewer_file=self._options.console_viewer_file,
+            )
+        return ConsoleOptions(
+            name_servers=settings.name_servers,
+            login="accounts" if has_accounts else "local",
+            users=users,
+            tls=console_tls(doors),
+            is_beside_broker=True,
+        )
 
     async def close(self) -> None:
         """Serve no more."""

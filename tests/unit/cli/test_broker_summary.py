@@ -5,7 +5,8 @@ import json
 from tests.harness.exchange import START_MS, Exchange
 
 from escrowmq.base.codes import Request
-from escrowmq.cli.broker_summary import size_text, summary
+from escrowmq.base.spoken import size_text
+from escrowmq.cli.broker_summary import summary
 
 
 def runtime(exchange: Exchange) -> dict[str, str]:

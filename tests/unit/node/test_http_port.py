@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import http.client
+import json
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -16,7 +17,6 @@ from escrowmq.net.admission import bind
 from escrowmq.node.http_port import NO_PORT, HttpPort, bind_http, serving
 
 HOST = "127.0.0.1"
-SAID = "Here are /healthz, /readyz and /metrics.\n"
 
 
 class FakeVitals:
@@ -59,7 +59,7 @@ async def opened(vitals: FakeVitals, made: Callable[[], None] = lambda: None) ->
 
     door = bind_http(HOST, 0, default=None)
     assert door is not None
-    port = HttpPort(door, serving(tell))
+    port = HttpPort(door, serving(tell, None))
     port.open()
     try:
         yield port.port
@@ -85,11 +85,14 @@ def test_probes_say_how_the_server_is() -> None:
     asyncio.run(main())
 
 
-def test_other_paths_are_none() -> None:
+def test_what_needs_the_extra_says_how_to_have_it() -> None:
     async def main() -> None:
         async with opened(FakeVitals()) as port:
-            assert (await asyncio.to_thread(fetch, port, "/"))[::2] == (200, SAID)
-            assert (await asyncio.to_thread(fetch, port, "/topics"))[::2] == (404, SAID)
+            status, _, text = await asyncio.to_thread(fetch, port, "/topics")
+            assert (status, "pip install 'escrowmq[console]'" in text) == (501, True)
+            status, kind, text = await asyncio.to_thread(fetch, port, "/api/v1/topics")
+            assert (status, kind) == (501, "application/json")
+            assert json.loads(text)["code"] == "not_installed"
 
     asyncio.run(main())
 

@@ -1,0 +1,34 @@
+"""Moments, spans and sizes as people read them, in the command line and on pages."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+_MS: Final = 1000
+_UNITS: Final = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STEP: Final = 1024
+
+
+def moment(ms: int) -> str:
+    """A time since the epoch for people; a dash when there is none."""
+    if ms <= 0:
+        return "-"
+    found = datetime.fromtimestamp(ms / _MS, UTC)
+    return f"{found:%Y-%m-%dT%H:%M:%S}.{ms % _MS:03d}Z"
+
+
+def span(ms: int) -> str:
+    """A span for people."""
+    seconds, minutes, hours = ms / _MS, ms // 60_000, ms // 3_600_000
+    if hours:
+        return f"{hours}h{minutes % 60:02d}m"
+    return f"{minutes}m{int(seconds) % 60:02d}s" if minutes else f"{seconds:.1f}s"
+
+
+def size_text(count: int) -> str:
+    """So many bytes, for people."""
+    value, nth = float(count), 0
+    while value >= _STEP and nth < len(_UNITS) - 1:
+        value, nth = value / _STEP, nth + 1
+    return f"{count} bytes" if nth == 0 else f"{value:.1f} {_UNITS[nth]}"

@@ -1,0 +1,79 @@
+"""`escrowmq console`: pages and an API before any cluster, Apache RocketMQ's too."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Final
+
+from escrowmq.cli.cluster_verbs import add_tls, tls_of
+from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.errors import UsageError
+
+PORT: Final = 8082
+_FOLDER: Final = "escrowmq-console"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument(
+        "-n",
+        "--name-servers",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="name servers (default: the environment variable NAMESRV_ADDR)",
+    )
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on")
+    parser.add_argument(
+        "--http-port", type=int, default=PORT, help=f"0 means any free port (default {PORT})"
+    )
+    parser.add_argument(
+        "--login",
+        choices=["local", "accounts"],
+        default="local",
+        help="who may log in: the console's own users, or the brokers' accounts, each of which "
+        "then does what it may (default local)",
+    )
+    parser.add_argument(
+        "--data", metavar="DIR", help=f"folder of the first password (default ~/{_FOLDER})"
+    )
+    parser.add_argument("--console-password-file", metavar="FILE", help="password of `admin`")
+    parser.add_argument("--console-viewer-file", metavar="FILE", help="password of `viewer`")
+    parser.add_argument("--namespace", default="", help="of topics and groups")
+    add_credentials(parser)
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve; the exit code."""
+    from escrowmq.base.extras import require
+    from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
+    from escrowmq.client.core.addresses import parse_addresses
+    from escrowmq.console.logins import local_users
+    from escrowmq.console.options import ConsoleOptions, LocalUser
+    from escrowmq.node.console import serve_console
+    from escrowmq.node.logs import log_to_stderr
+
+    try:
+        require("console", "starlette", "uvicorn", "jinja2")
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+    log_to_stderr(arguments.log_level)
+    names = arguments.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
+    parse_addresses(names)
+    users: tuple[LocalUser, ...] = ()
+    if arguments.login == "local":
+        users = local_users(
+            arguments.data or str(Path.home() / _FOLDER),
+            password_file=arguments.console_password_file,
+            viewer_file=arguments.console_viewer_file,
+        )
+    options = ConsoleOptions(
+        name_servers=names,
+        login=arguments.login,
+        users=users,
+        credentials=credentials_of(arguments) if arguments.login == "local" else None,
+        tls=tls_of(arguments),
+        namespace=arguments.namespace,
+    )
+    return serve_console(options, host=arguments.host, port=arguments.http_port)

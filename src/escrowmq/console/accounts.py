@@ -1,0 +1,123 @@
+"""Who somebody is, by name and password: one of the console's own users, or an account of the
+brokers."""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.aio import Admin, Credentials
+from escrowmq.console.desk import Desks
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.problems import Problem, problem_of
+from escrowmq.console.sessions import Attempts, Who, same
+from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
+
+_PROVED_S: Final = 60.0
+"""A name and password that a program shows with each call are proved again after so long."""
+
+_PROVED_MAX: Final = 1_000
+_NAME_MAX: Final = 256
+_UNPROVED: Final = (
+    "signature", "no acl config for", "no accesskey", "is not found", "is disabled",
+    "username cannot be null", "authentication failed",
+)  # fmt: skip
+"""Words of refusals that say who somebody is not, other than what he may not do; RocketMQ's, and
+ours after them."""
+
+_WRONG: Final = "the name or the password is wrong"
+
+
+class Accounts:
+    """Proofs of who somebody is."""
+
+    def __init__(self, options: ConsoleOptions, desks: Desks, now_s: Callable[[], float]) -> None:
+        self._options = options
+        self._desks = desks
+        self._now_s = now_s
+        self._attempts = Attempts(now_s)
+        self._proved: OrderedDict[bytes, tuple[float, Who]] = OrderedDict()
+
+    async def prove(self, name: str, password: str, address: str) -> Who:
+        """Who that is; Problem when it is nobody, or he has guessed too often."""
+        self._attempts.check(address)
+        who = await self._known(name, password)
+        if who is None:
+            self._attempts.failed(address)
+            raise Problem(401, "wrong_login", _WRONG, "see docs/console.md for who may log in")
+        self._attempts.passed(address)
+        return who
+
+    async def prove_again(self, name: str, password: str, address: str) -> Who:
+        """The same of a program that shows both each time."""
+        key = hashlib.sha256(f"{len(name)}:{name}{password}".encode()).digest()
+        at_s, who = self._proved.get(key, (0.0, None))
+        if who is not None and self._now_s() - at_s < _PROVED_S:
+            return who
+        who = await self.prove(name, password, address)
+        self._proved[key] = (self._now_s(), who)
+        while len(self._proved) > _PROVED_MAX:
+            self._proved.popitem(last=False)
+        return who
+
+    async def _known(self, name: str, password: str) -> Who | None:
+        if not name or not password or max(len(name), len(password)) > _NAME_MAX * 4:
+            return None
+        if self._options.login == "accounts":
+            return await self._account(name, password)
+        found: Who | None = None
+        for user in self._options.users:  # all of them: how long it takes tells no name
+            is_right = same(password, user.password)
+            if same(name, user.name) and is_right:
+                found = Who(name=user.name, may_change=user.may_change)
+        return found
+
+    async def _account(self, name: str, password: str) -> Who | None:
+        """Somebody whom the brokers know."""
+        try:
+            # Brokers do not look at secrets of addresses that they trust. From such a one, no login
+            # proves anything.
+            if await self._is_let_in(Credentials(name, secrets.token_urlsafe())):
+                raise Problem(
+                    503, "nothing_proved", "the brokers trust this console's address, and look at "
+                    "no secret: a login would prove nothing", "take it out of "
+                    "globalWhiteRemoteAddresses and whiteRemoteAddress (docs/security.md)",
+                )  # fmt: skip
+            credentials = Credentials(name, password)
+            if not await self._is_let_in(credentials):
+                return None
+            async with self._desks.client(credentials) as admin:
+                may_change = await _may_operate(admin, name)
+        except EscrowMQError as error:
+            raise problem_of(error) from error
+        return Who(name=name, may_change=may_change, credentials=credentials)
+
+    async def _is_let_in(self, credentials: Credentials) -> bool:
+        """Whether the brokers take a signature, whatever its account may do."""
+        async with self._desks.client(credentials) as admin:
+            brokers = sorted({one.name for one in await admin.brokers.all() if one.id == 0})
+            for broker in brokers:
+                try:
+                    await admin.brokers.runtime(broker)
+                except PermissionDenied as error:
+                    if any(mark in error.remark.lower() for mark in _UNPROVED):
+                        return False
+            if not brokers:
+                raise RouteMissing("no broker is there that could tell who this is")
+        return True
+
+
+async def _may_operate(admin: Admin, name: str) -> bool:
+    """Whether the brokers let an account change things. One that may not even ask may not."""
+    clusters = {one.cluster for one in await admin.brokers.all()}
+    try:
+        for cluster in clusters:
+            answers = await admin.access.explain(name, "Update", f"Cluster:{cluster}")
+            if not all(answer.is_allowed for answer in answers):
+                return False
+    except (PermissionDenied, NotSupported):
+        return False
+    return True

@@ -1,0 +1,9 @@
+"""The shape of answers: JSON members are named as those of the command line's `--json`."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Answer(msgspec.Struct, kw_only=True, rename="camel"):
+    """What an answer is, or is made of."""

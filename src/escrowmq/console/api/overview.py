@@ -1,0 +1,174 @@
+"""What there is, and how it goes."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+from typing import Annotated, Final, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.console.answers import Answer
+from escrowmq.console.collector import rate
+from escrowmq.console.operations import Asking, Nothing, Operation
+from escrowmq.console.rings import SIZE, STEP_S
+from escrowmq.errors import EscrowMQError
+
+T = TypeVar("T")
+
+
+class BrokerNow(Answer, kw_only=True):
+    """One broker. What it does not tell is null."""
+
+    name: str
+    address: str
+    cluster: str
+    id: int
+    version: str
+    build: str
+    state: str
+    """`registered`, `unreachable`, or `gone`."""
+    gone_ms: int = 0
+    was_stopped: bool = False
+    put_per_s: float | None = None
+    get_per_s: float | None = None
+    takes_messages: bool | None = None
+    refusal: str = ""
+    disk_used: float | None = None
+    """Part of the disk that is in use, 0 to 1."""
+    up_since_ms: int | None = None
+
+
+class Overview(Answer, kw_only=True):
+    """The cluster at a moment."""
+
+    brokers: list[BrokerNow]
+    put_per_s: float | None
+    get_per_s: float | None
+    topics: int | None
+    groups: int | None
+    pending: int | None
+    """Pending transactions of the brokers that can tell."""
+    parked: int | None
+    oldest_pending_ms: int | None
+    """When the oldest was stored; null without any, or when nobody tells."""
+    not_counted: list[str]
+    """Brokers that cannot tell of transactions: Apache RocketMQ's."""
+    missing: list[str]
+    """Brokers that left within the last hour: what they hold is in no figure."""
+
+
+class HistoryWanted(msgspec.Struct, kw_only=True):
+    """Which curve."""
+
+    of: Annotated[
+        str, Meta(description="put, get, pending, parked; put:BROKER, get:BROKER; lag:GROUP; "
+                  "stored:TOPIC")
+    ]  # fmt: skip
+    points: Annotated[int, Meta(ge=1, le=SIZE)] = SIZE
+
+
+class History(Answer, kw_only=True):
+    """The last of the hour that is remembered; null where nothing was known. It begins when
+    somebody looks."""
+
+    of: str
+    step_s: float
+    values: list[float | None]
+
+
+async def brokers(asking: Asking, wanted: Nothing) -> list[BrokerNow]:
+    """All brokers, with what they tell of themselves."""
+    desk = asking.desk
+    desk.collector.looked()
+    admin = await desk.admin()
+    found: list[BrokerNow] = []
+    for one in await desk.memo.get("brokers", admin.brokers.all):
+        now = BrokerNow(
+            name=one.name, address=one.address, cluster=one.cluster, id=one.id,
+            version=one.version, build=one.build, state="registered",
+        )  # fmt: skip
+        if one.id == 0:
+            try:
+                _tell(now, await desk.collector.runtime(one.name))
+            except EscrowMQError:
+                now.state = "unreachable"
+        found.append(now)
+    gone = await desk.memo.get("gone", admin.brokers.gone)
+    return found + [
+        BrokerNow(
+            name=one.name, address=one.address, cluster=one.cluster, id=one.id, version="",
+            build="", state="gone", gone_ms=one.gone_ms, was_stopped=one.was_stopped,
+        )
+        for one in gone
+    ]  # fmt: skip
+
+
+def _tell(now: BrokerNow, found: dict[str, str]) -> None:
+    now.put_per_s, now.get_per_s = rate(found, "putTps"), rate(found, "getTransferredTps")
+    if "escrowReadOnly" in found:
+        now.refusal = found["escrowReadOnly"]
+        now.takes_messages = not now.refusal
+    now.disk_used = rate(found, "commitLogDiskRatio")
+    now.up_since_ms = int(rate(found, "bootTimestamp") or 0) or None
+
+
+async def overview(asking: Asking, wanted: Nothing) -> Overview:
+    """Brokers, rates, and what waits."""
+    desk = asking.desk
+    admin = await desk.admin()
+    found = await brokers(asking, wanted)
+    counts = await _or_unknown(desk.collector.counts())
+    topics = await _or_unknown(desk.memo.get("topics", admin.topics.names, fresh_s=10))
+    groups = await _or_unknown(desk.memo.get("groups", admin.groups.names, fresh_s=10))
+    here = [one for one in found if one.state != "gone"]
+    oldest_ms = -1 if counts is None else counts.oldest_ms
+    return Overview(
+        brokers=found,
+        put_per_s=_total([one.put_per_s for one in here if one.id == 0]),
+        get_per_s=_total([one.get_per_s for one in here if one.id == 0]),
+        topics=None if topics is None else len(topics),
+        groups=None if groups is None else len(groups),
+        pending=None if counts is None else counts.count,
+        parked=None if counts is None else counts.parked,
+        oldest_pending_ms=oldest_ms if oldest_ms >= 0 else None,
+        not_counted=[] if counts is None else counts.not_counted,
+        missing=sorted({one.name for one in found if one.state == "gone"}
+                       - {one.name for one in here}),
+    )  # fmt: skip
+
+
+async def history(asking: Asking, wanted: HistoryWanted) -> History:
+    """A curve."""
+    kind, _, name = wanted.of.partition(":")
+    collector = asking.desk.collector
+    collector.looked(
+        group=name.partition(":")[0] if kind == "lag" else "",
+        topic=name if kind == "stored" else "",
+    )
+    values = collector.rings.last(wanted.of, wanted.points)
+    return History(of=wanted.of, step_s=STEP_S, values=values)
+
+
+async def _or_unknown(ask: Awaitable[T]) -> T | None:
+    """An answer, or that nobody gives one."""
+    try:
+        return await ask
+    except EscrowMQError:
+        return None
+
+
+def _total(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+OPERATIONS: Final = (
+    Operation(name="overview.show", method="GET", path="/overview", wants=Nothing, gives=Overview,
+              summary="The cluster at a glance", handler=overview),
+    Operation(name="brokers.list", method="GET", path="/brokers", wants=Nothing,
+              gives=list[BrokerNow], summary="Brokers, those that left lately too",
+              handler=brokers),
+    Operation(name="history.show", method="GET", path="/history", wants=HistoryWanted,
+              gives=History, summary="A curve of the last hour", handler=history),
+)  # fmt: skip

@@ -1,0 +1,208 @@
+"""The console as an ASGI application: the API and the pages, behind one door."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Final
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from escrowmq.base.probes import Vitals, health, readiness
+from escrowmq.console.accounts import Accounts
+from escrowmq.console.calls import OPERATIONS
+from escrowmq.console.desk import Desks
+from escrowmq.console.doorman import address_of, caller_of, json_of
+from escrowmq.console.openapi import document
+from escrowmq.console.operations import PREFIX, Asking, Operation
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.page_table import PAGES
+from escrowmq.console.problems import Problem
+from escrowmq.console.sessions import Sessions
+from escrowmq.console.site import Site
+
+_log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+Handler = Callable[[Request], Awaitable[Response]]
+
+TOKEN_S: Final = 8 * 3_600
+POLICY: Final = (
+    "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; "
+    "object-src 'none'"
+)
+_HEADERS: Final = (
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+
+
+def build_app(
+    options: ConsoleOptions, vitals: Vitals | None, *, now_s: Callable[[], float]
+) -> ASGIApp:
+    """The whole console. `now_s` is a clock that never goes back."""
+    desks = Desks(options, now_s)
+    sessions = Sessions(now_s)
+    accounts = Accounts(options, desks, now_s)
+    api = Api(desks, sessions, accounts)
+    site = Site(options, desks, sessions, accounts, pages=PAGES)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await desks.close()
+
+    routes = [*_probes(vitals, desks), *api.routes(), *site.routes()]
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: site.nowhere})
+    return Hardened(app)
+
+
+class Hardened:
+    """Headers that every answer has, and nothing kept by anybody on the way."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, and add them to what comes back."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def hardened(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = list(message.get("headers", ()))
+                names = {name.lower() for name, _ in headers}
+                headers += [(name, value) for name, value in _HEADERS if name not in names]
+                if b"cache-control" not in names:
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, hardened)
+
+
+def _probes(vitals: Vitals | None, desks: Desks) -> list[Route]:
+    """What load balancers and Prometheus ask; nobody has to say who he is."""
+
+    async def healthz(request: Request) -> Response:
+        if vitals is None:
+            return PlainTextResponse("alive\n")
+        return _probe(*await asyncio.to_thread(health, vitals))
+
+    async def readyz(request: Request) -> Response:
+        if vitals is not None:
+            return _probe(*await asyncio.to_thread(readiness, vitals))
+        return _probe(*await desks.is_reachable())
+
+    async def metrics(request: Request) -> Response:
+        if vitals is None:
+            return PlainTextResponse("a console alone has no figures: brokers do\n", 404)
+        accept = request.headers.get("accept", "")
+        body, kind = await asyncio.to_thread(vitals.figures, accept)
+        return Response(body, headers={"Content-Type": kind})
+
+    return [Route("/healthz", healthz), Route("/readyz", readyz), Route("/metrics", metrics)]
+
+
+def _probe(is_good: bool, said: str) -> Response:
+    return PlainTextResponse(f"{said}\n", 200 if is_good else 503)
+
+
+class Api:
+    """The calls as routes."""
+
+    def __init__(self, desks: Desks, sessions: Sessions, accounts: Accounts) -> None:
+        self._desks = desks
+        self._sessions = sessions
+        self._accounts = accounts
+
+    def routes(self) -> list[Route]:
+        """One for each call, the document about them, and tokens."""
+        found = [
+            Route(PREFIX + one.path, self._guarded(self._served(one)), methods=[one.method])
+            for one in OPERATIONS
+        ]
+        described = msgspec.json.encode(document(OPERATIONS))
+
+        async def openapi(request: Request) -> Response:
+            return _json(described)
+
+        return [
+            Route(f"{PREFIX}/openapi.json", openapi),
+            Route(f"{PREFIX}/tokens", self._guarded(self._token), methods=["POST", "DELETE"]),
+            *found,
+            Route(f"{PREFIX}/{{rest:path}}", self._guarded(_no_call)),
+            Route("/api/{rest:path}", self._guarded(_no_call)),
+        ]
+
+    def _served(self, operation: Operation) -> Handler:
+        async def serve(request: Request) -> Response:
+            who = await caller_of(request, self._sessions, self._accounts)
+            given: dict[str, object] = dict(request.query_params)
+            if operation.method == "POST":
+                given |= await json_of(request)
+            given |= request.path_params
+            asking = Asking(desk=self._desks.of(who.credentials), who=who)
+            found = await operation(asking, given)
+            if operation.changes and not given.get("dry_run"):
+                _audit.info(
+                    "event=console_api who=%s from=%s call=%s of=%r",
+                    who.name, address_of(request), operation.name, request.path_params,
+                )  # fmt: skip
+            return _json(msgspec.json.encode(found))
+
+        return serve
+
+    async def _token(self, request: Request) -> Response:
+        """A token for whoever proves who he is; or the end of one."""
+        who = await caller_of(request, self._sessions, self._accounts)
+        if request.method == "DELETE":
+            scheme, _, given = request.headers.get("authorization", "").partition(" ")
+            if scheme.lower() == "bearer":
+                self._sessions.revoke(given.strip())
+            return Response(status_code=204)
+        wanted = await json_of(request)
+        if wanted.get("may_change") is False:
+            who = msgspec.structs.replace(who, may_change=False)
+        token = self._sessions.issue(who, TOKEN_S)
+        return _json(msgspec.json.encode({"token": token, "seconds": TOKEN_S, "who": who.name,
+                                          "mayChange": who.may_change}))  # fmt: skip
+
+    def _guarded(self, serve: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            try:
+                return await serve(request)
+            except Problem as problem:
+                return _refused(problem)
+            except Exception:  # noqa: BLE001 - one request; logged with its trace
+                _log.exception("%s %s failed", request.method, request.url.path)
+                return _refused(Problem(500, "failed", "this console has failed; its log says how"))
+
+        return guarded
+
+
+async def _no_call(request: Request) -> Response:
+    raise Problem(404, "no_call", f"there is no call {request.url.path}",
+                  f"{PREFIX}/openapi.json lists all")  # fmt: skip
+
+
+def _json(body: bytes, status: int = 200) -> Response:
+    return Response(body, status, media_type="application/json")
+
+
+def _refused(problem: Problem) -> Response:
+    answer = _json(msgspec.json.encode(problem.refused), problem.status)
+    if problem.status == 401:
+        answer.headers["WWW-Authenticate"] = 'Bearer realm="EscrowMQ"'
+    return answer

@@ -1,0 +1,44 @@
+"""The stylesheet, the script and the icon: read once, with a digest in their names, so that
+browsers may keep them for ever."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+_FOLDER: Final = Path(__file__).parent / "static"
+_KINDS: Final = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_DIGEST_SIZE: Final = 12
+
+
+class Assets:
+    """All files of the folder."""
+
+    def __init__(self) -> None:
+        self._urls: dict[str, str] = {}
+        self._found: dict[str, tuple[bytes, str]] = {}
+        for path in sorted(_FOLDER.iterdir()):
+            if path.suffix not in _KINDS:
+                continue
+            body = path.read_bytes()
+            digest = hashlib.sha256(body).hexdigest()[:_DIGEST_SIZE]
+            name = f"{path.stem}.{digest}{path.suffix}"
+            self._urls[path.name] = f"/static/{name}"
+            self._found[name] = (body, _KINDS[path.suffix])
+
+    def url(self, name: str) -> str:
+        """Where a file is served."""
+        return self._urls[name]
+
+    async def serve(self, request: Request) -> Response:
+        """One file; those of another release are not there."""
+        found = self._found.get(request.path_params["name"])
+        if found is None:
+            return PlainTextResponse("there is no such file\n", 404)
+        body, kind = found
+        kept = {"Cache-Control": "public, max-age=31536000, immutable"}
+        return Response(body, media_type=kind, headers=kept)

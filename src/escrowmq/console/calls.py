@@ -1,0 +1,11 @@
+"""All calls of the API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.console.api import overview
+from escrowmq.console.operations import Operation
+
+OPERATIONS: Final[tuple[Operation, ...]] = (*overview.OPERATIONS,)
+BY_NAME: Final = {one.name: one for one in OPERATIONS}

@@ -1,0 +1,186 @@
+"""One who asks for all that look: every two seconds while somebody does, and not at all
+otherwise. What it hears makes the curves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from escrowmq.aio import Admin
+from escrowmq.client.admin.groups import Lag
+from escrowmq.client.admin.topics import TopicDescription
+from escrowmq.client.admin.transactions import TransactionCounts
+from escrowmq.console.memo import Memo
+from escrowmq.console.rings import STEP_S, Rings
+from escrowmq.errors import EscrowMQError, NotSupported
+
+_log = logging.getLogger(__name__)
+
+REST_AFTER_S: Final = 20.0
+"""Nobody has looked for so long: rest."""
+
+WATCHED_MAX: Final = 120
+"""Groups and topics that have a curve, each; the one that was looked at longest ago loses it."""
+
+QUEUES_MAX: Final = 64
+"""Queues of a group that have curves of their own; of more there is only the sum."""
+
+
+class Collector:
+    """Asks, and remembers an hour."""
+
+    def __init__(
+        self, admin: Callable[[], Awaitable[Admin]], memo: Memo, now_s: Callable[[], float]
+    ) -> None:
+        self._admin = admin
+        self._memo = memo
+        self._now_s = now_s
+        self._looked_s = now_s()
+        self._task: asyncio.Task[None] | None = None
+        self._groups: OrderedDict[str, float] = OrderedDict()
+        self._topics: OrderedDict[str, float] = OrderedDict()
+        self._stored: dict[str, tuple[float, int]] = {}
+        self.rings = Rings()
+        self.rounds_count = 0
+
+    def looked(self, *, group: str = "", topic: str = "") -> None:
+        """Somebody looks, at a group or a topic perhaps."""
+        self._looked_s = self._now_s()
+        for watched, name in ((self._groups, group), (self._topics, topic)):
+            if name:
+                watched[name] = self._looked_s
+                watched.move_to_end(name)
+                while len(watched) > WATCHED_MAX:
+                    watched.popitem(last=False)
+        if self._task is None or self._task.done():
+            self._task = asyncio.ensure_future(self._run())
+
+    @property
+    def is_at_work(self) -> bool:
+        """Whether it asks just now."""
+        return self._task is not None and not self._task.done()
+
+    async def close(self) -> None:
+        """Ask no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    # -- what is asked, by whomever --------------------------------------------------------------
+
+    async def runtime(self, broker: str) -> dict[str, str]:
+        """What a broker tells of itself."""
+        admin = await self._admin()
+        return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
+
+    async def broker_names(self) -> list[str]:
+        """Brokers that have a master."""
+        admin = await self._admin()
+        found = await self._memo.get("brokers", admin.brokers.all)
+        return sorted({one.name for one in found if one.id == 0})
+
+    async def counts(self) -> TransactionCounts | None:
+        """What is pending; None where no broker can tell."""
+        admin = await self._admin()
+        try:
+            return await self._memo.get("counts", admin.transactions.count)
+        except NotSupported:
+            return None
+
+    async def lags(self, group: str) -> list[Lag]:
+        """How far a group is."""
+        admin = await self._admin()
+        return await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
+
+    async def topic(self, topic: str) -> TopicDescription:
+        """All about a topic."""
+        admin = await self._admin()
+        return await self._memo.get(("topic", topic), lambda: admin.topics.describe(topic))
+
+    # -- the rounds ------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        while self._now_s() - self._looked_s < REST_AFTER_S:
+            for part in (self._ask_brokers, self._ask_transactions, self._ask_groups,
+                         self._ask_topics):  # fmt: skip
+                try:
+                    await part()
+                except EscrowMQError as error:
+                    _log.debug("console: a figure is unknown: %s", error)
+            self.rounds_count += 1
+            await asyncio.sleep(STEP_S)
+
+    def _add(self, name: str, value: float | None) -> None:
+        self.rings.add(name, int(self._now_s() / STEP_S), value)
+
+    async def _ask_brokers(self) -> None:
+        put: float | None = None
+        got: float | None = None
+        for name in await self.broker_names():
+            try:
+                found = await self.runtime(name)
+            except EscrowMQError:
+                found = {}
+            mine, theirs = rate(found, "putTps"), rate(found, "getTransferredTps")
+            self._add(f"put:{name}", mine)
+            self._add(f"get:{name}", theirs)
+            put, got = _sum(put, mine), _sum(got, theirs)
+        self._add("put", put)
+        self._add("get", got)
+
+    async def _ask_transactions(self) -> None:
+        counts = await self.counts()
+        self._add("pending", None if counts is None else counts.count)
+        self._add("parked", None if counts is None else counts.parked)
+
+    async def _ask_groups(self) -> None:
+        for group in self._still_watched(self._groups):
+            try:
+                lags = await self.lags(group)
+            except EscrowMQError:
+                self._add(f"lag:{group}", None)
+                continue
+            self._add(f"lag:{group}", sum(one.count for one in lags))
+            if len(lags) <= QUEUES_MAX:
+                for one in lags:
+                    queue = one.queue
+                    self._add(
+                        f"lag:{group}:{queue.topic}:{queue.broker_name}:{queue.queue_id}", one.count
+                    )
+
+    async def _ask_topics(self) -> None:
+        for topic in self._still_watched(self._topics):
+            try:
+                found = await self.topic(topic)
+            except EscrowMQError:
+                self._add(f"stored:{topic}", None)
+                continue
+            end = sum(one.max_offset for one in found.queues)
+            now_s = self._now_s()
+            before_s, before = self._stored.get(topic, (now_s, end))
+            self._stored[topic] = (now_s, end)
+            if now_s > before_s:
+                self._add(f"stored:{topic}", max(0, end - before) / (now_s - before_s))
+
+    def _still_watched(self, watched: OrderedDict[str, float]) -> list[str]:
+        since_s = self._now_s() - REST_AFTER_S
+        for name in [name for name, at_s in watched.items() if at_s < since_s]:
+            del watched[name]
+            self._stored.pop(name, None)
+        return list(watched)
+
+
+def rate(found: dict[str, str], name: str) -> float | None:
+    """Of the last ten seconds; None when it is not told."""
+    words = found.get(name, "").split()
+    try:
+        return float(words[0])
+    except (IndexError, ValueError):
+        return None
+
+
+def _sum(one: float | None, other: float | None) -> float | None:
+    return other if one is None else one if other is None else one + other

@@ -1,0 +1,136 @@
+"""What stands between a request and an answer: its size, who sends it, and whether a page of
+somebody else has made a browser send it."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+from typing import Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import Request
+
+from escrowmq.console.accounts import Accounts
+from escrowmq.console.problems import Problem
+from escrowmq.console.sessions import COOKIE, Session, Sessions, Who, same
+
+BODY_MAX: Final = 256 * 1024
+"""Bytes of a request's body."""
+
+_PATIENCE_S: Final = 10.0
+FIELDS_MAX: Final = 1_000
+CSRF: Final = "csrf"
+CSRF_HEADER: Final = "x-csrf-token"
+_BASIC: Final = "basic"
+_BEARER: Final = "bearer"
+
+
+async def body_of(request: Request) -> bytes:
+    """The body, if it is not too large."""
+    parts: list[bytes] = []
+    size = 0
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            async for part in request.stream():
+                size += len(part)
+                if size > BODY_MAX:
+                    raise Problem(
+                        413, "too_large", f"a body of more than {BODY_MAX} bytes", "send less"
+                    )
+                parts.append(part)
+    except TimeoutError as error:
+        raise Problem(408, "too_slow", f"the body took more than {_PATIENCE_S:.0f} s") from error
+    return b"".join(parts)
+
+
+async def form_of(request: Request) -> dict[str, list[str]]:
+    """The fields of a form, each with its values."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/x-www-form-urlencoded":
+        raise Problem(415, "bad_request", f"a form is expected, not {kind or 'nothing'}")
+    try:
+        text = (await body_of(request)).decode()
+        pairs = parse_qsl(text, keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except ValueError as error:
+        raise Problem(400, "bad_request", f"the form cannot be read: {error}") from error
+    found: dict[str, list[str]] = {}
+    for name, value in pairs:
+        found.setdefault(name, []).append(value)
+    return found
+
+
+async def json_of(request: Request) -> dict[str, object]:
+    """The members of a body in JSON; none of an empty one."""
+    body = await body_of(request)
+    if not body:
+        return {}
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        # Forms of other pages can send three types without asking first; this is none of them.
+        raise Problem(415, "bad_request", f"application/json is expected, not {kind or 'nothing'}")
+    try:
+        return msgspec.json.decode(body, type=dict[str, object])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise Problem(400, "bad_request", f"the body is no JSON object: {error}") from error
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from."""
+    return request.client.host if request.client is not None else ""
+
+
+def session_of(request: Request, sessions: Sessions) -> Session | None:
+    """The session of a browser; None without one."""
+    return sessions.find(request.cookies.get(COOKIE, ""))
+
+
+def check_origin(request: Request) -> None:
+    """Problem when a browser says that another site has made it send this."""
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origin = request.headers.get("origin")
+    host = request.headers.get("host", "")
+    is_foreign = origin is not None and origin.partition("://")[2] != host
+    if site not in ("same-origin", "none") or is_foreign:
+        raise Problem(403, "foreign_page", "this was sent by a page of another site")
+
+
+def check_csrf(session: Session, given: str) -> None:
+    """Problem when a form is none of this session's."""
+    if not given or not same(given, session.csrf):
+        raise Problem(
+            403, "stale_form", "this form is not of your present session", "load the page again"
+        )
+
+
+async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> Who:
+    """Who calls the API: by a token, a name and password, or the cookie of a page."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() == _BEARER:
+        who = sessions.bearer(given.strip())
+        if who is None:
+            raise Problem(401, "bad_token", "this token is none, or holds no longer",
+                          "POST /api/v1/tokens issues one")  # fmt: skip
+        return who
+    if scheme.lower() == _BASIC:
+        name, password = _basic(given)
+        return await accounts.prove_again(name, password, address_of(request))
+    session = session_of(request, sessions)
+    if session is None:
+        raise Problem(401, "not_logged_in", "nobody is logged in",
+                      "send a bearer token, or name and password")  # fmt: skip
+    if request.method not in ("GET", "HEAD"):
+        check_origin(request)
+        check_csrf(session, request.headers.get(CSRF_HEADER, ""))
+    return session.who
+
+
+def _basic(given: str) -> tuple[str, str]:
+    try:
+        name, mark, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError) as error:
+        raise Problem(401, "wrong_login", "the header Authorization cannot be read") from error
+    if not mark:
+        raise Problem(401, "wrong_login", "the header Authorization has no password")
+    return name, password

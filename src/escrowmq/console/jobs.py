@@ -1,0 +1,122 @@
+"""Deeds on many, in the background: each has a plan that was seen before, a progress, an end, and
+can be stopped. They are kept in memory, and so are gone after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable
+from typing import Final, Literal
+
+import msgspec
+
+from escrowmq.console.answers import Answer
+from escrowmq.console.problems import Problem
+from escrowmq.errors import EscrowMQError
+
+_audit = logging.getLogger("escrowmq.audit")
+
+KEPT_MAX: Final = 100
+RUNNING_MAX: Final = 4
+FAILURES_MAX: Final = 20
+"""Failures that are told in words; further ones are counted."""
+
+
+class Job(Answer, kw_only=True):
+    """One deed on many."""
+
+    id: int
+    what: str
+    who: str
+    state: Literal["running", "done", "stopped", "failed"] = "running"
+    total: int | None = None
+    """How many there were when it began; null when nobody counted."""
+    done: int = 0
+    failed: int = 0
+    failures: list[str] = msgspec.field(default_factory=list)
+    began_s: float
+    ended_s: float | None = None
+
+
+Steps = Callable[[], AsyncIterator[str]]
+"""One item done each: empty, or why it could not be."""
+
+
+class Jobs:
+    """Those of one account."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._jobs: OrderedDict[int, Job] = OrderedDict()
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._next = 1
+
+    def begin(self, what: str, steps: Steps, *, who: str, total: int | None) -> Job:
+        """Start one. Problem when enough are under way."""
+        if len(self._tasks) >= RUNNING_MAX:
+            raise Problem(
+                429, "too_many_jobs", f"{RUNNING_MAX} jobs are under way",
+                "wait for one of them, or stop it",
+            )  # fmt: skip
+        job = Job(id=self._next, what=what, who=who, total=total, began_s=self._now_s())
+        self._next += 1
+        self._jobs[job.id] = job
+        while len(self._jobs) > KEPT_MAX:
+            oldest = next(number for number in self._jobs if number not in self._tasks)
+            del self._jobs[oldest]
+        _audit.info("event=console_job id=%d who=%s what=%r begins", job.id, who, what)
+        task = asyncio.ensure_future(self._run(job, steps))
+        self._tasks[job.id] = task
+        task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
+        return job
+
+    async def _run(self, job: Job, steps: Steps) -> None:
+        try:
+            async for failure in steps():
+                job.done += 1
+                if failure:
+                    job.failed += 1
+                    if len(job.failures) < FAILURES_MAX:
+                        job.failures.append(failure)
+            job.state = "done"
+        except asyncio.CancelledError:
+            job.state = "stopped"
+            raise
+        except EscrowMQError as error:
+            job.state = "failed"
+            job.failures.append(str(error))
+        finally:
+            if job.state == "running":
+                job.state = "failed"
+            job.ended_s = self._now_s()
+            _audit.info(
+                "event=console_job id=%d who=%s state=%s done=%d failed=%d",
+                job.id, job.who, job.state, job.done, job.failed,
+            )  # fmt: skip
+
+    def all(self) -> list[Job]:
+        """The newest first."""
+        return list(reversed(self._jobs.values()))
+
+    def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
+        """One of them."""
+        found = self._jobs.get(id)
+        if found is None:
+            raise Problem(404, "no_job", f"there is no job {id}", "GET /api/v1/jobs lists them")
+        return found
+
+    def stop(self, id: int) -> Job:  # noqa: A002
+        """Let one end before it is through; what it has done stays done."""
+        job = self.get(id)
+        task = self._tasks.get(id)
+        if task is not None:
+            task.cancel()
+        return job
+
+    async def close(self) -> None:
+        """Stop all."""
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

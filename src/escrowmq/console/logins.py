@@ -1,0 +1,70 @@
+"""Who may log in where brokers have no accounts: `admin`, with a password that the first start
+makes up, and a reader if there is to be one. Passwords stand in files, never in a command line or a
+log."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+from pathlib import Path
+from typing import Final
+
+from escrowmq.console.options import LocalUser
+from escrowmq.errors import UsageError
+
+_log = logging.getLogger(__name__)
+ADMIN: Final = "admin"
+VIEWER: Final = "viewer"
+PASSWORD_FILE: Final = "consolePassword"  # noqa: S105 - a file's name
+_PASSWORD_SIZE: Final = 12
+_PASSWORD_MIN: Final = 8
+_PASSWORD_MAX: Final = 1_024
+
+
+def local_users(
+    folder: str, *, password_file: str | None = None, viewer_file: str | None = None
+) -> tuple[LocalUser, ...]:
+    """`admin` with the password of a file, or of the one in a folder, which is made when it is not
+    there; `viewer`, who may not change anything, with that of another file."""
+    path = Path(password_file) if password_file else Path(folder) / PASSWORD_FILE
+    if not password_file and not path.exists():
+        _make(path)
+    if not password_file:
+        _log.info("console: user %s, the password stands in %s", ADMIN, path)
+    users = [LocalUser(name=ADMIN, password=_read(path), may_change=True)]
+    if viewer_file:
+        users.append(LocalUser(name=VIEWER, password=_read(Path(viewer_file)), may_change=False))
+    return tuple(users)
+
+
+def _make(path: Path) -> None:
+    """A file that is its owner's alone from the first byte on."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(secrets.token_urlsafe(_PASSWORD_SIZE) + "\n")
+    except OSError as error:
+        raise UsageError(
+            f"the console's password cannot be written to {path}: {error.strerror}; name a file "
+            "that has one (--console-password-file), or have no http port (--http-port -1)"
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        with path.open(encoding="utf-8") as file:
+            found = file.read(_PASSWORD_MAX + 1).strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "this is no text"
+        raise UsageError(
+            f"the console's password cannot be read from {path}: {reason}; name a file that has "
+            "the password alone"
+        ) from error
+    if not _PASSWORD_MIN <= len(found) <= _PASSWORD_MAX:
+        raise UsageError(
+            f"the console's password in {path} has {len(found)} characters; {_PASSWORD_MIN} to "
+            f"{_PASSWORD_MAX} are expected"
+        )
+    return found

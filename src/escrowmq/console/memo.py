@@ -1,0 +1,58 @@
+"""Answers that are good for a moment: however many look, the cluster is asked once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+ANSWERS_MAX: Final = 4_000
+FRESH_S: Final = 1.8
+"""A little less than the time between two looks of a page."""
+
+ASKED_MAX: Final = 16
+"""Questions that are under way at a time."""
+
+
+class Memo:
+    """Answers by name."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._answers: OrderedDict[object, tuple[float, asyncio.Future[Any]]] = OrderedDict()
+        self._room = asyncio.Semaphore(ASKED_MAX)
+
+    async def get(
+        self, key: object, ask: Callable[[], Awaitable[T]], *, fresh_s: float = FRESH_S
+    ) -> T:
+        """The answer of a moment ago, or the one that is under way, or a new one. Whoever asks in
+        vain keeps nobody from asking again."""
+        known = self._answers.get(key)
+        if known is not None:
+            at_s, future = known
+            if not future.done() or self._now_s() - at_s < fresh_s:
+                found: T = await asyncio.shield(future)
+                return found
+        task = asyncio.ensure_future(self._ask(ask))
+        self._answers[key] = (self._now_s(), task)
+        self._answers.move_to_end(key)
+        while len(self._answers) > ANSWERS_MAX:
+            self._answers.popitem(last=False)
+        try:
+            return await asyncio.shield(task)
+        except BaseException:
+            if task.done() and self._answers.get(key, (0.0, None))[1] is task:
+                del self._answers[key]
+            raise
+
+    async def _ask(self, ask: Callable[[], Awaitable[T]]) -> T:
+        async with self._room:
+            return await ask()
+
+    def forget(self) -> None:
+        """Something was changed: the next look asks again."""
+        under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
+        self._answers = OrderedDict(under_way)

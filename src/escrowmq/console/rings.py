@@ -1,0 +1,73 @@
+"""Figures of the last hour: as many numbers as fit, the oldest goes."""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections import OrderedDict
+from typing import Final
+
+STEP_S: Final = 2.0
+"""So often figures are asked for."""
+
+SIZE: Final = 1_800
+"""An hour of them."""
+
+SERIES_MAX: Final = 400
+"""Curves that are kept at a time; the one that was looked at longest ago goes."""
+
+UNKNOWN: Final = math.nan
+
+
+class Ring:
+    """One curve. A moment at which nothing is known has a gap."""
+
+    __slots__ = ("_count", "_next", "_tick", "_values")
+
+    def __init__(self) -> None:
+        self._values = array("d", bytes(8 * SIZE))
+        self._next = 0
+        self._count = 0
+        self._tick = -1
+
+    def add(self, tick: int, value: float | None) -> None:
+        """The value at a moment. Those between it and the one before are unknown."""
+        for _ in range(min(SIZE, tick - self._tick - 1) if self._count else 0):
+            self._put(UNKNOWN)
+        if tick > self._tick:
+            self._put(UNKNOWN if value is None else value)
+            self._tick = tick
+
+    def _put(self, value: float) -> None:
+        self._values[self._next] = value
+        self._next = (self._next + 1) % SIZE
+        self._count = min(SIZE, self._count + 1)
+
+    def last(self, count: int) -> list[float | None]:
+        """So many of the newest, the oldest first; None where nothing was known."""
+        count = min(count, self._count)
+        places = ((self._next - count + nth) % SIZE for nth in range(count))
+        values = (self._values[place] for place in places)
+        return [None if math.isnan(value) else value for value in values]
+
+
+class Rings:
+    """Curves by name."""
+
+    def __init__(self) -> None:
+        self._rings: OrderedDict[str, Ring] = OrderedDict()
+
+    def add(self, name: str, tick: int, value: float | None) -> None:
+        """One more value of a curve; moments are numbered, `STEP_S` apart."""
+        ring = self._rings.get(name)
+        if ring is None:
+            while len(self._rings) >= SERIES_MAX:
+                self._rings.popitem(last=False)
+            ring = self._rings[name] = Ring()
+        ring.add(tick, value)
+        self._rings.move_to_end(name)
+
+    def last(self, name: str, count: int = SIZE) -> list[float | None]:
+        """The newest values of a curve; none of one that there is not."""
+        ring = self._rings.get(name)
+        return [] if ring is None else ring.last(count)

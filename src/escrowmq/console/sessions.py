@@ -1,0 +1,180 @@
+"""Who is logged in, by cookie or token, and how often somebody may guess. All of it is in memory:
+a restart ends every session."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Final, Generic, TypeVar
+
+import msgspec
+
+from escrowmq.client.core.credentials import Credentials
+from escrowmq.console.problems import Problem
+
+COOKIE: Final = "escrowmq_console"
+IDLE_S: Final = 30 * 60
+"""A session that nobody has used for so long is over."""
+
+AGE_MAX_S: Final = 12 * 3_600
+"""So is one that began so long ago."""
+
+SESSIONS_MAX: Final = 1_000
+TOKENS_MAX: Final = 1_000
+FAILURES_MAX: Final = 10
+"""Failed attempts of one address within `FAILURE_SPAN_S`."""
+
+FAILURES_ALL_MAX: Final = 200
+"""Failed attempts of all addresses together."""
+
+FAILURE_SPAN_S: Final = 300.0
+ADDRESSES_MAX: Final = 10_000
+_TOKEN_SIZE: Final = 32
+
+T = TypeVar("T")
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who has proved who he is."""
+
+    name: str
+    may_change: bool
+    credentials: Credentials | None = None
+    """What his requests are signed with; None where the brokers ask nobody."""
+
+
+class Session(msgspec.Struct, kw_only=True):
+    """One browser."""
+
+    who: Who
+    csrf: str
+    """What his forms repeat: a page of somebody else cannot know it."""
+    began_s: float
+    seen_s: float
+    notice: str = ""
+    """Said once, on the next page."""
+
+
+class _Kept(Generic[T]):
+    """Values by secrets, of which only digests are kept; the oldest of too many goes."""
+
+    def __init__(self, count_max: int) -> None:
+        self._found: OrderedDict[bytes, T] = OrderedDict()
+        self._count_max = count_max
+
+    def add(self, value: T) -> str:
+        secret = secrets.token_urlsafe(_TOKEN_SIZE)
+        while len(self._found) >= self._count_max:
+            self._found.popitem(last=False)
+        self._found[_digest(secret)] = value
+        return secret
+
+    def get(self, secret: str) -> T | None:
+        return self._found.get(_digest(secret))
+
+    def drop(self, secret: str) -> None:
+        self._found.pop(_digest(secret), None)
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """What a program shows instead of a password."""
+
+    who: Who
+    until_s: float
+
+
+class Sessions:
+    """All that are open. `now_s` is a clock that never goes back."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._sessions: _Kept[Session] = _Kept(SESSIONS_MAX)
+        self._tokens: _Kept[Token] = _Kept(TOKENS_MAX)
+
+    def begin(self, who: Who) -> str:
+        """A new session; the cookie's value."""
+        now_s = self._now_s()
+        csrf = secrets.token_urlsafe(_TOKEN_SIZE)
+        return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
+
+    def find(self, cookie: str) -> Session | None:
+        """The session of a cookie; None when it is over."""
+        found = self._sessions.get(cookie)
+        if found is None:
+            return None
+        now_s = self._now_s()
+        if now_s - found.seen_s > IDLE_S or now_s - found.began_s > AGE_MAX_S:
+            self._sessions.drop(cookie)
+            return None
+        found.seen_s = now_s
+        return found
+
+    def end(self, cookie: str) -> None:
+        """Log out."""
+        self._sessions.drop(cookie)
+
+    def issue(self, who: Who, span_s: float) -> str:
+        """A token that holds for a time."""
+        return self._tokens.add(Token(who=who, until_s=self._now_s() + span_s))
+
+    def bearer(self, token: str) -> Who | None:
+        """Whose a token is; None when it is none, or holds no longer."""
+        found = self._tokens.get(token)
+        if found is None:
+            return None
+        if self._now_s() > found.until_s:
+            self._tokens.drop(token)
+            return None
+        return found.who
+
+    def revoke(self, token: str) -> None:
+        """Let a token hold no longer."""
+        self._tokens.drop(token)
+
+
+def same(given: str, expected: str) -> bool:
+    """Whether two secrets are the same, in a time that does not tell where they differ."""
+    return hmac.compare_digest(given.encode(), expected.encode())
+
+
+class Attempts:
+    """Failed logins, counted by address: who guesses has to wait."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._failures: OrderedDict[str, deque[float]] = OrderedDict()
+        self._all: deque[float] = deque(maxlen=FAILURES_ALL_MAX)
+
+    def check(self, address: str) -> None:
+        """Problem when this address, or everybody together, has failed too often."""
+        since_s = self._now_s() - FAILURE_SPAN_S
+        mine = self._failures.get(address, ())
+        recent = [at_s for at_s in mine if at_s > since_s]
+        is_flooded = len(self._all) == FAILURES_ALL_MAX and self._all[0] > since_s
+        if len(recent) >= FAILURES_MAX or is_flooded:
+            first_s = recent[0] if len(recent) >= FAILURES_MAX else self._all[0]
+            wait_s = int(first_s + FAILURE_SPAN_S - self._now_s()) + 1
+            raise Problem(
+                429, "too_many_attempts", f"too many failed logins; try again in {wait_s} s",
+                f"{FAILURES_MAX} failures in {FAILURE_SPAN_S:.0f} s are allowed",
+            )  # fmt: skip
+
+    def failed(self, address: str) -> None:
+        """Count one."""
+        now_s = self._now_s()
+        while len(self._failures) >= ADDRESSES_MAX and address not in self._failures:
+            self._failures.popitem(last=False)
+        self._failures.setdefault(address, deque(maxlen=FAILURES_MAX)).append(now_s)
+        self._failures.move_to_end(address)
+        self._all.append(now_s)
+
+    def passed(self, address: str) -> None:
+        """Forget the failures of one who knows the password after all."""
+        self._failures.pop(address, None)
+
+
+def _digest(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()

@@ -1,0 +1,304 @@
+"""The pages: what the API says, as HTML. A page asks calls of the API by name, and names each at
+its foot."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import msgspec
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from escrowmq.console import charts
+from escrowmq.console.accounts import Accounts
+from escrowmq.console.assets import Assets
+from escrowmq.console.calls import BY_NAME
+from escrowmq.console.desk import Desks
+from escrowmq.console.doorman import (
+    CSRF,
+    address_of,
+    check_csrf,
+    check_origin,
+    form_of,
+    session_of,
+)
+from escrowmq.console.operations import PREFIX, Asking, Change
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.problems import Problem
+from escrowmq.console.sessions import AGE_MAX_S, COOKIE, Session, Sessions
+from escrowmq.console.words import FILTERS, in_url
+from escrowmq.net.clock import SystemClock
+
+_log = logging.getLogger(__name__)
+_audit = logging.getLogger("escrowmq.audit")
+
+_FOLDER: Final = Path(__file__).parent / "pages"
+_LISTED_MAX: Final = 1_000
+"""Items that a form names at most."""
+
+_PLACES: Final = (
+    ("/", "Overview"), ("/transactions", "Transactions"), ("/topics", "Topics"),
+    ("/groups", "Groups"), ("/messages", "Messages"), ("/brokers", "Brokers"),
+    ("/accounts", "Accounts"), ("/jobs", "Jobs"),
+)  # fmt: skip
+"""What the side of each page leads to."""
+
+SEE_OTHER: Final = 303
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A call of the API that a page shows."""
+
+    name: str
+    url: str
+
+
+class Page:
+    """One page for one browser."""
+
+    def __init__(self, site: Site, request: Request, session: Session) -> None:
+        self._site = site
+        self.request = request
+        self.session = session
+        self.asking = site.asking(session)
+        self.sources: list[Source] = []
+        self.query = dict(request.query_params)
+
+    async def ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - as the call has it
+        """The answer of a call; the page names it."""
+        operation = BY_NAME[name]
+        wanted = {key: value for key, value in given.items() if value not in (None, "")}
+        path = operation.path
+        for key in operation.in_path:
+            path = path.replace(f"{{{key}}}", in_url(wanted[key]))
+        rest = {key: value for key, value in wanted.items() if key not in operation.in_path}
+        query = f"?{urlencode(rest)}" if rest else ""
+        self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
+        return await operation(self.asking, wanted)
+
+    def curve(self, name: str) -> list[float | None]:
+        """The hour of a figure, which GET /history has."""
+        return self.asking.desk.collector.rings.last(name)
+
+    def render(self, template: str, status: int = 200, **context: object) -> Response:
+        """The page."""
+        session = self.session
+        notice, session.notice = session.notice, ""
+        return self._site.html(
+            template, status, who=session.who, csrf=session.csrf, notice=notice,
+            sources=self.sources, query=self.query, path=self.request.url.path,
+            curve=self.curve, **context,
+        )  # fmt: skip
+
+
+Shown = Callable[[Page], Awaitable[Response]]
+
+
+class Site:
+    """All pages."""
+
+    def __init__(
+        self,
+        options: ConsoleOptions,
+        desks: Desks,
+        sessions: Sessions,
+        accounts: Accounts,
+        *,
+        pages: Sequence[tuple[str, Shown]],
+    ) -> None:
+        self._pages = pages
+        self._options = options
+        self._desks = desks
+        self._sessions = sessions
+        self._accounts = accounts
+        self._clock = SystemClock()
+        self._assets = Assets()
+        self._templates = Environment(
+            loader=FileSystemLoader(_FOLDER),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self._templates.filters |= FILTERS
+        self._templates.globals |= {
+            "asset": self._assets.url,
+            "spark": charts.spark,
+            "chart": charts.chart,
+            "cluster": options.name_servers,
+            "login": options.login,
+            "places": [place for place in _PLACES if place[0] in {path for path, _ in pages}],
+        }
+
+    def routes(self) -> list[Route]:
+        """Each page, the forms, and what all pages load."""
+        shown = [Route(path, self._shown(show)) for path, show in self._pages]
+        return [
+            Route("/login", self._guarded(self._login_page)),
+            Route("/login", self._guarded(self._login), methods=["POST"]),
+            Route("/logout", self._guarded(self._logout), methods=["POST"]),
+            Route("/do/{call}", self._guarded(self._do), methods=["POST"]),
+            Route("/static/{name}", self._assets.serve),
+            *shown,
+        ]
+
+    def asking(self, session: Session) -> Asking:
+        """Who asks on behalf of a session."""
+        desk = self._desks.of(session.who.credentials)
+        desk.collector.looked()
+        return Asking(desk=desk, who=session.who)
+
+    def html(self, template: str, status: int, **context: object) -> HTMLResponse:
+        """A template as an answer."""
+        text = self._templates.get_template(template).render(now_ms=self._clock.now_ms(), **context)
+        return HTMLResponse(text, status)
+
+    async def nowhere(self, request: Request, error: Exception) -> Response:
+        """A path that nothing has."""
+        problem = Problem(404, "no_page", f"there is no page {request.url.path}")
+        return self._problem(request, problem)
+
+    # -- logging in ------------------------------------------------------------------------------
+
+    async def _login_page(self, request: Request) -> Response:
+        back = request.query_params.get("back", "/")
+        return self.html("login.html", 200, back=_local(back), problem=None, name="")
+
+    async def _login(self, request: Request) -> Response:
+        check_origin(request)
+        form = await form_of(request)
+        name, password = _one(form, "name"), _one(form, "password")
+        back = _local(_one(form, "back"))
+        try:
+            who = await self._accounts.prove(name, password, address_of(request))
+        except Problem as problem:
+            _audit.warning(
+                "event=console_login_failed from=%s code=%s", address_of(request),
+                problem.refused.code,
+            )  # fmt: skip
+            return self.html(
+                "login.html", problem.status, back=back, problem=problem.refused, name=name
+            )
+        _audit.info("event=console_login who=%s from=%s", who.name, address_of(request))
+        answer = RedirectResponse(back, SEE_OTHER)
+        answer.set_cookie(
+            COOKIE, self._sessions.begin(who), max_age=AGE_MAX_S, httponly=True,
+            samesite="strict", path="/", secure=_is_secure(request),
+        )  # fmt: skip
+        return answer
+
+    async def _logout(self, request: Request) -> Response:
+        session = session_of(request, self._sessions)
+        if session is not None:
+            check_csrf(session, _one(await form_of(request), CSRF))
+            self._sessions.end(request.cookies.get(COOKIE, ""))
+        answer = RedirectResponse("/login", SEE_OTHER)
+        answer.delete_cookie(COOKIE, path="/")
+        return answer
+
+    # -- deeds -----------------------------------------------------------------------------------
+
+    async def _do(self, request: Request) -> Response:
+        """A form that changes something: first what it would do, then, confirmed, that."""
+        check_origin(request)
+        session = session_of(request, self._sessions)
+        if session is None:
+            return RedirectResponse("/login", SEE_OTHER)
+        form = await form_of(request)
+        check_csrf(session, _one(form, CSRF))
+        operation = BY_NAME.get(request.path_params["call"])
+        if operation is None or operation.method == "GET":
+            raise Problem(404, "no_call", "there is no such deed")
+        back = _local(_one(form, "back"))
+        is_confirmed = _one(form, "confirmed") == "yes"
+        given = _fields(operation.wants, form)
+        asking = self.asking(session)
+        change: Change = await operation(asking, {**given, "dry_run": not is_confirmed})
+        if not is_confirmed:
+            page = Page(self, request, session)
+            hidden = [
+                (key, value) for key, values in form.items() for value in values
+                if key not in (CSRF, "back", "confirmed")
+            ]  # fmt: skip
+            return page.render(
+                "confirm.html", change=change, call=operation, hidden=hidden, back=back
+            )
+        _audit.info(
+            "event=console_deed who=%s from=%s call=%s said=%r",
+            session.who.name, address_of(request), operation.name, change.said,
+        )  # fmt: skip
+        session.notice = change.said
+        return RedirectResponse("/jobs" if change.job is not None else back, SEE_OTHER)
+
+    # -- pages -----------------------------------------------------------------------------------
+
+    def _shown(self, show: Shown) -> Handler:
+        async def serve(request: Request) -> Response:
+            session = session_of(request, self._sessions)
+            if session is None:
+                target = request.url.path
+                if request.url.query:
+                    target += f"?{request.url.query}"
+                return RedirectResponse(f"/login?{urlencode({'back': target})}", SEE_OTHER)
+            return await show(Page(self, request, session))
+
+        return self._guarded(serve)
+
+    def _guarded(self, serve: Handler) -> Handler:
+        async def guarded(request: Request) -> Response:
+            try:
+                return await serve(request)
+            except Problem as problem:
+                return self._problem(request, problem)
+            except Exception:  # noqa: BLE001 - one page; logged with its trace
+                _log.exception("%s %s failed", request.method, request.url.path)
+                said = Problem(500, "failed", "this page has failed", "the console's log says how")
+                return self._problem(request, said)
+
+        return guarded
+
+    def _problem(self, request: Request, problem: Problem) -> Response:
+        session = session_of(request, self._sessions)
+        if session is None:
+            return self.html("stranger.html", problem.status, problem=problem.refused)
+        page = Page(self, request, session)
+        return page.render("problem.html", problem.status, problem=problem.refused)
+
+
+def _one(form: Mapping[str, list[str]], name: str) -> str:
+    return form.get(name, [""])[-1]
+
+
+def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[str, object]:
+    """What a form says of a call's parameters; those that may be several as lists."""
+    found: dict[str, object] = {}
+    for field in msgspec.structs.fields(wants):
+        values = form.get(field.encode_name, [])
+        is_list = isinstance(field.default_factory, type) and field.default_factory is list
+        if is_list:
+            if len(values) > _LISTED_MAX:
+                raise Problem(400, "bad_request", f"more than {_LISTED_MAX} are marked")
+            found[field.encode_name] = values
+        elif values and values[-1] != "":
+            found[field.encode_name] = values[-1]
+    return found
+
+
+def _local(target: str) -> str:
+    """A path of this console; anything else is its first page."""
+    is_local = (
+        target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target
+    )
+    return target if is_local and target.isprintable() else "/"
+
+
+def _is_secure(request: Request) -> bool:
+    """Whether the browser speaks TLS, to this one or to a proxy before it."""
+    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))

@@ -1,0 +1,128 @@
+// All the script there is: pages work without it. It keeps figures moving, shows confirmations in a
+// dialog, and knows a few keys.
+"use strict";
+
+// -- figures that move ------------------------------------------------------------------------
+const EVERY_MS = 2000, SLOWEST_MS = 30000;
+let pause_ms = EVERY_MS, timer = 0;
+
+function parts() {
+  return document.querySelectorAll("[data-live][id]");
+}
+
+function isBusy(part) {
+  const active = document.activeElement;
+  const typing = active && part.contains(active) && active.matches("input, select, textarea");
+  const marked = part.querySelector("input[type=checkbox]:checked");
+  const chosen = window.getSelection();
+  const selecting = chosen && !chosen.isCollapsed && part.contains(chosen.anchorNode);
+  return typing || marked || selecting;
+}
+
+function replace(page) {
+  for (const part of parts()) {
+    const fresh = page.getElementById(part.id);
+    if (!fresh || isBusy(part) || fresh.innerHTML === part.innerHTML) continue;
+    const active = document.activeElement;
+    const kept = active && part.contains(active) ? active.getAttribute("href") : null;
+    part.replaceChildren(...document.importNode(fresh, true).childNodes);
+    if (kept) for (const link of part.querySelectorAll("a[href]")) {
+      if (link.getAttribute("href") === kept) { link.focus({ preventScroll: true }); break; }
+    }
+  }
+}
+
+async function look() {
+  timer = 0;
+  if (document.hidden || !parts().length) return;
+  try {
+    const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "error" });
+    if (answer.ok) {
+      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      pause_ms = EVERY_MS;
+    } else pause_ms = Math.min(SLOWEST_MS, pause_ms * 2);
+    tell(answer.ok);
+  } catch {
+    pause_ms = Math.min(SLOWEST_MS, pause_ms * 2);
+    tell(false);
+  }
+  later();
+}
+
+function tell(isWell) {
+  for (const mark of document.querySelectorAll(".live")) {
+    mark.classList.toggle("lost", !isWell);
+    mark.textContent = isWell ? "live" : "no answer, trying again";
+  }
+}
+
+function later() {
+  if (!timer && !document.hidden && parts().length) timer = setTimeout(look, pause_ms);
+}
+
+document.addEventListener("visibilitychange", () => {
+  if (document.hidden) { clearTimeout(timer); timer = 0; } else { pause_ms = EVERY_MS; look(); }
+});
+
+// -- confirmations in a dialog ------------------------------------------------------------------
+document.addEventListener("submit", async (event) => {
+  const form = event.target;
+  if (!form.matches("form[data-preview]") || !window.HTMLDialogElement) return;
+  event.preventDefault();
+  const body = new URLSearchParams(new FormData(form, event.submitter));
+  let text;
+  try {
+    const answer = await fetch(form.action, { method: "POST", body, redirect: "error" });
+    text = await answer.text();
+  } catch {
+    form.removeAttribute("data-preview");
+    form.submit();
+    return;
+  }
+  const page = new DOMParser().parseFromString(text, "text/html");
+  const asked = page.querySelector("[data-dialog]") || page.querySelector("main");
+  if (!asked) { location.reload(); return; }
+  const dialog = document.createElement("dialog");
+  dialog.setAttribute("aria-label", "Confirm");
+  dialog.append(document.importNode(asked, true));
+  for (const leave of dialog.querySelectorAll("[data-leave]")) {
+    leave.addEventListener("click", (click) => { click.preventDefault(); dialog.close(); });
+  }
+  dialog.addEventListener("close", () => { dialog.remove(); if (event.submitter) event.submitter.focus(); });
+  document.body.append(dialog);
+  dialog.showModal();
+});
+
+// -- boxes that mark all ------------------------------------------------------------------------
+document.addEventListener("change", (event) => {
+  const all = event.target;
+  if (!all.matches || !all.matches("[data-all]")) return;
+  for (const box of document.querySelectorAll(`input[name="${all.dataset.all}"]`)) box.checked = all.checked;
+});
+
+// -- keys ---------------------------------------------------------------------------------------
+const PLACES = { o: "/", x: "/transactions", t: "/topics", g: "/groups", m: "/messages",
+                 b: "/brokers", a: "/accounts", j: "/jobs" };
+let isGoing = false;
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  if (event.target.matches("input, select, textarea") || document.querySelector("dialog[open]")) return;
+  if (isGoing) {
+    isGoing = false;
+    if (PLACES[event.key]) { event.preventDefault(); location.href = PLACES[event.key]; }
+    return;
+  }
+  if (event.key === "g") { isGoing = true; setTimeout(() => { isGoing = false; }, 1500); }
+  else if (event.key === "/") {
+    const box = document.querySelector("[data-search]");
+    event.preventDefault();
+    if (box) box.focus(); else location.href = "/messages";
+  } else if (event.key === "j" || event.key === "k") {
+    const links = [...document.querySelectorAll("tbody th a, tbody td.row a")];
+    const at = links.indexOf(document.activeElement) + (event.key === "j" ? 1 : -1);
+    if (links.length) links[Math.max(0, Math.min(links.length - 1, at))].focus();
+  } else if (event.key === "?") location.href = "/help";
+});
+
+later();

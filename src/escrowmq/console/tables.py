@@ -1,0 +1,62 @@
+"""Long lists in pages: sorted and cut before anything is asked about their items."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.console.answers import Answer
+from escrowmq.errors import UsageError
+
+T = TypeVar("T")
+SIZE_MAX = 200
+
+
+class Paging(msgspec.Struct, kw_only=True):
+    """Which part of a list is wanted."""
+
+    page: Annotated[int, Meta(ge=1, description="from 1 on")] = 1
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX, description="items of a page")] = 50
+    sort: Annotated[str, Meta(description="what is sorted by")] = ""
+    order: Literal["up", "down"] = "up"
+
+
+class Listed(Answer, Generic[T], kw_only=True):
+    """One page of a list."""
+
+    items: list[T]
+    total: int | None
+    """How many there are in all; null where only the next page is known to be there."""
+    page: int
+    pages: int | None
+    has_more: bool = False
+
+
+def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
+    """The page that is wanted; past the end, an empty one."""
+    pages = max(1, -(-len(items) // wanted.size))
+    first = (wanted.page - 1) * wanted.size
+    return Listed(
+        items=list(items[first : first + wanted.size]),
+        total=len(items),
+        page=wanted.page,
+        pages=pages,
+        has_more=wanted.page < pages,
+    )
+
+
+def ordered(
+    items: Sequence[T], wanted: Paging, by: dict[str, Callable[[T], Any]], default: str
+) -> list[T]:
+    """The items in the order that is wanted. What is unknown comes last, whichever the order.
+    UsageError when there is no such column."""
+    column = wanted.sort or default
+    if column not in by:
+        raise UsageError(f"sort={column!r}; one of {', '.join(by)} is expected")
+    key = by[column]
+    known = [item for item in items if key(item) is not None]
+    unknown = [item for item in items if key(item) is None]
+    return sorted(known, key=key, reverse=wanted.order == "down") + unknown

@@ -1,0 +1,31 @@
+"""`escrowmq console`: the console alone, before a cluster that runs elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.net.admission import bind
+from escrowmq.node.addresses import joined
+from escrowmq.node.http_port import HttpPort
+from escrowmq.node.process import announce, run
+
+_log = logging.getLogger(__name__)
+
+
+def serve_console(options: ConsoleOptions, *, host: str, port: int) -> int:
+    """Serve pages and API until a signal comes; the exit code."""
+    from escrowmq.console.server import ConsoleServer
+
+    http = HttpPort(bind(host, port), lambda door: ConsoleServer(door, options, None))
+
+    async def main(stop: asyncio.Event) -> None:
+        http.open()
+        address = joined(host, http.port)
+        _log.info("the console: http://%s/", address)
+        announce(http=address)
+        await stop.wait()
+        await http.close()
+
+    return run(main)

@@ -1,0 +1,93 @@
+"""The first page: what there is, what moves, and what nobody knows."""
+
+from __future__ import annotations
+
+import asyncio
+
+import escrowmq
+from escrowmq.aio import Admin
+from escrowmq.console import collector as collecting
+from escrowmq.console.collector import Collector, rate
+from escrowmq.console.memo import Memo
+from escrowmq.testing import Broker
+from tests.harness.console import Browser, before, until
+
+
+def test_the_page_and_the_call_say_the_same(broker: Broker, browser: Browser, api: Browser) -> None:
+    with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+        producer.send("paid", b"order 1")
+    found = api.call("GET", "/overview").json
+    assert [one["name"] for one in found["brokers"]] == ["broker-a"]
+    assert found["brokers"][0]["takesMessages"] is True
+    assert (found["pending"], found["parked"]) == (0, 0)
+    assert found["oldestPendingMs"] is None
+    page = browser.get("/")
+    words = page.words()
+    assert "broker-a" in words
+    assert "registered" in words
+    assert "/api/v1/overview" in page.text
+    assert len(page.body) < 60 * 1024
+
+
+def test_a_broker_that_is_gone_is_said_to_be_gone_and_nothing_is_zero() -> None:
+    with Broker(sockets=True) as broker, before(broker) as port:
+        browser = Browser(port)
+        browser.log_in()
+        assert "broker-a" in browser.get("/").words()
+        broker.stop()
+
+        def is_told() -> bool:
+            page = browser.get("/")
+            words = page.words()
+            return page.status == 503 or "unknown" in words or "gone within the last hour" in words
+
+        until(is_told)
+
+
+def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker) -> None:
+    now_s = 1_000.0
+
+    async def main() -> None:
+        nonlocal now_s
+        async with Admin(broker.nameserver) as admin:
+
+            async def opened() -> Admin:
+                return admin
+
+            memo = Memo(lambda: now_s)
+            collector = Collector(opened, memo, lambda: now_s)
+            assert not collector.is_at_work
+            for _ in range(50):
+                collector.looked(group="mailer", topic="TBW102")
+            while collector.rounds_count == 0:
+                await asyncio.sleep(0.01)
+            assert collector.rings.last("put") == [0.0]
+            assert collector.rings.last("pending") == [0.0]
+            assert collector.rings.last("lag:mailer") == [0.0]
+            now_s += collecting.REST_AFTER_S + 1
+            while collector.is_at_work:
+                await asyncio.sleep(0.05)
+            rounds = collector.rounds_count
+            assert collector.rings.last("put") == [0.0]
+            collector.looked()
+            while collector.rounds_count == rounds:
+                await asyncio.sleep(0.01)
+            # What was while nobody looked is unknown.
+            assert collector.rings.last("put")[-2:] == [None, 0.0]
+            await collector.close()
+
+    asyncio.run(main())
+
+
+def test_a_rate_that_is_not_told_is_unknown() -> None:
+    assert rate({"putTps": "3.5 2 1"}, "putTps") == 3.5
+    assert rate({"putTps": "soon"}, "putTps") is None
+    assert rate({}, "putTps") is None
+
+
+def test_the_curve_of_a_call_is_that_of_the_page(api: Browser) -> None:
+    found = api.call("GET", "/history?of=put").json
+    assert found["of"] == "put"
+    assert found["stepS"] == 2.0
+    assert set(found["values"]) <= {0.0, None} or all(v is not None for v in found["values"])
+    assert api.call("GET", "/history?of=nothing").json["values"] == []

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.console import sessions
+from escrowmq.console.problems import Problem
+from escrowmq.console.sessions import Attempts, Sessions, Who
+
+WHO = Who(name="ann", may_change=True)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def test_a_session_is_known_by_its_cookie_alone() -> None:
+    found = Sessions(Clock())
+    cookie = found.begin(WHO)
+    session = found.find(cookie)
+    assert session is not None
+    assert session.who == WHO
+    assert session.csrf not in ("", cookie)
+    assert found.find(cookie[:-1]) is None
+    assert found.find("") is None
+
+
+def test_a_session_ends_when_it_rests_and_when_it_is_old() -> None:
+    clock = Clock()
+    found = Sessions(clock)
+    resting, used = found.begin(WHO), found.begin(WHO)
+    for _ in range(int(sessions.AGE_MAX_S / sessions.IDLE_S) + 1):
+        clock.now_s += sessions.IDLE_S - 1
+        if clock.now_s - 1_000 <= sessions.AGE_MAX_S:
+            assert found.find(used) is not None
+    assert found.find(resting) is None
+    assert found.find(used) is None
+
+
+def test_logging_out_ends_one_session() -> None:
+    found = Sessions(Clock())
+    one, other = found.begin(WHO), found.begin(WHO)
+    found.end(one)
+    assert found.find(one) is None
+    assert found.find(other) is not None
+
+
+def test_of_too_many_sessions_the_oldest_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "SESSIONS_MAX", 2)
+    found = Sessions(Clock())
+    cookies = [found.begin(WHO) for _ in range(3)]
+    assert [found.find(cookie) is not None for cookie in cookies] == [False, True, True]
+
+
+def test_a_token_holds_for_its_time_and_until_it_is_revoked() -> None:
+    clock = Clock()
+    found = Sessions(clock)
+    token, other = found.issue(WHO, 60), found.issue(WHO, 60)
+    assert found.bearer(token) == WHO
+    assert found.bearer("none") is None
+    found.revoke(other)
+    assert found.bearer(other) is None
+    clock.now_s += 61
+    assert found.bearer(token) is None
+
+
+def test_who_guesses_has_to_wait_and_others_have_not() -> None:
+    clock = Clock()
+    attempts = Attempts(clock)
+    for _ in range(sessions.FAILURES_MAX):
+        attempts.check("192.0.2.1")
+        attempts.failed("192.0.2.1")
+    with pytest.raises(Problem, match="try again in 301 s") as refused:
+        attempts.check("192.0.2.1")
+    assert refused.value.status == 429
+    attempts.check("192.0.2.2")
+    clock.now_s += sessions.FAILURE_SPAN_S + 1
+    attempts.check("192.0.2.1")
+
+
+def test_guesses_from_everywhere_are_bounded_together() -> None:
+    clock = Clock()
+    attempts = Attempts(clock)
+    for nth in range(sessions.FAILURES_ALL_MAX):
+        attempts.failed(f"192.0.2.{nth}")
+    with pytest.raises(Problem):
+        attempts.check("198.51.100.1")
+    clock.now_s += sessions.FAILURE_SPAN_S + 1
+    attempts.check("198.51.100.1")
+
+
+def test_a_login_forgives_the_failures_before_it() -> None:
+    attempts = Attempts(Clock())
+    for _ in range(sessions.FAILURES_MAX):
+        attempts.failed("192.0.2.1")
+    attempts.passed("192.0.2.1")
+    attempts.check("192.0.2.1")
