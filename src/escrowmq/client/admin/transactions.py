@@ -12,7 +12,7 @@ import msgspec
 from escrowmq.base.codes import Request, Response
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.end_request import half_of_token
-from escrowmq.codec.pending_bodies import Done, Item, PendingCounts
+from escrowmq.codec.pending_bodies import PAGE_MAX, Done, Item, PendingCounts
 from escrowmq.errors import NotFound, NotSupported, ResponseError, UsageError
 
 PAGE_COUNT: Final = 200
@@ -177,17 +177,18 @@ class Transactions:
         those of a topic or group; how many messages are pending again."""
         if not (offset_id or topic or group):
             raise UsageError("say which: an offset id, a topic or a group")
-        which = {**self._named(topic=topic, group=group), "limit": limit, "reason": reason}
+        which = {**self._named(topic=topic, group=group), "reason": reason}
         if offset_id:
             which["offsetId"] = offset_id
 
         async def resumed(address: str) -> int:
-            done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, which)
+            first = {**which, "limit": min(limit, PAGE_MAX)}
+            done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, first)
             count = done.count
             after = -1
             while done.next > after and count < limit:
                 after = done.next
-                rest = {**which, "after": after, "limit": limit - count}
+                rest = {**which, "after": after, "limit": min(limit - count, PAGE_MAX)}
                 done = await self._done(address, Request.ESCROW_DISCARDED_RESUME, rest)
                 count += done.count
             return count
