@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.console.api import overview
+from escrowmq.console.api import jobs, overview, settling, transactions
 from escrowmq.console.operations import Operation
 
-OPERATIONS: Final[tuple[Operation, ...]] = (*overview.OPERATIONS,)
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *overview.OPERATIONS,
+    *transactions.OPERATIONS,
+    *settling.OPERATIONS,
+    *jobs.OPERATIONS,
+)
 BY_NAME: Final = {one.name: one for one in OPERATIONS}

@@ -225,7 +225,7 @@ class Site:
             page = Page(self, request, session)
             hidden = [
                 (key, value) for key, values in form.items() for value in values
-                if key not in (CSRF, "back", "confirmed")
+                if key not in (CSRF, "back", "confirmed", "reason")
             ]  # fmt: skip
             return page.render(
                 "confirm.html", change=change, call=operation, hidden=hidden, back=back

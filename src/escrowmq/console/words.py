@@ -51,6 +51,14 @@ def lasting(ms: int | None) -> str:
     return UNKNOWN if ms is None else span(ms)
 
 
+def roughly(ms: int) -> str:
+    """A round span: 5 min, 2 h."""
+    for unit_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
+        if ms >= unit_ms and ms % unit_ms == 0:
+            return f"{ms // unit_ms} {unit}"
+    return span(ms)
+
+
 def sized(count: int | None) -> str:
     """So many bytes."""
     return UNKNOWN if count is None else size_text(count)
@@ -99,5 +107,5 @@ def cut_note(body: bytes, shown: int = _TEXT_MAX) -> str:
 
 FILTERS: Final = {
     "known": known, "number": number, "percent": percent, "when": when, "lasting": lasting,
-    "sized": sized, "in_url": in_url, "machine_time": machine_time,
+    "sized": sized, "in_url": in_url, "machine_time": machine_time, "roughly": roughly,
 }  # fmt: skip

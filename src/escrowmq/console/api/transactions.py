@@ -1,0 +1,255 @@
+"""Transactions that are pending, were settled, or were given up: looked at, and looked at alone."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.aio import MessageQueue
+from escrowmq.client.admin.transactions import (
+    PendingTransaction,
+    TransactionCounts,
+    TransactionFilter,
+)
+from escrowmq.console.answers import Answer
+from escrowmq.console.operations import Asking, Operation
+from escrowmq.console.tables import SIZE_MAX, Listed
+from escrowmq.errors import EscrowMQError, UsageError
+
+AGES_MS: Final = (0, 60_000, 5 * 60_000, 30 * 60_000, 2 * 3_600_000, 12 * 3_600_000)
+AGED_MAX: Final = 20_000
+"""Of more pending transactions nobody counts the ages: each look would go through all of them."""
+
+LOOKED_THROUGH_MAX: Final = 10_000
+"""Transactions that are passed over to reach a page."""
+
+_Millis = Annotated[int, Meta(ge=0)]
+
+
+class Which(msgspec.Struct, kw_only=True):
+    """Which transactions are meant; what is not given does not matter."""
+
+    topic: str = ""
+    group: Annotated[str, Meta(description="of the producer")] = ""
+    state: Literal["", "waiting", "asked", "parked"] = ""
+    min_age_ms: _Millis | None = None
+    max_age_ms: _Millis | None = None
+    broker: str = ""
+
+    def filter(self) -> TransactionFilter:
+        """As the Admin wants it."""
+        found: TransactionFilter = {}
+        if self.topic:
+            found["topic"] = self.topic
+        if self.group:
+            found["group"] = self.group
+        if self.state:
+            found["state"] = self.state
+        if self.min_age_ms is not None:
+            found["min_age_ms"] = self.min_age_ms
+        if self.max_age_ms is not None:
+            found["max_age_ms"] = self.max_age_ms
+        if self.broker:
+            found["broker"] = self.broker
+        return found
+
+    def said(self) -> str:
+        """In words."""
+        parts = [
+            f"{name} {value}"
+            for name, value in (
+                ("of topic", self.topic), ("of group", self.group), ("that are", self.state),
+                ("of broker", self.broker),
+            )
+            if value
+        ]  # fmt: skip
+        if self.min_age_ms:
+            parts.append(f"of {self.min_age_ms} ms and more")
+        if self.max_age_ms is not None:
+            parts.append(f"of {self.max_age_ms} ms at most")
+        return " ".join(parts) or "at all"
+
+
+class PendingWanted(Which, kw_only=True):
+    """Which page of them."""
+
+    page: Annotated[int, Meta(ge=1)] = 1
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
+
+
+class AgeBucket(Answer, kw_only=True):
+    """How many are of an age."""
+
+    from_ms: int
+    to_ms: int | None
+    """Null for the last: everything older."""
+    count: int
+
+
+class Counted(Answer, kw_only=True):
+    """How many are pending."""
+
+    counts: TransactionCounts
+    ages: list[AgeBucket] | None
+    """By age; null when there are too many to go through."""
+
+
+class TransactionWanted(msgspec.Struct, kw_only=True):
+    """Which one."""
+
+    transaction: Annotated[
+        str, Meta(min_length=1, description="a transaction's id, or that of a message of it")
+    ]
+    topic: Annotated[str, Meta(description="the message's, where its id is not enough")] = ""
+
+
+class Delivery(Answer, kw_only=True):
+    """How far a group is with the message that was committed."""
+
+    group: str
+    state: Literal["done", "waiting", "unknown"]
+    """`done`: the group has gone past it, `waiting`: it has not come so far."""
+    behind: int | None = None
+    """Messages of the queue that it has still to do before."""
+
+
+class Fate(Answer, kw_only=True):
+    """One message of a transaction, with all that is known of it."""
+
+    message: PendingTransaction
+    deliveries: list[Delivery] | None = None
+    """Of a committed one: its topic's groups; null when it was not found."""
+    queue: str = ""
+    """Where it was delivered: broker/queue@offset."""
+
+
+class DiscardedWanted(msgspec.Struct, kw_only=True):
+    """Which of those that were given up."""
+
+    topic: str = ""
+    group: str = ""
+    broker: str = ""
+    page: Annotated[int, Meta(ge=1)] = 1
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
+
+
+async def pending(asking: Asking, wanted: PendingWanted) -> Listed[PendingTransaction]:
+    """Pending ones, broker by broker, the oldest first."""
+    asking.desk.collector.looked()
+    admin = await asking.desk.admin()
+    which = wanted.filter()
+    found = await page_of(admin.transactions.pending(**which), wanted.page, wanted.size)
+    if found.has_more and not which:
+        counts = await asking.desk.collector.counts()
+        if counts is not None and counts.count > wanted.page * wanted.size:  # of a moment ago
+            found.total = counts.count
+    return found
+
+
+async def page_of(
+    items: AsyncIterator[PendingTransaction], page: int, size: int
+) -> Listed[PendingTransaction]:
+    """One page of a list that is only read forwards."""
+    first = (page - 1) * size
+    if first > LOOKED_THROUGH_MAX:
+        raise UsageError(f"page={page}: so far down nobody counts; choose by topic, group or age")
+    found: list[PendingTransaction] = []
+    nth = 0
+    async for item in items:
+        if nth >= first + size:
+            return Listed(items=found, total=None, page=page, pages=None, has_more=True)
+        if nth >= first:
+            found.append(item)
+        nth += 1
+    return Listed(items=found, total=nth, page=page, pages=max(1, -(-nth // size)))
+
+
+async def count(asking: Asking, wanted: Which) -> Counted:
+    """How many, by topic, group and age."""
+    desk = asking.desk
+    admin = await desk.admin()
+    which = wanted.filter()
+    counts = await desk.memo.get(("count", repr(which)), lambda: admin.transactions.count(**which))
+    if counts.count > AGED_MAX:
+        return Counted(counts=counts, ages=None)
+    ages = await desk.memo.get(("ages", repr(which)), lambda: _ages(asking, which), fresh_s=10)
+    return Counted(counts=counts, ages=ages)
+
+
+async def _ages(asking: Asking, which: TransactionFilter) -> list[AgeBucket]:
+    admin = await asking.desk.admin()
+    found: list[AgeBucket] = []
+    rest = 0
+    for from_ms in reversed(AGES_MS):  # those that are older are counted among the younger
+        older: TransactionFilter = {**which}
+        older["min_age_ms"] = max(from_ms, which.get("min_age_ms", 0))
+        counted = (await admin.transactions.count(**older)).count
+        to_ms = found[-1].from_ms if found else None
+        found.append(AgeBucket(from_ms=from_ms, to_ms=to_ms, count=max(0, counted - rest)))
+        rest = counted
+    return found[::-1]
+
+
+async def show(asking: Asking, wanted: TransactionWanted) -> list[Fate]:
+    """All that is known of one: its half, who was asked and what they said, how it ended, and how
+    far the groups are with it."""
+    admin = await asking.desk.admin()
+    items = await admin.transactions.show(wanted.transaction, topic=wanted.topic)
+    return [await _fate(asking, item) for item in items]
+
+
+async def _fate(asking: Asking, item: PendingTransaction) -> Fate:
+    fate = Fate(message=item)
+    if item.state != "committed":
+        return fate
+    desk = asking.desk
+    admin = await desk.admin()
+    try:
+        message = await admin.messages.get(item.message_id, topic=item.topic, broker=item.broker)
+        groups = (await desk.collector.topic(item.topic)).groups
+    except EscrowMQError:
+        return fate
+    fate.queue = f"{message.broker_name}/{message.queue_id}@{message.queue_offset}"
+    fate.deliveries = []
+    place = MessageQueue(item.topic, message.broker_name, message.queue_id)
+    for group in groups:
+        try:
+            lags = await desk.collector.lags(group)
+        except EscrowMQError:
+            fate.deliveries.append(Delivery(group=group, state="unknown"))
+            continue
+        mine = [lag for lag in lags if lag.queue == place]
+        if not mine:
+            fate.deliveries.append(Delivery(group=group, state="unknown"))
+            continue
+        behind = message.queue_offset - mine[0].committed
+        state: Literal["done", "waiting"] = "done" if behind < 0 else "waiting"
+        fate.deliveries.append(Delivery(group=group, state=state, behind=max(0, behind)))
+    return fate
+
+
+async def discarded(asking: Asking, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
+    """Those that were given up after their last check."""
+    admin = await asking.desk.admin()
+    items = admin.transactions.discarded(
+        topic=wanted.topic, group=wanted.group, broker=wanted.broker
+    )
+    return await page_of(items, wanted.page, wanted.size)
+
+
+OPERATIONS: Final = (
+    Operation(name="transactions.list", method="GET", path="/transactions", wants=PendingWanted,
+              gives=Listed[PendingTransaction], summary="Pending transactions, the oldest first",
+              handler=pending),
+    Operation(name="transactions.count", method="GET", path="/transactions/count", wants=Which,
+              gives=Counted, summary="How many are pending", handler=count),
+    Operation(name="transactions.discarded", method="GET", path="/transactions/discarded",
+              wants=DiscardedWanted, gives=Listed[PendingTransaction],
+              summary="Transactions that were given up", handler=discarded),
+    Operation(name="transactions.show", method="GET", path="/transactions/{transaction}",
+              wants=TransactionWanted, gives=list[Fate],
+              summary="All that is known of one transaction", handler=show),
+)  # fmt: skip
