@@ -2,10 +2,12 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready-$(shell cat requirements-dev.txt pyproject.toml | cksum | cut -d' ' -f1)
-SPARK := $(VENV)/.spark-$(shell cksum < requirements-spark.txt | cut -d' ' -f1)
+PINS := requirements.txt requirements-console.txt requirements-check.txt requirements-dev.txt
+READY := $(VENV)/.ready-$(shell cat $(PINS) pyproject.toml | cksum | cut -d' ' -f1)
+SPARK_PINS := requirements-spark-base.txt requirements-spark.txt
+SPARK := $(VENV)/.spark-$(shell cat $(SPARK_PINS) | cksum | cut -d' ' -f1)
 AUDIT := build/audit/.ready-$(shell cksum < requirements-audit.txt | cut -d' ' -f1)
-CHECKING := build/check/.ready-$(shell cksum < requirements-check.txt | cut -d' ' -f1)
+CHECKING := build/check/.ready-$(shell cat requirements.txt requirements-check.txt | cksum | cut -d' ' -f1)
 DEPLOY := build/deploy/.ready-$(shell cksum < requirements-deploy.txt | cut -d' ' -f1)
 LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
@@ -18,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
-$(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
+$(READY): $(PINS) pyproject.toml setup.py $(LANE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EscrowMQ needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
@@ -27,7 +29,7 @@ $(READY): requirements-dev.txt pyproject.toml setup.py $(LANE)
 	rm -f $(VENV)/.ready-*
 	touch $@
 
-$(SPARK): $(READY) requirements-spark.txt
+$(SPARK): $(READY) $(SPARK_PINS)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.txt
 	rm -f $(VENV)/.spark-*
 	touch $@
@@ -83,7 +85,7 @@ spark-environments: $(RELEASES:%=build/%/.ready)
 $(RELEASES): spark-%: build/spark-%/.ready
 	build/spark-$*/bin/python -m pytest -q tests/spark -m versions $(ARGS)
 
-build/spark-%/.ready: requirements-spark-%.txt
+build/spark-%/.ready: requirements-spark-%.txt requirements-spark-base.txt $(PINS)
 	rm -rf build/spark-$*
 	$(PYTHON) -m venv build/spark-$*
 	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark-$*.txt
@@ -142,7 +144,7 @@ wheels: $(READY)  ## the wheel for this machine, and the one for those without a
 # Not part of `check`, nor of CI: what is known of a version changes without a change here, and it is
 # asked of a service of others.
 audit: $(AUDIT)   ## asks PyPI for known weaknesses of everything that is pinned; says so when it gets no answer
-	build/audit/bin/python tools/audit.py requirements.txt requirements-dev.txt requirements-spark.txt
+	build/audit/bin/python tools/audit.py requirements-spark.txt
 
 # Helm is built from its sources, which takes two minutes; `HELM=` leaves the chart out.
 HELM ?= build/deploy/bin/helm
@@ -171,7 +173,7 @@ sbom: $(READY) $(AUDIT) ## what an installation consists of, as CycloneDX, with 
 	build/audit/bin/cyclonedx-py environment --pyproject build/sbom/pyproject.toml --gather-license-texts \
 		--output-reproducible --validate -o build/escrowmq.cdx.json build/sbom/bin/python
 
-$(CHECKING): requirements-check.txt
+$(CHECKING): requirements.txt requirements-check.txt
 	$(PYTHON) -m venv --clear build/check
 	build/check/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-check.txt
 	touch $@

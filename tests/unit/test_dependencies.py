@@ -19,7 +19,8 @@ SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
            "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
 LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
-         "requirements-deploy.txt", "requirements-dev.txt", "requirements-spark.txt",
+         "requirements-console.txt", "requirements-deploy.txt", "requirements-dev.txt",
+         "requirements-spark-base.txt", "requirements-spark.txt",
          "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
@@ -185,11 +186,29 @@ def extras_of(text: str) -> dict[str, set[str]]:
     return found
 
 
+def whole(lock: str) -> str:
+    """A file of pins with those that it builds on."""
+    text = (ROOT / lock).read_text()
+    bases = re.findall(r"^-r (\S+)$", text, re.MULTILINE)
+    return "".join(map(whole, bases)) + text
+
+
+def test_a_file_of_pins_repeats_none_of_those_that_it_builds_on() -> None:
+    for lock in LOCKS:
+        text = (ROOT / lock).read_text()
+        bases = "".join(map(whole, re.findall(r"^-r (\S+)$", text, re.MULTILINE)))
+        names = re.compile(r"^([A-Za-z0-9._-]+)(?:\[[^\]]*\])?==(\S+)", re.MULTILINE)
+        below = dict(names.findall(bases))
+        for name, version in names.findall(text):
+            assert below.get(name, version) == version, (lock, name)
+            assert f"\n{name}=={version} " not in f"\n{bases}", (lock, name)
+
+
 @pytest.mark.parametrize("lock", LOCKS)
 def test_a_pin_names_the_extras_that_others_want_of_its_package(lock: str) -> None:
     """A pin without them is for what pip takes for another package: that one's newest release has
     no hash here."""
-    pinned = extras_of((ROOT / lock).read_text())
+    pinned = extras_of(whole(lock))
     for name in pinned:
         try:
             wanted = importlib.metadata.requires(name) or []
@@ -205,7 +224,7 @@ def wanted_always(lines: list[str]) -> list[str]:
 
 def test_a_check_runs_the_versions_that_the_tests_have() -> None:
     def pinned(name: str) -> set[str]:
-        return set(re.findall(r"^(\S+==\S+)", (ROOT / name).read_text(), re.MULTILINE))
+        return set(re.findall(r"^(\S+==\S+)", whole(name), re.MULTILINE))
 
     few, all_of_them = pinned("requirements-check.txt"), pinned("requirements-dev.txt")
     assert few <= all_of_them
