@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
 from escrowmq.cli.printing import complain, say, show_json
-from escrowmq.cli.times import today_at
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
@@ -122,20 +120,6 @@ def _only_broker(admin: Admin, topic: str) -> str:
 
 
 def _place(text: str) -> Any:  # noqa: ANN401 - a word or a moment
-    if text in ("first", "last"):
-        return text
-    if text.isdecimal():
-        return datetime.fromtimestamp(int(text) / _MS, UTC)
-    today = today_at(text, SystemClock().now_ms(), LocalZone())
-    if today is not None:
-        return today
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise UsageError(
-            f"--to {text}: first, last, a time such as 09:00 (today) or 2026-11-21T10:00:00Z, or "
-            "milliseconds since the epoch is expected"
-        ) from error
-    if found.tzinfo is None:
-        raise UsageError(f"--to {text}: the time has no zone; add Z or +01:00")
-    return found
+    from escrowmq.client.admin.places import read_place
+
+    return read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="--to")

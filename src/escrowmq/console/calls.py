@@ -4,13 +4,28 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.console.api import jobs, overview, settling, transactions
+from escrowmq.console.api import (
+    groups,
+    jobs,
+    messages,
+    offsets,
+    overview,
+    search,
+    settling,
+    topics,
+    transactions,
+)
 from escrowmq.console.operations import Operation
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *overview.OPERATIONS,
     *transactions.OPERATIONS,
     *settling.OPERATIONS,
+    *topics.OPERATIONS,
+    *groups.OPERATIONS,
+    *offsets.OPERATIONS,
+    *search.OPERATIONS,
+    *messages.OPERATIONS,
     *jobs.OPERATIONS,
 )
 BY_NAME: Final = {one.name: one for one in OPERATIONS}

@@ -86,14 +86,24 @@ class Collector:
         """What is pending; None where no broker can tell."""
         admin = await self._admin()
         try:
-            return await self._memo.get("counts", admin.transactions.count)
+            found = await self._memo.get("counts", admin.transactions.count)
         except NotSupported:
             return None
+        self._add("pending", found.count)
+        self._add("parked", found.parked)
+        return found
 
     async def lags(self, group: str) -> list[Lag]:
         """How far a group is."""
         admin = await self._admin()
-        return await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
+        found = await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
+        if group in self._groups:
+            self._add(f"lag:{group}", sum(one.count for one in found))
+            for one in found if len(found) <= QUEUES_MAX else ():
+                queue = one.queue
+                name = f"lag:{group}:{queue.topic}:{queue.broker_name}:{queue.queue_id}"
+                self._add(name, one.count)
+        return found
 
     async def topic(self, topic: str) -> TopicDescription:
         """All about a topic."""
@@ -132,24 +142,16 @@ class Collector:
         self._add("get", got)
 
     async def _ask_transactions(self) -> None:
-        counts = await self.counts()
-        self._add("pending", None if counts is None else counts.count)
-        self._add("parked", None if counts is None else counts.parked)
+        if await self.counts() is None:
+            self._add("pending", None)
+            self._add("parked", None)
 
     async def _ask_groups(self) -> None:
         for group in self._still_watched(self._groups):
             try:
-                lags = await self.lags(group)
+                await self.lags(group)
             except EscrowMQError:
                 self._add(f"lag:{group}", None)
-                continue
-            self._add(f"lag:{group}", sum(one.count for one in lags))
-            if len(lags) <= QUEUES_MAX:
-                for one in lags:
-                    queue = one.queue
-                    self._add(
-                        f"lag:{group}:{queue.topic}:{queue.broker_name}:{queue.queue_id}", one.count
-                    )
 
     async def _ask_topics(self) -> None:
         for topic in self._still_watched(self._topics):

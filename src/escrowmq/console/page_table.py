@@ -7,6 +7,7 @@ from typing import Final
 from starlette.responses import Response
 
 from escrowmq.console.site import Page, Shown
+from escrowmq.console.words import as_hex, as_json, as_text, cut_note
 
 
 async def overview(page: Page) -> Response:
@@ -39,6 +40,65 @@ async def discarded(page: Page) -> Response:
     return page.render("discarded.html", found=found, which=which)
 
 
+async def topics(page: Page) -> Response:
+    """What there is to write to and to read from."""
+    found = await page.ask("topics.list", **listing(page))
+    return page.render("topics.html", found=found)
+
+
+async def topic(page: Page) -> Response:
+    """One of them, with its newest messages."""
+    name = page.request.path_params["topic"]
+    found = await page.ask("topics.show", topic=name)
+    newest = await page.ask("messages.tail", topic=name, count=20)
+    return page.render("topic.html", found=found, name=name, newest=newest)
+
+
+async def groups(page: Page) -> Response:
+    """Who reads, and how far they are."""
+    found = await page.ask("groups.list", **listing(page))
+    return page.render("groups.html", found=found)
+
+
+async def group(page: Page) -> Response:
+    """One of them, queue by queue."""
+    name = page.request.path_params["group"]
+    found = await page.ask("groups.show", group=name)
+    rest = {key: page.query.get(key, "") for key in ("topic", "page", "sort", "order")}
+    queues = await page.ask("groups.lag", group=name, size=64, **rest)
+    page.name("history.show", f"/history?of=lag:{name}")
+    return page.render("group.html", found=found, name=name, queues=queues)
+
+
+async def messages(page: Page) -> Response:
+    """The box for whatever somebody has of a message."""
+    text, topic = page.query.get("text", "").strip(), page.query.get("topic", "").strip()
+    found = tail = None
+    if text:
+        found = await page.ask("messages.search", text=text, topic=topic,
+                               **{"as": page.query.get("as", "")})  # fmt: skip
+    elif topic:
+        tail = await page.ask("messages.tail", topic=topic)
+    return page.render("messages.html", found=found, tail=tail, text=text, topic=topic)
+
+
+async def message(page: Page) -> Response:
+    """One, with its body as text, JSON and hex."""
+    name, topic = page.request.path_params["id"], page.query.get("topic", "")
+    found = await page.ask("messages.show", id=name, topic=topic)
+    return page.render(
+        "message.html", found=found, name=name, topic=topic, text=as_text(found.body),
+        json=as_json(found.body), hex=as_hex(found.body),
+        left_out=cut_note(found.body_size),
+    )  # fmt: skip
+
+
+def listing(page: Page) -> dict[str, str]:
+    """What a page of a list may be asked for."""
+    wanted = ("part", "system", "page", "sort", "order")
+    return {key: page.query[key] for key in wanted if key in page.query}
+
+
 async def jobs(page: Page) -> Response:
     """What is done in the background."""
     return page.render("jobs.html", found=await page.ask("jobs.list"))
@@ -57,5 +117,11 @@ PAGES: Final[tuple[tuple[str, Shown], ...]] = (
     ("/transactions", transactions),
     ("/transactions/discarded", discarded),
     ("/transactions/{transaction}", transaction),
+    ("/topics", topics),
+    ("/topics/{topic}", topic),
+    ("/groups", groups),
+    ("/groups/{group}", group),
+    ("/messages", messages),
+    ("/messages/{id}", message),
     ("/jobs", jobs),
 )

@@ -83,6 +83,10 @@ class Page:
         self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
         return await operation(self.asking, wanted)
 
+    def name(self, call: str, rest: str) -> None:
+        """Say at the page's foot that a call has what is drawn."""
+        self.sources.append(Source(call, PREFIX + rest))
+
     def curve(self, name: str) -> list[float | None]:
         """The hour of a figure, which GET /history has."""
         return self.asking.desk.collector.rings.last(name)

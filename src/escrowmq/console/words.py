@@ -100,9 +100,9 @@ def as_hex(body: bytes) -> str:
     return "\n".join(rows)
 
 
-def cut_note(body: bytes, shown: int = _TEXT_MAX) -> str:
-    """What a view leaves out."""
-    return f"the first {size_text(shown)} of {size_text(len(body))}" if len(body) > shown else ""
+def cut_note(size: int, shown: int = _TEXT_MAX) -> str:
+    """What a view of a body leaves out."""
+    return f"the first {size_text(shown)} of {size_text(size)}" if size > shown else ""
 
 
 FILTERS: Final = {

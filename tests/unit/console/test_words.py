@@ -53,5 +53,5 @@ def test_hex_shows_places_bytes_and_letters() -> None:
 
 
 def test_what_is_left_out_is_said() -> None:
-    assert cut_note(b"x") == ""
-    assert cut_note(b"x" * 4 * 1024 * 1024) == "the first 64.0 KiB of 4.0 MiB"
+    assert cut_note(1) == ""
+    assert cut_note(4 * 1024 * 1024) == "the first 64.0 KiB of 4.0 MiB"

@@ -1,0 +1,60 @@
+"""Places in a topic as operators write them: a word, a time of day, a moment."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, time, tzinfo
+from typing import Final
+
+from escrowmq.client.admin.offsets import Place
+from escrowmq.errors import UsageError
+
+_MS: Final = 1000
+_TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
+
+
+def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
+    """A time of day as today's, where people live; None when it is no time of day. UsageError when
+    there is no such time, or it is still to come."""
+    if not _TIME_OF_DAY.fullmatch(text):
+        return None
+    today = datetime.fromtimestamp(now_ms / 1000, zone).date()
+    try:
+        found = datetime.combine(
+            today, time.fromisoformat(text if text[2] == ":" else f"0{text}"), zone
+        )
+    except ValueError as error:
+        raise UsageError(f"{text} is no time of day; write 09:00 or 09:00:30") from error
+    if found.timestamp() * 1000 > now_ms:
+        raise UsageError(
+            f"{text} is still to come today ({found.isoformat()}); write the day as well, with its "
+            "zone: 2026-11-21T09:00+01:00"
+        )
+    return found
+
+
+def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> Place:
+    """Where a group is to go on. `zone` is the one of a time of day. UsageError, which names the
+    option, says what is expected."""
+    if text == "first":
+        return "first"
+    if text == "last":
+        return "last"
+    if text.isascii() and text.isdecimal():
+        try:
+            return datetime.fromtimestamp(int(text) / _MS, UTC)
+        except (ValueError, OverflowError, OSError) as error:
+            raise UsageError(f"{option} {text}: so many milliseconds are no time") from error
+    today = today_at(text, now_ms, zone)
+    if today is not None:
+        return today
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as error:
+        raise UsageError(
+            f"{option} {text}: first, last, a time such as 09:00 (today) or 2026-11-21T10:00:00Z, "
+            "or milliseconds since the epoch is expected"
+        ) from error
+    if found.tzinfo is None:
+        raise UsageError(f"{option} {text}: the time has no zone; add Z or +01:00")
+    return found

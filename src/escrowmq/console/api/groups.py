@@ -1,0 +1,266 @@
+"""Consumer groups: listed with their lag, shown queue by queue with their members, made, changed,
+deleted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any, Final
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.base.message import Topic
+from escrowmq.client.admin.groups import GroupInfo, Lag, Members
+from escrowmq.console.answers import Answer
+from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
+from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.tables import Listed, Paging, cut, ordered
+from escrowmq.errors import EscrowMQError, GroupNotFound, RouteMissing, TopicNotFound, UsageError
+
+
+class GroupsWanted(Paging, kw_only=True):
+    """Which of them."""
+
+    part: Annotated[str, Meta(description="of the name")] = ""
+    system: Annotated[bool, Meta(description="the brokers' own too")] = False
+
+
+class GroupRow(Answer, kw_only=True):
+    """A group in the list. What could not be asked is null."""
+
+    name: str
+    lag: int | None = None
+    """Messages that are not done with, in all queues of all topics, retries among them."""
+    retried: int | None = None
+    """Of these, messages that failed before and wait to be redelivered."""
+    inflight: int | None = None
+    members: int | None = None
+    consumed_ms: int | None = None
+    """When the last message that is done with was stored; 0 without one."""
+
+
+class GroupWanted(msgspec.Struct, kw_only=True):
+    """Which one."""
+
+    group: Annotated[str, Meta(min_length=1)]
+
+
+class QueueLag(Answer, kw_only=True):
+    """How far a group is in one queue."""
+
+    topic: str
+    broker: str
+    queue_id: int
+    committed: int
+    end: int
+    lag: int
+    inflight: int
+    consumed_ms: int
+
+
+class LagsWanted(Paging, kw_only=True):
+    """Which queues."""
+
+    group: Annotated[str, Meta(min_length=1)]
+    topic: str = ""
+
+
+class GroupShown(Answer, kw_only=True):
+    """All about one."""
+
+    group: str
+    brokers: list[GroupInfo]
+    online: Members
+    lag: int
+    retried: int
+    inflight: int
+    dead: int | None
+    """Dead letters that are kept; null when nobody tells."""
+    missing: list[str]
+    """Brokers that left within the last hour: what they know is not here."""
+
+
+class GroupMade(Deed, kw_only=True):
+    """What it is to be. Of a group that exists, what is given is changed, and nothing else."""
+
+    group: Annotated[str, Meta(min_length=1)]
+    attempts_max: Annotated[int, Meta(ge=0)] | None = None
+    retry_queues: Annotated[int, Meta(ge=1)] | None = None
+    is_enabled: bool | None = None
+    may_broadcast: bool | None = None
+    is_ordered: bool | None = None
+
+
+class GroupGone(Deed, kw_only=True):
+    """Which one."""
+
+    group: Annotated[str, Meta(min_length=1)]
+
+
+async def listed(asking: Asking, wanted: GroupsWanted) -> Listed[GroupRow]:
+    """Groups by name or by lag."""
+    desk = asking.desk
+    desk.collector.looked()
+    admin = await desk.admin()
+    names = await desk.memo.get(
+        ("groups", wanted.system),
+        lambda: admin.groups.names(with_system=wanted.system),
+        fresh_s=NAMES_FRESH_S,
+    )
+    part = wanted.part.lower()
+    chosen = [name for name in names if part in name.lower()] if part else names
+    if wanted.sort in ("", "name") or (wanted.sort == "lag" and len(chosen) > FIGURES_MAX):
+        if wanted.sort == "lag":
+            raise UsageError(
+                f"sort=lag: of {len(chosen)} groups nobody asks for the lag of each; choose some "
+                f"by a part of the name first, {FIGURES_MAX} at most"
+            )
+        page = cut(ordered(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
+        rows = await asyncio.gather(*(_row(asking, name) for name in page.items))
+        return Listed(
+            items=rows, total=page.total, page=page.page, pages=page.pages, has_more=page.has_more
+        )
+    rows = await asyncio.gather(*(_row(asking, name) for name in chosen[:FIGURES_MAX]))
+    by = {"lag": lambda row: row.lag, "retried": lambda row: row.retried,
+          "members": lambda row: row.members, "consumed": lambda row: row.consumed_ms}  # fmt: skip
+    return cut(ordered(rows, wanted, by, "lag"), wanted)
+
+
+async def _row(asking: Asking, name: str) -> GroupRow:
+    row = GroupRow(name=name)
+    desk = asking.desk
+    desk.collector.looked(group=name)
+    admin = await desk.admin()
+    try:
+        lags = await desk.collector.lags(name)
+        row.lag = sum(one.count for one in lags)
+        row.retried = _retried(lags)
+        row.inflight = sum(one.inflight for one in lags)
+        row.consumed_ms = max((one.consumed_ms for one in lags), default=0)
+        online = await desk.memo.get(("members", name), lambda: admin.groups.members(name))
+        row.members = len(online.members)
+    except EscrowMQError:
+        return row
+    return row
+
+
+def _retried(lags: list[Lag]) -> int:
+    return sum(one.count for one in lags if one.queue.topic.startswith(Topic.RETRY_PREFIX))
+
+
+async def show(asking: Asking, wanted: GroupWanted) -> GroupShown:
+    """Its settings on each broker, its members, and what waits for it."""
+    desk = asking.desk
+    desk.collector.looked(group=wanted.group)
+    admin = await desk.admin()
+    found = await desk.memo.get(
+        ("group", wanted.group), lambda: admin.groups.describe(wanted.group)
+    )
+    return GroupShown(
+        group=found.group,
+        brokers=found.brokers,
+        online=found.online,
+        lag=found.lag,
+        retried=_retried(found.lags),
+        inflight=sum(one.inflight for one in found.lags),
+        dead=await _dead(asking, wanted.group),
+        missing=found.missing,
+    )
+
+
+async def _dead(asking: Asking, group: str) -> int | None:
+    try:
+        return (await asking.desk.collector.topic(Topic.DLQ_PREFIX + group)).count
+    except (TopicNotFound, RouteMissing):  # nothing ever died
+        return 0
+    except EscrowMQError:
+        return None
+
+
+async def lags(asking: Asking, wanted: LagsWanted) -> Listed[QueueLag]:
+    """How far it is, queue by queue."""
+    asking.desk.collector.looked(group=wanted.group)
+    found = [
+        QueueLag(
+            topic=one.queue.topic, broker=one.queue.broker_name, queue_id=one.queue.queue_id,
+            committed=one.committed, end=one.end, lag=one.count, inflight=one.inflight,
+            consumed_ms=one.consumed_ms,
+        )
+        for one in await asking.desk.collector.lags(wanted.group)
+        if wanted.topic in ("", one.queue.topic)
+    ]  # fmt: skip
+    by: dict[str, Callable[[QueueLag], Any]] = {
+        "queue": lambda one: (one.topic, one.broker, one.queue_id),
+        "lag": lambda one: one.lag,
+        "inflight": lambda one: one.inflight,
+        "consumed": lambda one: one.consumed_ms,
+    }
+    return cut(ordered(found, wanted, by, "queue"), wanted)
+
+
+_NAMES: Final = {
+    "attempts_max": "attempts until a message is a dead letter", "retry_queues": "retry queues",
+    "is_enabled": "may consume", "may_broadcast": "may broadcast", "is_ordered": "in order",
+}  # fmt: skip
+
+
+async def create(asking: Asking, wanted: GroupMade) -> Change:
+    """Make a group, or change what is given of one."""
+    admin = await asking.desk.admin()
+    given = {name: getattr(wanted, name) for name in _NAMES if getattr(wanted, name) is not None}
+    try:
+        info: GroupInfo | None = (await admin.groups.describe(wanted.group)).brokers[0]
+    except GroupNotFound:
+        info = None
+    doing = "made" if info is None else "changed"
+    if wanted.dry_run:
+        rows = [
+            Row(what=_NAMES[name], after=_said(value),
+                before="" if info is None else _said(getattr(info, name)))
+            for name, value in given.items()
+        ]  # fmt: skip
+        said = f"The group {wanted.group} would be {doing}."
+        return Change(is_dry_run=True, said=said, count=1, rows=rows)
+    await admin.groups.create(wanted.group, **given)
+    return Change(is_dry_run=False, said=f"The group {wanted.group} is {doing}.", count=1)
+
+
+def _said(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+async def delete(asking: Asking, wanted: GroupGone) -> Change:
+    """Delete a group with its offsets, retries and dead letters."""
+    admin = await asking.desk.admin()
+    found = await admin.groups.describe(wanted.group)
+    dead = await _dead(asking, wanted.group)
+    if wanted.dry_run:
+        rows = [
+            Row(what=f"member {one.client_id} at {one.address}", before="connected")
+            for one in found.online.members
+        ]
+        return Change(
+            is_dry_run=True, count=1, rows=rows,
+            said=f"This would delete the group {wanted.group}: its offsets, and "
+            f"{'an unknown number of' if dead is None else dead} dead letters. They cannot be had "
+            "back.",
+        )  # fmt: skip
+    await admin.groups.delete(wanted.group)
+    return Change(is_dry_run=False, said=f"The group {wanted.group} is deleted.", count=1)
+
+
+_ONE: Final = "/groups/{group}"
+OPERATIONS: Final = (
+    Operation(name="groups.list", method="GET", path="/groups", wants=GroupsWanted,
+              gives=Listed[GroupRow], summary="Consumer groups and their lag", handler=listed),
+    Operation(name="groups.show", method="GET", path=_ONE, wants=GroupWanted, gives=GroupShown,
+              summary="A group, its members and what waits for it", handler=show),
+    Operation(name="groups.lag", method="GET", path=f"{_ONE}/lag", wants=LagsWanted,
+              gives=Listed[QueueLag], summary="How far a group is, queue by queue",
+              handler=lags),
+    Operation(name="groups.create", method="POST", path="/groups", wants=GroupMade, gives=Change,
+              summary="Make or change the group", handler=create),
+    Operation(name="groups.delete", method="DELETE", path=_ONE, wants=GroupGone, gives=Change,
+              summary="Delete the group", handler=delete),
+)  # fmt: skip

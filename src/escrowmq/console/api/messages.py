@@ -1,0 +1,237 @@
+"""Messages: found by whatever somebody has of them, looked at, followed, sent again."""
+
+from __future__ import annotations
+
+import base64
+from functools import partial
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.aio import Admin, MessageQueue
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.console.answers import Answer
+from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.errors import NotFound, UsageError
+
+SHOWN_MAX: Final = 64 * 1024
+"""Bytes of a body that are told unless all of it is asked for."""
+
+TAIL_MAX: Final = 100
+TAIL_DEFAULT: Final = 50
+TAIL_QUEUES_MAX: Final = 64
+"""Queues of a topic that a tail looks at."""
+
+
+class MessageShown(Answer, kw_only=True):
+    """A message as it is stored."""
+
+    message_id: str
+    offset_id: str
+    topic: str
+    broker: str
+    queue_id: int
+    queue_offset: int
+    tag: str
+    keys: list[str]
+    properties: dict[str, str]
+    system: dict[str, str]
+    transaction_id: str
+    born_ms: int
+    born_host: str
+    stored_ms: int
+    deliveries_before: int
+    body_size: int
+    body_base64: str | None = None
+    """The first 64 KiB, or all of it where that is asked for; null in lists."""
+
+    @property
+    def body(self) -> bytes:
+        """What is told of the body."""
+        return base64.b64decode(self.body_base64 or "")
+
+
+class MessageWanted(msgspec.Struct, kw_only=True):
+    """Which one."""
+
+    id: Annotated[
+        str,
+        Meta(
+            min_length=1,
+            description="a message id (with its topic), an offset id, or BROKER:QUEUE@OFFSET with "
+            "its topic",
+        ),
+    ]
+    topic: str = ""
+    whole: Annotated[bool, Meta(description="all of the body")] = False
+
+
+class TailWanted(msgspec.Struct, kw_only=True):
+    """The newest of which topic."""
+
+    topic: Annotated[str, Meta(min_length=1)]
+    count: Annotated[int, Meta(ge=1, le=TAIL_MAX)] = TAIL_DEFAULT
+
+
+class Tail(Answer, kw_only=True):
+    """The newest messages, the newest first."""
+
+    items: list[MessageShown]
+    is_part: bool
+    """Whether queues were left out."""
+
+
+class Resend(Deed, kw_only=True):
+    """Which one, and where to."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    topic: str = ""
+    to: Annotated[str, Meta(description="another topic than its own")] = ""
+
+
+class Deliver(Deed, kw_only=True):
+    """Which one, and to whom."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    topic: str = ""
+    group: Annotated[str, Meta(min_length=1)]
+    client_id: Annotated[str, Meta(min_length=1)]
+
+
+def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]) -> MessageShown:
+    """A message as the API has it."""
+    body = message.body if with_body == "whole" else message.body[:SHOWN_MAX]
+    return MessageShown(
+        message_id=message.message_id,
+        offset_id=message.offset_id,
+        topic=message.topic,
+        broker=message.broker_name,
+        queue_id=message.queue_id,
+        queue_offset=message.queue_offset,
+        tag=message.tag,
+        keys=message.key_list,
+        properties=message.properties,
+        system=message.system,
+        transaction_id=message.transaction_id,
+        born_ms=message.born_ms,
+        born_host=message.born_host,
+        stored_ms=message.stored_ms,
+        deliveries_before=message.deliveries_before,
+        body_size=len(message.body),
+        body_base64=None if with_body == "no" else base64.b64encode(body).decode(),
+    )
+
+
+async def find_one(asking: Asking, name: str, topic: str) -> ReceivedMessage:
+    """A message by any of its names, committed or not."""
+    admin = await asking.desk.admin()
+    place = _place(name, topic)
+    if place is not None:
+        found = await admin.messages.at(*place)
+        return found[0]
+    try:
+        return await admin.messages.get(name, topic=topic)
+    except NotFound:
+        if not topic:
+            raise
+        return await admin.messages.prepared(name, topic=topic)
+
+
+def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
+    """BROKER:QUEUE@OFFSET (or with a slash, as it is shown) as a place; None when it is none."""
+    rest, _, offset = name.rpartition("@")
+    broker, _, queue = rest.replace("/", ":").rpartition(":")
+    if not (broker and queue.isdecimal() and offset.isdecimal()):
+        return None
+    if not topic:
+        raise UsageError(f"{name} is a place; say in which topic")
+    return MessageQueue(topic, broker, int(queue)), int(offset)
+
+
+async def show(asking: Asking, wanted: MessageWanted) -> MessageShown:
+    """One message, with its body."""
+    message = await find_one(asking, wanted.id, wanted.topic)
+    return shown(message, with_body="whole" if wanted.whole else "part")
+
+
+async def tail(asking: Asking, wanted: TailWanted) -> Tail:
+    """The newest of a topic. It is what a page follows: asked once for all that look."""
+    desk = asking.desk
+    desk.collector.looked(topic=wanted.topic)
+    described = await desk.collector.topic(wanted.topic)
+    queues = [one for one in described.queues if one.max_offset > one.min_offset]
+    queues.sort(key=lambda one: one.updated_ms, reverse=True)
+    found: list[ReceivedMessage] = []
+    admin = await desk.admin()
+    each = -(-wanted.count // max(1, min(len(queues), TAIL_QUEUES_MAX))) + 1
+    for status in queues[:TAIL_QUEUES_MAX]:
+        first = max(status.min_offset, status.max_offset - each)
+        queue, count = status.queue, status.max_offset - first
+        found += await desk.memo.get(
+            ("tail", queue, first, count),
+            partial(_stretch, admin, queue, first, count),
+            fresh_s=30,
+        )
+    found.sort(key=lambda one: (one.stored_ms, one.log_offset), reverse=True)
+    return Tail(
+        items=[shown(one, with_body="no") for one in found[: wanted.count]],
+        is_part=len(queues) > TAIL_QUEUES_MAX,
+    )
+
+
+async def _stretch(
+    admin: Admin, queue: MessageQueue, first: int, count: int
+) -> list[ReceivedMessage]:
+    """So many messages of a queue, by as many pulls as its broker wants for them."""
+    found: list[ReceivedMessage] = []
+    at = first
+    while at < first + count:
+        try:
+            some = await admin.messages.at(queue, at, count_max=first + count - at)
+        except NotFound:
+            break
+        found += some
+        at = some[-1].queue_offset + 1
+    return found
+
+
+async def resend(asking: Asking, wanted: Resend) -> Change:
+    """Send a copy as a new message, for all groups."""
+    admin = await asking.desk.admin()
+    message = await find_one(asking, wanted.id, wanted.topic)
+    if wanted.dry_run:
+        target = wanted.to or "its own topic"
+        return Change(
+            is_dry_run=True, count=1,
+            said=f"A copy would be sent to {target}, as a new message that every group of it sees.",
+            rows=[Row(what=f"{message.message_id} {' '.join(message.key_list)}".strip(),
+                      before=message.topic, after=wanted.to or message.topic)],
+        )  # fmt: skip
+    sent = await admin.messages.resend(message, topic=wanted.to)
+    return Change(is_dry_run=False, said=f"Sent as {sent.message_id}.", count=1)
+
+
+async def deliver(asking: Asking, wanted: Deliver) -> Change:
+    """Let one connected member of a group consume it now, whatever its offsets."""
+    admin = await asking.desk.admin()
+    message = await find_one(asking, wanted.id, wanted.topic)
+    if wanted.dry_run:
+        said = f"{wanted.client_id} of {wanted.group} would consume it now."
+        return Change(is_dry_run=True, said=said, count=1)
+    await admin.messages.deliver(message, group=wanted.group, client_id=wanted.client_id)
+    return Change(is_dry_run=False, said=f"{wanted.client_id} has consumed it.", count=1)
+
+
+_ONE: Final = "/messages/{id}"
+OPERATIONS: Final = (
+    Operation(name="messages.show", method="GET", path=_ONE, wants=MessageWanted,
+              gives=MessageShown, summary="One message", handler=show),
+    Operation(name="messages.tail", method="GET", path="/topics/{topic}/messages",
+              wants=TailWanted, gives=Tail, summary="The newest messages of a topic",
+              handler=tail),
+    Operation(name="messages.resend", method="POST", path=f"{_ONE}/resend", wants=Resend,
+              gives=Change, summary="Send a copy", handler=resend),
+    Operation(name="messages.deliver", method="POST", path=f"{_ONE}/deliver", wants=Deliver,
+              gives=Change, summary="Let a member consume it now", handler=deliver),
+)  # fmt: skip

@@ -1,0 +1,186 @@
+"""One box for whatever somebody has of a message, and what it was taken for."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.aio import MessageQueue
+from escrowmq.client.admin.places import read_place
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.console.answers import Answer
+from escrowmq.console.api.messages import MessageShown, find_one, shown
+from escrowmq.console.operations import Asking, Operation
+from escrowmq.errors import EscrowMQError, NotFound, UsageError
+from escrowmq.net.clock import LocalZone, SystemClock
+
+FOUND_MAX: Final = 50
+TOPICS_MAX: Final = 200
+"""Topics that are looked through for a key when none is named."""
+
+_HEX: Final = re.compile(r"[0-9A-Fa-f]{32}([0-9A-Fa-f]{24})?")
+_PLACE: Final = re.compile(r".+[/:]\d+@\d+")
+_TOKEN: Final = re.compile(r"(u1\.)?[A-Za-z0-9_-]{40,}")
+_TIME: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?|\d{4}-\d\d-\d\dT.*|\d{13}|first")
+_TIME_QUEUES_MAX: Final = 16
+
+Taken = Literal["message id", "offset id", "transaction id", "place", "time", "key"]
+
+
+class Searched(msgspec.Struct, kw_only=True):
+    """What somebody has."""
+
+    text: Annotated[str, Meta(min_length=1, max_length=1024)]
+    topic: Annotated[str, Meta(description="where to look; all topics when empty")] = ""
+    as_: Annotated[Literal["", "id", "key", "time"], Meta(description="what it is to be taken for")
+    ] = msgspec.field(default="", name="as")  # fmt: skip
+
+
+class Found(Answer, kw_only=True):
+    """What was found."""
+
+    taken_for: Taken
+    """What the text was taken for."""
+    items: list[MessageShown]
+    transaction: str | None = None
+    """The transaction that it names; GET /transactions/{transaction} tells all about it."""
+    searched: int | None = None
+    """Topics that were looked through; null where it was not by topics."""
+    topics: int | None = None
+    """How many there are."""
+
+
+async def search(asking: Asking, wanted: Searched) -> Found:
+    """Messages by an id, a key, a transaction's id, a place or a time."""
+    text = wanted.text.strip()
+    kind = wanted.as_ or _kind(text)
+    if kind == "time":
+        return await _by_time(asking, text, wanted.topic)
+    if kind in ("place", "id"):
+        found = await _by_id(asking, text, wanted.topic, is_place=kind == "place")
+        if found.items or found.transaction or wanted.as_:
+            return found
+    elif kind == "transaction":
+        return await _by_transaction(asking, text)
+    return await _by_key(asking, text, wanted.topic)
+
+
+def _kind(text: str) -> str:
+    """What a text is taken for."""
+    if _HEX.fullmatch(text):
+        return "id"
+    if _PLACE.fullmatch(text):
+        return "place"
+    if _TIME.fullmatch(text):
+        return "time"
+    return "transaction" if _TOKEN.fullmatch(text) else "key"
+
+
+async def _topics(asking: Asking, topic: str) -> list[str]:
+    if topic:
+        return [topic]
+    admin = await asking.desk.admin()
+    return await admin.topics.names()
+
+
+async def _by_id(asking: Asking, text: str, topic: str, *, is_place: bool) -> Found:
+    """By an id that a producer got, or that of a stored copy."""
+    taken: Taken = "place" if is_place else "message id"
+    if is_place:
+        message = await find_one(asking, text, topic)
+        return Found(taken_for=taken, items=[shown(message, with_body="no")])
+    admin = await asking.desk.admin()
+    if not topic:
+        try:
+            message = await admin.messages.get(text)
+            return Found(taken_for="offset id", items=[shown(message, with_body="no")])
+        except (NotFound, UsageError, EscrowMQError):
+            pass
+    topics = await _topics(asking, topic)
+    for nth, name in enumerate(topics[:TOPICS_MAX]):
+        try:
+            message = await find_one(asking, text, name)
+        except EscrowMQError:
+            continue
+        found = Found(
+            taken_for=taken, items=[shown(message, with_body="no")], searched=nth + 1,
+            topics=len(topics),
+        )  # fmt: skip
+        found.transaction = (message.transaction_id and text) or None
+        return found
+    return Found(
+        taken_for=taken, items=[], searched=min(len(topics), TOPICS_MAX), topics=len(topics)
+    )
+
+
+async def _by_transaction(asking: Asking, text: str) -> Found:
+    """By the signed id of a transaction; a text that is none is a key after all."""
+    admin = await asking.desk.admin()
+    try:
+        items = await admin.transactions.show(text)
+    except UsageError:
+        return await _by_key(asking, text, "")
+    messages = []
+    for item in items:
+        try:
+            messages.append(await find_one(asking, item.message_id, item.topic))
+        except EscrowMQError:
+            continue
+    return Found(
+        taken_for="transaction id", transaction=text,
+        items=[shown(one, with_body="no") for one in messages],
+    )  # fmt: skip
+
+
+async def _by_key(asking: Asking, text: str, topic: str) -> Found:
+    admin = await asking.desk.admin()
+    topics = await _topics(asking, topic)
+    found: list[ReceivedMessage] = []
+    searched = 0
+    for name in topics[:TOPICS_MAX]:
+        try:
+            found += await admin.messages.find(name, text, count_max=FOUND_MAX)
+        except EscrowMQError:
+            if topic:
+                raise
+            continue
+        searched += 1
+    found.sort(key=lambda one: one.stored_ms, reverse=True)
+    return Found(
+        taken_for="key", searched=searched, topics=len(topics),
+        items=[shown(one, with_body="no") for one in found[:FOUND_MAX]],
+    )  # fmt: skip
+
+
+async def _by_time(asking: Asking, text: str, topic: str) -> Found:
+    """The first messages of a topic that were stored since a time."""
+    if not topic:
+        raise UsageError(f"{text} is a time; say in which topic")
+    place = read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="text")
+    admin = await asking.desk.admin()
+    starts = await admin.offsets.preview("TOOLS_CONSUMER", topic, place)
+    found: list[ReceivedMessage] = []
+    since_ms = int(place.timestamp() * 1000) if isinstance(place, dt.datetime) else 0
+    for queue in sorted(starts)[:_TIME_QUEUES_MAX]:
+        found += await _some(asking, queue, starts[queue])
+    found = [one for one in found if one.stored_ms >= since_ms]
+    found.sort(key=lambda one: (one.stored_ms, one.log_offset))
+    return Found(taken_for="time", items=[shown(one, with_body="no") for one in found[:FOUND_MAX]])
+
+
+async def _some(asking: Asking, queue: MessageQueue, offset: int) -> list[ReceivedMessage]:
+    admin = await asking.desk.admin()
+    try:
+        return await admin.messages.at(queue, offset, count_max=FOUND_MAX)
+    except NotFound:
+        return []
+
+
+OPERATIONS: Final = (
+    Operation(name="messages.search", method="GET", path="/messages", wants=Searched, gives=Found,
+              summary="Find messages by whatever you have of them", handler=search),
+)  # fmt: skip
