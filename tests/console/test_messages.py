@@ -86,16 +86,7 @@ def test_a_hostile_body_is_shown_and_not_obeyed(broker: Broker, browser: Browser
                  "/topics/paid", "/messages?text=%3Cscript%3Ealert(3)"):  # fmt: skip
         page = browser.get(path)
         assert page.status == 200
-        for mark in (
-            "<script>alert",
-            "<img src=x",
-            "<b>k",
-            "<i>",
-            "<u>",
-            "<s>",
-            'onerror="',
-            "\x1b",
-        ):
+        for mark in ("<script>alert", "<img src=x", "<kbd>", "<i>", "<u>", "<s>", "\x1b"):
             assert mark not in page.text, (path, mark)
     shown = browser.get(f"/messages/{sent.message_id}?topic=paid").words()
     assert "<script>alert(1)</script>" in shown
