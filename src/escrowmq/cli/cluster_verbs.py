@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.contexts import fill
+from escrowmq.cli.printing import complain, say, show_json, speak_yaml
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
@@ -46,9 +47,16 @@ def add_action(
         "-n",
         "--name-servers",
         metavar="HOST:PORT[;HOST:PORT]",
-        help="name servers (default: the environment variable NAMESRV_ADDR)",
+        help="name servers (default: the environment variable NAMESRV_ADDR, or the context's)",
     )
-    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--context", metavar="NAME", default="", help="a cluster by its name (`escrowmq context`)"
+    )
+    parser.add_argument(
+        "-o", "--output", choices=["table", "json", "yaml"], default="table",
+        help="for people (default) or for programs",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="the same as --output json")
     add_credentials(parser)
     parser.add_argument("--namespace", default="", help="of topics and groups")
     add_tls(parser)
@@ -107,7 +115,11 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     from escrowmq.client.blocking.admin import Admin
 
     where = f"escrowmq {arguments.verb} {arguments.action}"
+    if arguments.output != "table":
+        arguments.json = True
+    speak_yaml(is_wanted=arguments.output == "yaml")
     try:
+        fill(arguments)
         with Admin(
             arguments.name_servers,
             credentials=credentials_of(arguments),

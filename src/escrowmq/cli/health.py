@@ -20,7 +20,6 @@ _OK, _NO, _UNUSABLE = 0, 1, 2
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Its options; it has no actions."""
-    parser.set_defaults(action="health")
     parser.add_argument(
         "address",
         metavar="HOST:PORT",

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from escrowmq.cli.option_places import arranged
 from escrowmq.cli.printing import complain, say
 from escrowmq.errors import EscrowMQError
 
@@ -20,7 +21,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """What a shell says of a program that ended because nobody reads its output any more."""
 
 
-_WHOLE: Final = frozenset({"console"})
+_WHOLE: Final = frozenset({"console", "health", "completion"})
 """Verbs with a file of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -34,6 +35,8 @@ _VERBS: Final = {
     "acl": "who may do what: user, policy, explain",
     "store": "look into a data folder: check, dump",
     "health": "whether a server on this machine lives, or is ready",
+    "context": "names for clusters: list, show, set, use, delete",
+    "completion": "a script that completes commands in bash, zsh or fish",
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
     "console": "pages and an API before a cluster: see it, and steer it",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
@@ -51,11 +54,15 @@ class _Verb(argparse.ArgumentParser):
         super().__init__(*words, **named)
         self._fill = fill
 
-    def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
-        """As ever, with the options."""
+    def fill_now(self) -> None:
+        """Make the options, if that was not done yet."""
         fill, self._fill = self._fill, None
         if fill is not None:
             fill(self)
+
+    def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
+        """As ever, with the options."""
+        self.fill_now()
         return super().parse_known_args(*words, **named)
 
 
@@ -201,7 +208,7 @@ def _main(argv: Sequence[str] | None) -> int:
     if not (sys.argv[1:] if argv is None else argv):
         parser.print_help(sys.stderr)
         raise SystemExit(EXIT_BAD)
-    arguments = parser.parse_args(argv)
+    arguments = parser.parse_args(arranged(sys.argv[1:] if argv is None else argv))
     try:
         return _run(arguments)
     except EscrowMQError as error:

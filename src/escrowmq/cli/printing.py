@@ -10,6 +10,7 @@ import msgspec
 from escrowmq.base.printable import printable, printable_json
 
 _SEPARATOR: Final = "\t"
+_IS_YAML = False
 
 
 def say(*cells: object) -> None:
@@ -17,9 +18,31 @@ def say(*cells: object) -> None:
     _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
+def speak_yaml(*, is_wanted: bool) -> None:
+    """From now on `show_json` prints YAML, or JSON again."""
+    global _IS_YAML
+    _IS_YAML = is_wanted
+
+
 def show_json(found: object) -> None:
-    """Any answer as JSON on one line."""
+    """Any answer as JSON on one line, or as a document of YAML where that was asked for."""
+    if _IS_YAML:
+        import yaml
+
+        # Escaped as in JSON: YAML in a terminal is shown, and never obeyed.
+        text = yaml.safe_dump(
+            msgspec.to_builtins(found), sort_keys=False, allow_unicode=False, explicit_start=True
+        )
+        for line in text.splitlines():
+            _print(line)
+        return
     _print(printable_json(msgspec.json.encode(found).decode()))
+
+
+def show_text(text: str) -> None:
+    """Lines of our own, as they are."""
+    for line in text.splitlines():
+        _print(line)
 
 
 def complain(text: str) -> None:

@@ -1,0 +1,138 @@
+"""`escrowmq completion`: prints a script that completes verbs, actions and options in a shell.
+
+The script has all words in it: to ask this program at each press of a key would take 0.2 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from escrowmq.cli.printing import show_text
+
+_INSTALL: Final = {
+    "bash": "escrowmq completion bash > ~/.local/share/bash-completion/completions/escrowmq",
+    "zsh": "escrowmq completion zsh > ~/.zfunc/_escrowmq   (with fpath+=~/.zfunc before compinit)",
+    "fish": "escrowmq completion fish > ~/.config/fish/completions/escrowmq.fish",
+}
+
+
+class Words(NamedTuple):
+    """What may come after some words: further words, and options, each with what it is about."""
+
+    path: str
+    words: dict[str, str]
+    options: dict[str, str]
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument("shell", choices=sorted(_INSTALL))
+    parser.epilog = "To install: " + "; ".join(_INSTALL.values())
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the script."""
+    from escrowmq.cli.main import build_parser
+
+    found = list(_walk(build_parser(), ""))
+    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
+    show_text(script(found))
+    return 0
+
+
+def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
+    fill = getattr(parser, "fill_now", None)
+    if fill is not None:
+        fill()
+    words: dict[str, str] = {}
+    options: dict[str, str] = {}
+    inner: list[tuple[str, argparse.ArgumentParser]] = []
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public list of them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001
+            about = {one.dest: one.help or "" for one in action._choices_actions}  # noqa: SLF001
+            for name, one in action.choices.items():
+                words[name] = about.get(name, "")
+                inner.append((f"{path} {name}".strip(), one))
+        elif action.option_strings and action.help != argparse.SUPPRESS:
+            options[max(action.option_strings, key=len)] = (action.help or "").replace("%%", "%")
+        elif action.choices:
+            words |= {str(choice): "" for choice in action.choices}
+    yield Words(path, words, options)
+    for name, one in inner:
+        yield from _walk(one, name)
+
+
+def _plain(about: str) -> str:
+    """A text that means nothing to a shell."""
+    line = " ".join(about.split())
+    return "".join(letter for letter in line if letter not in "'\"`$\\:[]{}")
+
+
+def _bash(found: list[Words]) -> str:
+    cases = "\n".join(
+        f"    '{one.path}') words='{' '.join([*one.words, *one.options])}' ;;" for one in found
+    )
+    return f"""# bash completion for escrowmq
+_escrowmq() {{
+  local cur=${{COMP_WORDS[COMP_CWORD]}} path= words= word
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case $word in -*) ;; *)
+      case " $path" in *" "*" "*) ;; *) path="${{path:+$path }}$word" ;; esac ;;
+    esac
+  done
+  case $path in
+{cases}
+    *) [ "${{path% *}}" != "$path" ] && _escrowmq_of "${{path% *}}" ;;
+  esac
+  COMPREPLY=( $(compgen -W "$words" -- "$cur") )
+}}
+_escrowmq_of() {{
+  case $1 in
+{cases}
+  esac
+}}
+complete -o default -F _escrowmq escrowmq
+"""
+
+
+def _zsh(found: list[Words]) -> str:
+    cases = []
+    for one in found:
+        rows = [f"'{name}:{_plain(about)}'" for name, about in (one.words | one.options).items()]
+        cases.append(f"    '{one.path}') rows=({' '.join(rows)}) ;;")
+    lines = "\n".join(cases)
+    return f"""#compdef escrowmq
+_escrowmq() {{
+  local -a rows
+  local path_= word
+  for word in "${{(@)words[2,CURRENT-1]}}"; do
+    [[ $word == -* ]] && continue
+    [[ $path_ == *' '* ]] || path_="${{path_:+$path_ }}$word"
+  done
+  case $path_ in
+{lines}
+  esac
+  if (( $#rows )); then _describe 'escrowmq' rows; else _files; fi
+}}
+if [ "$funcstack[1]" = _escrowmq ]; then _escrowmq "$@"; else compdef _escrowmq escrowmq; fi
+"""
+
+
+def _fish(found: list[Words]) -> str:
+    lines = ["# fish completion for escrowmq"]
+    for one in found:
+        names = one.path.split()
+        if not names:
+            seen = "__fish_use_subcommand"
+        else:
+            seen = "; and ".join(f"__fish_seen_subcommand_from {name}" for name in names)
+            if len(names) == 1 and one.words:
+                seen += f"; and not __fish_seen_subcommand_from {' '.join(one.words)}"
+        for name, about in one.words.items():
+            lines.append(f"complete -c escrowmq -f -n '{seen}' -a {name} -d '{_plain(about)}'")
+        for name, about in one.options.items():
+            kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
+            lines.append(f"complete -c escrowmq -n '{seen}' {kind} -d '{_plain(about)}'")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,106 @@
+"""Clusters by name: where each is, and which account is used there."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+CONTEXT_ENV: Final = "ESCROWMQ_CONTEXT"
+FILE_ENV: Final = "ESCROWMQ_CONTEXTS"
+
+
+class Context(msgspec.Struct, omit_defaults=True):
+    """Options that the command line takes from a context when they are not given."""
+
+    name_servers: str = ""
+    access_key: str = ""
+    secret_key_file: str = ""
+    """The file with the secret: the secret itself is never kept here."""
+    namespace: str = ""
+    tls: bool = False
+    tls_trusted: str = ""
+    tls_cert: str = ""
+    tls_key: str = ""
+    tls_any_name: bool = False
+    tls_no_verify: bool = False
+
+
+class Contexts(msgspec.Struct):
+    """All that are known, and the one that counts when none is named."""
+
+    current: str = ""
+    contexts: dict[str, Context] = {}
+
+
+def path() -> Path:
+    """The file of contexts."""
+    chosen = os.environ.get(FILE_ENV)
+    if chosen:
+        return Path(chosen)
+    home = os.environ.get("XDG_CONFIG_HOME") or str(Path.home() / ".config")
+    return Path(home) / "escrowmq" / "contexts.json"
+
+
+def load() -> Contexts:
+    """What the file says; nothing when there is none."""
+    file = path()
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Contexts)
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise UsageError(f"{file}: {error.strerror}; {FILE_ENV} names another file") from error
+    except msgspec.DecodeError as error:
+        raise UsageError(f"{file}: {error}; mend it, or delete it") from error
+
+
+def save(known: Contexts) -> None:
+    """Write the file, as a whole or not at all; its owner alone can read it."""
+    file = path()
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = file.with_name(f"{file.name}.{os.getpid()}")
+    text = json.dumps(msgspec.to_builtins(known), indent=2) + "\n"
+    with open(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as out:
+        out.write(text)
+    new.replace(file)
+
+
+def find(known: Contexts, name: str) -> Context:
+    """The context of a name; UsageError when there is none."""
+    found = known.contexts.get(name)
+    if found is None:
+        names = ", ".join(sorted(known.contexts)) or "none"
+        raise UsageError(f"no context {name!r}; known: {names} (`escrowmq context set` adds one)")
+    return found
+
+
+def fill(arguments: argparse.Namespace) -> None:
+    """Take what was not given from the context that was named; or, where nothing says which cluster
+    is meant, from the current one. An account is never used at a cluster that it was not noted for.
+    """
+    name = arguments.context or os.environ.get(CONTEXT_ENV, "")
+    if name:
+        context = find(load(), name)
+    elif arguments.name_servers or os.environ.get("NAMESRV_ADDR"):
+        return
+    else:
+        known = load()
+        if not known.current:
+            return
+        context = find(known, known.current)
+    if arguments.name_servers not in (None, "", context.name_servers):
+        raise UsageError(
+            f"-n {arguments.name_servers} and context {name or 'current'} name different clusters; "
+            "give one of them"
+        )
+    for field in context.__struct_fields__:
+        value = getattr(context, field)
+        if value and not getattr(arguments, field):
+            setattr(arguments, field, value)

@@ -1,0 +1,48 @@
+"""Options may be given before a verb, after it, or after its action: argparse takes each in one
+place only, so they are moved there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_FRONT: Final = {"--log-level": 1}
+"""Options of the program, and how many values each has."""
+
+_BACK: Final = {
+    "-n": 1, "--name-servers": 1, "--context": 1, "-o": 1, "--output": 1, "--json": 0,
+    "--access-key": 1, "--secret-key-file": 1, "--secret-key": 1, "--namespace": 1, "--tls": 0,
+    "--tls-trusted": 1, "--tls-cert": 1, "--tls-key": 1, "--tls-any-name": 0, "--tls-no-verify": 0,
+    "--timeout": 1,
+}  # fmt: skip
+"""Options of every action (cluster_verbs.add_action)."""
+
+_WORDS: Final = 2
+"""A verb and its action."""
+
+
+def arranged(words: Sequence[str]) -> list[str]:
+    """The same command line with each option where it is expected."""
+    front: list[str] = []
+    back: list[str] = []
+    rest: list[str] = []
+    tail: list[str] = []
+    count = at = 0
+    while at < len(words):
+        word = words[at]
+        if word == "--":
+            tail = list(words[at:])
+            break
+        name = word.partition("=")[0]
+        values = _FRONT.get(name, _BACK.get(name, 0) if count < _WORDS else 0)
+        end = at + 1 + (values if name == word else 0)
+        if name in _FRONT:
+            front += words[at:end]
+        elif name in _BACK and count < _WORDS:
+            back += words[at:end]
+        else:
+            end = at + 1
+            rest.append(word)
+            count += not word.startswith("-")
+        at = end
+    return [*front, *rest, *back, *tail]
