@@ -43,6 +43,12 @@ def add_action(
 ) -> argparse.ArgumentParser:
     """An action with the options that all have."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=about, description=about)
+    add_cluster(parser)
+    return parser
+
+
+def add_cluster(parser: argparse.ArgumentParser) -> None:
+    """Which cluster is asked, as whom, and how the answer is printed."""
     parser.add_argument(
         "-n",
         "--name-servers",
@@ -63,7 +69,6 @@ def add_action(
     parser.add_argument(
         "--timeout", type=float, default=5.0, metavar="SECONDS", help="per request (default 5)"
     )
-    return parser
 
 
 def add_named(
@@ -114,7 +119,8 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     """Ask the cluster; the exit code. One line on standard error when it fails."""
     from escrowmq.client.blocking.admin import Admin
 
-    where = f"escrowmq {arguments.verb} {arguments.action}"
+    action = getattr(arguments, "action", "")
+    where = f"escrowmq {arguments.verb} {action}".rstrip()
     if arguments.output != "table":
         arguments.json = True
     speak_yaml(is_wanted=arguments.output == "yaml")
@@ -130,7 +136,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
             try:
                 return work(admin)
             finally:
-                if (arguments.verb, arguments.action) in _OF_ALL_BROKERS:
+                if (arguments.verb, action) in _OF_ALL_BROKERS:
                     _tell_of_missing(admin)
     except ResponseError as error:
         complain(f"{where}: {one_line(error)}")

@@ -21,7 +21,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """What a shell says of a program that ended because nobody reads its output any more."""
 
 
-_WHOLE: Final = frozenset({"console", "health", "completion"})
+_WHOLE: Final = frozenset({"console", "health", "completion", "doctor"})
 """Verbs with a file of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -29,9 +29,10 @@ Fill = Callable[[argparse.ArgumentParser], None]
 _VERBS: Final = {
     "topic": "topics: list, show, create, update, delete",
     "group": "consumer groups: list, show, create, update, delete",
-    "message": "messages: show, find, at, send, resend, deliver",
+    "message": "messages: show, explain, find, at, send, resend, deliver",
     "tx": "pending transactions: list, show, commit, check, ...",
     "offset": "how far groups are: show, reset, clone",
+    "doctor": "what is wrong in a cluster, and what to do",
     "acl": "who may do what: user, policy, explain",
     "store": "look into a data folder: check, dump",
     "health": "whether a server on this machine lives, or is ready",

@@ -26,7 +26,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     deliver = add_action(actions, "deliver", "let one member of a group consume a message now")
     deliver.add_argument("--group", required=True)
     deliver.add_argument("--client", required=True, metavar="CLIENT_ID")
-    for one in (show, resend, deliver):
+    explain = add_action(
+        actions, "explain", "say what became of a message: pending, delayed, consumed, dead, ..."
+    )
+    for one in (show, explain, resend, deliver):
         one.add_argument("id", metavar="ID", help="a message's id (with --topic) or offset id")
         one.add_argument("--topic", default="")
     find = add_action(actions, "find", "find messages by a key")
@@ -59,6 +62,8 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "show":
             _show(messages.get(arguments.id, topic=arguments.topic), arguments)
+        case "explain":
+            _explain(admin, arguments)
         case "find":
             several = messages.find(arguments.topic, arguments.key, count_max=arguments.limit)
             return _show_each(several, arguments, f"no message of {arguments.topic} has that key")
@@ -85,6 +90,18 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             messages.deliver(found, group=arguments.group, client_id=arguments.client)
             return told(arguments, {"consumed": True}, "consumed")
     return OK
+
+
+def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
+    found = admin.diagnosis.message(arguments.id, topic=arguments.topic)
+    if arguments.json:
+        show_json(found)
+        return
+    say(f"{found.message_id}: {found.state}")
+    for fact in found.facts:
+        say(f"  {fact}")
+    for one in found.deliveries:
+        say(f"  group {one.group}: {one.state}" + (f" ({one.detail})" if one.detail else ""))
 
 
 def _show_each(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from escrowmq.client.admin.access import Access
 from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.diagnosis import Diagnosis
 from escrowmq.client.admin.groups import Groups
 from escrowmq.client.admin.messages import Messages
 from escrowmq.client.admin.offsets import Offsets
@@ -47,6 +48,7 @@ class Admin:
         cluster = Cluster(self.instance)
         self.access = Access(cluster)
         self.brokers = Brokers(cluster)
+        self.diagnosis = Diagnosis(cluster)
         self.groups = Groups(cluster)
         self.messages = Messages(cluster)
         self.offsets = Offsets(cluster)

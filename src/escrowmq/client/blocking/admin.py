@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Unpack
 
-from escrowmq.client.admin import access, brokers, groups, messages, offsets, topics, transactions
+from escrowmq.client.admin import (
+    access,
+    brokers,
+    diagnosis,
+    groups,
+    messages,
+    offsets,
+    topics,
+    transactions,
+)
 from escrowmq.client.admin import admin as engine
 from escrowmq.client.blocking.face import Face, Served, plain, plain_face, plain_iterator
 from escrowmq.client.producer_settings import ConnectionSettings
@@ -34,6 +43,13 @@ class Brokers(Face[brokers.Brokers]):
     config = plain(brokers.Brokers.config)
     changes = plain(brokers.Brokers.changes)
     configure = plain(brokers.Brokers.configure)
+
+
+class Diagnosis(Face[diagnosis.Diagnosis]):
+    """`Admin.diagnosis`."""
+
+    message = plain(diagnosis.Diagnosis.message)
+    cluster = plain(diagnosis.Diagnosis.cluster)
 
 
 class Groups(Face[groups.Groups]):
@@ -119,6 +135,7 @@ class Admin(Served[engine.Admin]):
         self._portal = portal = self._join()
         self.access = Access(portal, inner.access)
         self.brokers = Brokers(portal, inner.brokers)
+        self.diagnosis = Diagnosis(portal, inner.diagnosis)
         self.groups = Groups(portal, inner.groups)
         self.messages = Messages(portal, inner.messages)
         self.offsets = Offsets(portal, inner.offsets)

@@ -1,0 +1,114 @@
+"""What became of a message, and what is wrong in a cluster."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+import escrowmq
+from escrowmq.client.admin.diagnosis import _wants
+from escrowmq.errors import NotFound
+from tests.interop.drivers import unique
+from tests.interop.process import until
+from tests.interop.servers import Server
+
+from .commands import run
+from .conftest import new_topic
+
+pytestmark = pytest.mark.ours_alone
+LONG_MS = 600_000
+
+
+def state_of(admin: escrowmq.Admin, message_id: str, topic: str, group: str) -> str:
+    found = admin.diagnosis.message(message_id, topic=topic)
+    (delivery,) = [one for one in found.deliveries if one.group == group]
+    return delivery.state
+
+
+def wait_state(admin: escrowmq.Admin, message_id: str, topic: str, group: str, state: str) -> None:
+    until(f"it is {state}", lambda: state_of(admin, message_id, topic, group) == state)
+
+
+def test_each_fate_of_a_message_is_told(own_server: Callable[..., Server]) -> None:
+    server = own_server(transactionTimeOut=LONG_MS)
+    topic, group = new_topic(server), unique("G")
+    with (
+        escrowmq.Admin(server.nameserver) as admin,
+        escrowmq.Producer(server.nameserver, group=unique("PG")) as producer,
+    ):
+        with escrowmq.Consumer(
+            server.nameserver, group=group, topic=topic, tags="a || c", consume_from="first"
+        ) as consumer:
+            until("the group is there", lambda: admin.groups.members(group).members)
+            eaten = producer.send(topic, b"eaten", tag="a", order_key="one")
+            other = producer.send(topic, b"other", tag="b", order_key="one")
+            held = producer.send(topic, b"held", tag="c", order_key="one")
+            got = iter(consumer)
+            assert next(got).body == b"eaten"
+            assert next(got).body == b"held"  # acknowledges the one before
+            for sent, state in ((eaten, "consumed"), (other, "filtered out"), (held, "in flight")):
+                wait_state(admin, sent.message_id, topic, group, state)
+        left = producer.send(topic, b"left", tag="a", order_key="one")
+        found = admin.diagnosis.message(left.message_id, topic=topic)
+        assert found.state == "visible"
+        (delivery,) = found.deliveries
+        assert delivery.state == "not read"
+        assert "no consumer is connected" in delivery.detail
+        admin.groups.update(group, is_enabled=False)
+        assert state_of(admin, left.message_id, topic, group) == "stopped"
+
+        later = producer.send(topic, b"later", delay=500)
+        found = admin.diagnosis.message(later.message_id, topic=topic)
+        assert (found.state, found.deliveries) == ("delayed", [])
+        assert "delivered at 20" in found.facts[0]
+
+        with producer.transaction(topic, b"half") as tx:
+            tx.detach()
+        found = admin.diagnosis.message(tx.results[0].message_id, topic=topic)
+        assert found.state == "waiting"
+        assert "was asked 0 times" in found.facts[0]
+        admin.transactions.rollback(tx.results[0].message_id, topic=topic)
+        found = admin.diagnosis.message(tx.results[0].message_id, topic=topic)
+        assert found.state == "rolled_back"
+        with pytest.raises(NotFound, match="was never stored"):
+            admin.diagnosis.message("0" * 32, topic=topic)
+
+    ended = run("message", "explain", left.message_id, "--topic", topic, "-n", server.nameserver)
+    assert ended.returncode == 0, ended
+    assert f"{left.message_id}: visible" in ended.stdout
+    assert f"group {group}: stopped" in ended.stdout
+
+
+def test_a_doctor_finds_what_is_wrong_and_nothing_where_all_is_well(
+    own_server: Callable[..., Server],
+) -> None:
+    server = own_server()
+    words = ("doctor", "-n", server.nameserver)
+    ended = run(*words)
+    assert (ended.returncode, ended.stdout) == (0, "nothing is wrong that could be seen\n"), ended
+    topic, group, producers = new_topic(server), unique("G"), unique("PG")
+    with escrowmq.Producer(server.nameserver, group=producers) as producer:
+        with producer.transaction(topic, b"half") as tx:
+            tx.detach()
+        producer.send(topic, b"plain")
+    with escrowmq.Admin(server.nameserver) as admin:
+        admin.groups.create(group)
+        admin.offsets.reset(group, topic, "first")
+        until("parked", lambda: admin.transactions.count().parked)
+    ended = run(*words, "--json")
+    assert ended.returncode == 1, ended
+    found = {one["subject"]: one for one in map(json.loads, ended.stdout.splitlines())}
+    assert found[f"producer group {producers}"]["severity"] == "problem"
+    assert "1 messages wait" in found[f"consumer group {group}"]["what"]
+    assert "NEXT" in run(*words).stdout
+
+
+def test_tags_are_judged_and_sql_is_not() -> None:
+    assert _wants("*", "x")
+    assert _wants("", "x")
+    assert _wants("a || CARD", "CARD")
+    assert not _wants("a || CARD", "b")
+    assert not _wants("a", "")
+    assert _wants("price > 5 AND TAGS = 'a'", "b")
