@@ -1,2 +1,2 @@
-"""The SDK's inside: `core` decides, the rest talks over the wire. Nothing here knows a broker's
-inside."""
+"""The SDK's implementation: `core` decides, the rest talks over the wire. It knows nothing of a
+broker's internals."""

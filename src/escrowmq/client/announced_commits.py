@@ -1,5 +1,5 @@
-"""Commits that producers announced, beside what was consumed: what the rooms that compare both have
-in common."""
+"""Commits that producers announced, compared with the consumed ones: code shared by all packages
+that compare both."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
 
 MARK: Final = "@"
-"""Between a message's id and its topic; ids have none, and topics may have none either."""
+"""Separates a message's id from its topic; neither can contain it."""
 
 ROLLED_BACK: Final = {"rolled_back"}
 COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """Which message."""
+    """The message that an entry of a set stands for."""
 
     message_id: str
     topic: str
@@ -29,7 +29,7 @@ class Member(NamedTuple):
 
 
 def parse_member(text: str) -> Member:
-    """The message that a text names; UsageError when it names none."""
+    """Return the message that a text names; raises UsageError if it names none."""
     message_id, mark, topic = text.partition(MARK)
     if not (message_id and mark and topic):
         raise UsageError(f"{text[:128]!r} names no message; it is <message id>{MARK}<topic>")
@@ -37,9 +37,9 @@ def parse_member(text: str) -> Member:
 
 
 def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
-    """How brokers have a transaction on record, as `committed` or `rolled_back`, or what it waits
-    for. RocketMQ's brokers cannot tell, and one that was settled long ago may be forgotten: then
-    nothing is known."""
+    """Outcomes that brokers have recorded, as `committed` or `rolled_back`, or the state of a
+    pending one. RocketMQ's brokers do not report this, and long-settled transactions may be
+    forgotten: then there is no entry."""
     try:
         found = admin.transactions.show(member.message_id, topic=member.topic, broker=broker)
     except ResponseError:
@@ -48,23 +48,23 @@ def ended_as(admin: Admin, member: Member, *, broker: str = "") -> set[str]:
 
 
 class Compared(NamedTuple):
-    """Some of what was announced."""
+    """One batch of announced commits, compared."""
 
     lost: list[str]
-    """Not consumed."""
+    """Announced and not consumed."""
 
     both_count: int
     """How many others were consumed."""
 
 
 class Sets(Protocol):
-    """What is announced and what is consumed."""
+    """The sets of announced and consumed messages."""
 
     def announce(self, members: Iterable[str]) -> None:
-        """These commits were announced."""
+        """Add announced commits."""
 
     def consume(self, members: Iterable[str]) -> None:
-        """These messages were consumed."""
+        """Add consumed messages."""
 
     def compare(self) -> Iterator[Compared]:
-        """Take away what is in both; what is announced, some at a time."""
+        """Remove what is in both sets; yield what is announced, in batches."""

@@ -1,4 +1,4 @@
-"""Tells a user's code which queues a consumer reads from now on, and which no more."""
+"""Calls user code with the queues that a consumer starts or stops reading."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Told = Callable[[list[MessageQueue]], Any]
 """A plain function, called on a thread of its own, or a coroutine function."""
 
 _TELLING_S: Final = 60.0
-"""A callback that runs longer is given up, so that those behind it are called."""
+"""A callback that runs longer is abandoned, so that the next ones are called."""
 
 
 class Sharing:
-    """Calls back, one call after another, in the order of what happened. Sharing goes on meanwhile:
-    the brokers do not wait for anybody's code."""
+    """Calls the callbacks one after another, in the order of events. Rebalancing goes on meanwhile:
+    brokers do not wait for user code."""
 
     def __init__(
         self,
@@ -41,19 +41,19 @@ class Sharing:
         self._on_revoked = on_revoked
         self._own_retries = own_retries
         self._newest: asyncio.Task[None] | None = None
-        """The call that was asked for last; each waits for the one before."""
+        """The most recently requested call; each waits for the one before."""
         self._workers = Workers(threads_max=1, name="queues of a consumer")
 
     def assigned(self, queues: Iterable[MessageQueue]) -> None:
-        """These are read from now on."""
+        """Report queues that are read from now on."""
         self._tell(self._on_assigned, queues)
 
     def revoked(self, queues: Iterable[MessageQueue]) -> None:
-        """These are read no more, and their offsets are kept."""
+        """Report queues that are no longer read; their offsets are committed."""
         self._tell(self._on_revoked, queues)
 
     async def settle(self) -> None:
-        """Wait until everything is told."""
+        """Wait until all callbacks have been called."""
         if self._newest is not None:
             await asyncio.wait([self._newest])
         self._workers.close()

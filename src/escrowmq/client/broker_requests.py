@@ -1,4 +1,5 @@
-"""What brokers ask of a consumer: news of its group, and what operators want to know and to set."""
+"""Requests that brokers make to a consumer: changes of its group, and what operators read and
+set."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ Call = Callable[[Sequence[HeldMessage]], Awaitable[None]]
 
 
 class Steering:
-    """Requests 40, 220, 221, 307 and 309."""
+    """Serves requests 40, 220, 221, 307 and 309."""
 
     def __init__(self, reading: Reading, call: Call | None) -> None:
         self._reading = reading
@@ -38,7 +39,7 @@ class Steering:
         self._started_ms = reading.instance.clock.now_ms()
 
     def open(self) -> None:
-        """Take the requests from now on."""
+        """Start to serve the requests."""
         instance = self._reading.instance
         instance.handle(Request.NOTIFY_CONSUMER_IDS_CHANGED, self._members_changed)
         instance.handle(Request.RESET_CONSUMER_CLIENT_OFFSET, self._reset)

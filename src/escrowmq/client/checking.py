@@ -1,4 +1,4 @@
-"""Check-backs (39): a broker asks what became of a transaction, users' code answers."""
+"""Check-backs (39): a broker asks for a transaction's outcome, and user code answers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 _REMARK: Final = "checkLocalTransactionState Exception"
-"""How RocketMQ's clients begin the remark of an answer that a check failed to give."""
+"""How RocketMQ's clients begin the remark of an answer if the check failed."""
 
 _OPEN: Final = "the transaction's block is still open"
 _UNKNOWN: Final = Outcome.UNKNOWN
@@ -41,12 +41,13 @@ _LISTENER_THREADS: Final = 32
 
 
 DATABASE_CHECKS_MAX: Final = 8
-"""Checks that databases answer at the same time: one that waits for a lock holds up no other."""
+"""Checks that databases answer at the same time, so that one that waits for a lock does not block
+the others."""
 
 _NO_DATABASE: Final = "the marker is of a database that this producer has no outbox for"
 
 DatabaseCheck = Callable[[ReceivedMessage], "Outcome | Awaitable[Outcome | None] | None"]
-"""The same as a check; None says that the marker is of another database."""
+"""A check by a database; None means that the marker belongs to another database."""
 
 
 class _Asked(msgspec.Struct):
@@ -56,11 +57,11 @@ class _Asked(msgspec.Struct):
     fields: dict[str, str]
     message: ReceivedMessage
     checks: Sequence[Check | DatabaseCheck]
-    """The first one that does not answer with None decides."""
+    """They are tried in order; the first answer other than None decides."""
 
 
 class _Line:
-    """Checks of one kind: those that wait, and how many may run."""
+    """Checks of one kind: those waiting, and how many may run."""
 
     def __init__(self, *, running_max: int, name: str) -> None:
         self.waiting: collections.deque[_Asked] = collections.deque()
@@ -69,7 +70,7 @@ class _Line:
         self.workers = Workers(threads_max=running_max, name=name)
 
     def close(self) -> None:
-        """Begin no more of them."""
+        """Start no more of them."""
         self.waiting.clear()
         self.workers.close()
 
@@ -92,18 +93,19 @@ class Checks:
         self._watch = watch
         self._verdicts = verdicts
         self.databases: dict[DatabaseCheck, Callable[[], object] | None] = {}
-        """Who answers about messages that have a marker; what to call when nobody does any more."""
+        """The databases that answer for messages with a marker, each with a function to call when
+        it no longer does."""
         self._is_closed = False
         self._line = _Line(running_max=options.checks_running_max, name="escrowmq-check")
         self._database_line = _Line(running_max=DATABASE_CHECKS_MAX, name="escrowmq-marker")
         self._listeners = Workers(threads_max=_LISTENER_THREADS, name="escrowmq-listener")
 
     def open(self) -> None:
-        """Begin to answer."""
+        """Start to answer."""
         self._instance.share(Request.CHECK_TRANSACTION_STATE, self._take)
 
     def close(self) -> None:
-        """Answer no more; the brokers will ask somebody else."""
+        """Stop answering; brokers will ask other producers."""
         self._is_closed = True
         self._instance.unshare(Request.CHECK_TRANSACTION_STATE, self._take)
         self._line.close()
@@ -115,7 +117,8 @@ class Checks:
                 on_close()
 
     async def run(self, work: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401
-        """What a user's function returns: a coroutine function runs here, another on a thread."""
+        """Return what a user's function returns: coroutine functions run here, others on a
+        thread."""
         if is_coroutine(work):
             return await work(*given)
         return await _awaited(await self._listeners.run(work, *given))
@@ -169,7 +172,7 @@ class Checks:
         return message
 
     def _checker(self, stored: StoredMessage) -> Check | None:
-        """By the handler name that the message carries, by topic, or the one for all."""
+        """The checker by the handler name in the message, by topic, or the one for all."""
         options = self._options
         name = stored.properties.get(CHECKER, "")
         found = options.checkers.get(name) if name else None
@@ -222,7 +225,7 @@ class Checks:
     async def _ask_user(
         self, message: ReceivedMessage, check: Check | DatabaseCheck, workers: Workers
     ) -> tuple[Outcome | None, str | None]:
-        """The user's answer; UNKNOWN and the reason when there is none."""
+        """The user's answer; UNKNOWN with the reason if there is none."""
         timeout_s = self._options.check_timeout_ms / 1000
         where = f"the check of {message.topic!r} for message {message.message_id}"
         work: asyncio.Future[Any] | None = None
@@ -279,7 +282,7 @@ class Checks:
 
 
 async def _awaited(found: Any) -> Any:  # noqa: ANN401
-    """A plain function may return a coroutine."""
+    """Await the result if a plain function returned a coroutine."""
     return await found if inspect.isawaitable(found) else found
 
 

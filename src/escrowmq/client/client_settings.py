@@ -1,4 +1,4 @@
-"""What every client of the SDK can be told, whatever it is for."""
+"""Settings shared by all clients of the SDK."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
     name_servers: tuple[str, ...]
     credentials: Credentials | None = None
     tls: TlsSetting = None
-    """True believes whom the system believes; a `Tls` says more."""
+    """True trusts the system's roots; a `Tls` sets details."""
     namespace: str = ""
     is_namespace_v2: bool = False
-    """Version 2 sends the namespace with each request; version 1 puts it in front of names."""
+    """Version 2 sends the namespace with each request; version 1 prefixes names with it."""
     instance_name: str = ""
-    """Part of the client id; made up when empty."""
+    """Part of the client id; generated if empty."""
     connect_timeout_ms: int = 3_000
     request_timeout_ms: int = 3_000
     """For requests to name servers, heartbeats and administration."""
@@ -36,16 +36,16 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
     heartbeat_interval_ms: int = 30_000
 
     def wrap(self, name: str) -> str:
-        """A topic's or group's name as the broker knows it."""
+        """The broker's name for a topic or group of the user."""
         return name if self.is_namespace_v2 else wrap(name, self.namespace)
 
     def unwrap(self, name: str) -> str:
-        """A topic's or group's name as the user knows it."""
+        """The user's name for a topic or group of the broker."""
         return name if self.is_namespace_v2 else unwrap(name, self.namespace)
 
 
 def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
-    """The error for settings that there are not, with the one that may have been meant."""
+    """The error for unknown settings, with the one that may have been meant."""
     import difflib  # which nobody else needs
 
     said = ", ".join(unknown)
@@ -58,8 +58,8 @@ def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) ->
 def client_options(
     name_servers: str | Sequence[str] | None, settings: dict[str, object]
 ) -> ClientOptions:
-    """Options from what a client's constructor was given: name servers (None asks the
-    environment), and keywords. UsageError names what is wrong."""
+    """Make options from the arguments of a client's constructor: name servers (None means the
+    environment variable) and keywords. Raises UsageError with the wrong argument."""
     unknown = [name for name in settings if name not in ClientOptions.__struct_fields__]
     if unknown:
         raise no_such_setting(unknown, ClientOptions.__struct_fields__[1:], of="a connection")

@@ -1,4 +1,4 @@
-"""The end of a client, which takes a moment and must come to its own end."""
+"""Closes a client: this takes a moment, and must complete even if its caller is cancelled."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ T = TypeVar("T")
 
 
 class Closing:
-    """The work of a client's `close`: begun once, and waited for by everybody who closes. Whoever
-    is cancelled while waiting leaves it running, so that nothing stays open behind a client that
-    calls itself closed, and may come back to wait for the rest."""
+    """The work of a client's `close`: started once, awaited by all who close. If a waiter is
+    cancelled, the work continues, so that a closed client leaves nothing open; the waiter may call
+    again to wait for the rest."""
 
     def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._work = work
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Begin, unless it has begun; again when the event loop's own end had cancelled it."""
+        """Start, unless it has started; start again if the event loop's own end had cancelled
+        it."""
         if self._task is None or self._task.cancelled():
             self._task = asyncio.get_running_loop().create_task(self._work())
 
     async def wait(self) -> None:
-        """Begin it if need be, and wait until it is done."""
+        """Start it if necessary, and wait until it is done."""
         self.begin()
         assert self._task is not None
         await asyncio.shield(self._task)
 
 
 async def unless_closed(work: asyncio.Future[T]) -> T:
-    """Wait for work of a client that others may wait for too: who gives up does not stop it. Only
-    the client's end stops it, which is ClientClosed: a CancelledError would tell a task that
-    nobody has cancelled that it was."""
+    """Wait for work of a client that others may wait for too: cancelling one waiter does not stop
+    it. Only closing the client stops it, with ClientClosed: a CancelledError would look to a task
+    as if someone had cancelled it."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError as error:

@@ -1,4 +1,5 @@
-"""One connection to a name server or a broker: requests out, replies matched, requests in."""
+"""One connection to a name server or a broker: sends requests, matches replies, receives
+requests."""
 
 from __future__ import annotations
 
@@ -22,25 +23,25 @@ _log = logging.getLogger(__name__)
 _HIGH_WATER: Final = 4 * 1024 * 1024
 _CLOSED: Final = "the peer closed it"
 _SWEEP_LATE_S: Final = 0.001
-"""A timer may be a little early; what is overdue then is overdue a moment later for certain."""
+"""Delay of the timer, because it may fire slightly early; by then everything due is overdue."""
 
 
 class ConnectionOwner(msgspec.Struct, kw_only=True):
-    """What a connection asks of whoever holds it."""
+    """What a connection needs of its owner."""
 
     decorate: Decorate
-    """Adds what every request carries: namespace, signature."""
+    """Add what every request carries: namespace, signature."""
     sign_own: SignOwn | None = None
-    """Signs what is decorated once more, for a broker that wants more than RocketMQ's signature;
-    None when there is nobody to sign for."""
+    """Sign the decorated request for a broker that requires more than RocketMQ's signature; None
+    without an account."""
     serve: Callable[[Connection, Command], None]
-    """Takes a request of the peer."""
+    """Serve a request of the peer."""
     lost: Callable[[Connection], None]
-    """Learns that the connection is gone."""
+    """Called when the connection is lost."""
 
 
 class Connection(asyncio.Protocol):
-    """Use `request` and wait for its future; the reply's code is the caller's to judge."""
+    """Use `request` and await its future; the caller must check the reply's code."""
 
     def __init__(self, owner: ConnectionOwner, address: str) -> None:
         self.address = address
@@ -63,7 +64,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
-        """Whether a request can be made here."""
+        """Whether requests can be made."""
         return not (self.is_lost or self._dialogue.is_leaving)
 
     @property
@@ -73,12 +74,12 @@ class Connection(asyncio.Protocol):
 
     @property
     def waiting_count(self) -> int:
-        """Requests that have no answer yet."""
+        """Requests without an answer."""
         return self._dialogue.waiting_count
 
     @property
     def language(self) -> str | int | None:
-        """What the peer says it is written in; known after its first reply."""
+        """The peer's implementation language, known after its first reply."""
         return self._dialogue.language
 
     # -- asking ------------------------------------------------------------------------------
@@ -86,8 +87,8 @@ class Connection(asyncio.Protocol):
     def request(
         self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
     ) -> asyncio.Future[Command]:
-        """The future of the reply, whatever its code. It fails with RequestTimeout, or with
-        ConnectionLost; a lost connection raises at once."""
+        """Return the future of the reply, whatever its code. It fails with RequestTimeout or
+        ConnectionLost; if the connection is already lost, this raises."""
         future: asyncio.Future[Command] = self._loop.create_future()
         done = functools.partial(_settle, future)
         self.exchange(code, fields or {}, body, timeout_s=timeout_s, done=done)
@@ -96,7 +97,7 @@ class Connection(asyncio.Protocol):
     def exchange(
         self, code: int, fields: Fields, body: bytes, *, timeout_s: float, done: Done
     ) -> None:
-        """The same, with a function instead of a future: it is called as soon as the reply is
+        """Like `request`, with a callback instead of a future: it is called as soon as the reply is
         read, without another turn of the event loop."""
         dialogue = self._dialogue
         now = self._loop.time()
@@ -107,7 +108,7 @@ class Connection(asyncio.Protocol):
     async def ask(
         self, code: int, fields: Fields | None = None, body: bytes = b"", *, timeout_s: float
     ) -> Command:
-        """The reply to a request that is expected to succeed; ResponseError when it did not."""
+        """Return the reply to a request that should succeed; raises ResponseError if it did not."""
         reply = await self.request(code, fields, body, timeout_s=timeout_s)
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.address)
@@ -121,7 +122,7 @@ class Connection(asyncio.Protocol):
         *,
         remark: str | None = None,
     ) -> None:
-        """A one-way request: nobody answers, and a loss is not noticed."""
+        """Send a one-way request: there is no answer, and a loss goes unnoticed."""
         self._dialogue.tell(code, fields or {}, body, remark=remark)
 
     def reply(
@@ -133,12 +134,13 @@ class Connection(asyncio.Protocol):
         body: bytes = b"",
         remark: str | None = None,
     ) -> None:
-        """Answer a request of the peer; nothing happens when it was one-way, or is gone."""
+        """Answer a request of the peer; does nothing if it was one-way, or the connection is
+        gone."""
         if not (self.is_lost or request.flag & Flag.ONE_WAY):
             self._write(encode_reply(request, code, ext=fields, body=body, remark=remark))
 
     def close(self, reason: str = "this client closed it") -> None:
-        """End the connection; what waits for an answer fails with ConnectionLost."""
+        """Close the connection; requests without an answer fail with ConnectionLost."""
         self._reason = reason
         if self._transport is not None:
             self._flush()
@@ -146,7 +148,7 @@ class Connection(asyncio.Protocol):
         self._fail_all()
 
     def abort(self, reason: str) -> None:
-        """End it at once; what was not written yet is dropped."""
+        """Close it at once; unwritten data are dropped."""
         self._reason = reason
         if self._transport is not None:
             self._transport.abort()
@@ -155,13 +157,13 @@ class Connection(asyncio.Protocol):
     # -- the transport's side ----------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The connection stands."""
+        """Called by asyncio once connected."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=_HIGH_WATER)
         self._is_tls = transport.get_extra_info("ssl_object") is not None
 
     def data_received(self, data: bytes) -> None:
-        """Hand replies to whoever waits for them, requests to the owner."""
+        """Pass replies to their callers, and requests to the owner."""
         self._dialogue.receive(data, self._loop.time())
         if self._dialogue.wake_at < self._sweep_at:  # something was asked again
             self._sweep_by(self._dialogue.wake_at)
@@ -170,7 +172,7 @@ class Connection(asyncio.Protocol):
             self.abort(broken)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The connection is gone."""
+        """Called by asyncio when the connection is gone."""
         if exc is not None:
             self._reason = str(exc) or type(exc).__name__
         elif self._reason == _CLOSED and self._dialogue.language is None and not self._is_tls:

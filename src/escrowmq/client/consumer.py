@@ -1,4 +1,4 @@
-"""The consumer for asyncio."""
+"""The asyncio consumer."""
 
 from __future__ import annotations
 
@@ -59,13 +59,13 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _RETURNS_GROUP: Final = "escrowmq-returns"
-"""The producer group of messages that no broker takes back, and that are sent anew."""
+"""The producer group used when no broker takes a message back, and it is sent anew."""
 
 _END_S: Final = 3.0
-"""For each of the steps in which close() tells brokers something."""
+"""For each of the steps in which close() informs brokers."""
 
 Where = int | dt.datetime | Literal["first", "last"]
-"""A place in a queue: an offset, the first message stored since a time, the oldest, the end."""
+"""A position in a queue: an offset, the first message stored since a time, the oldest, the end."""
 
 
 class Consumer(KeywordGroup, Tidy):
@@ -78,11 +78,10 @@ class Consumer(KeywordGroup, Tidy):
     >>> asyncio.run(main())
     'paid'
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. With `handler=`, messages are handed to it instead, `concurrency` at a
-    time: it returns when a message is consumed, and raises when it is to come again. Settings are
-    those of `ConsumerOptions` and `ClientOptions`.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. With `handler=`, messages are passed to it instead, `concurrency` at a time: it
+    returns when it has consumed a message, and raises to have it redelivered. Settings are those of
+    `ConsumerOptions` and `ClientOptions`."""
 
     __signature__ = Settings(ConsumerOptions, ClientOptions)
     _INTERNAL = frozenset({
@@ -136,8 +135,8 @@ class Consumer(KeywordGroup, Tidy):
     # -- life --------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Begin. Servers that cannot be reached are tried again in the background; a condition
-        that a broker refuses raises ExpressionInvalid or NotSupported."""
+        """Open the consumer. Servers that cannot be reached are retried in the background. Raises
+        ExpressionInvalid or NotSupported if a broker refuses an expression."""
         if self._is_closed:
             raise ClientClosed("the consumer is closed; make a new one")
         if self._is_open:
@@ -173,9 +172,9 @@ class Consumer(KeywordGroup, Tidy):
             self._handling.open(instance)
 
     async def close(self) -> None:
-        """End: running handlers are waited for, offsets kept, the group told. What was handed out
-        and not settled comes again. Takes a few seconds at most; calling it again does nothing.
-        A handler may call it: then the end comes after it has returned."""
+        """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
+        messages are redelivered. It takes a few seconds at most; calling it again does nothing. A
+        handler may call it: the consumer then closes after the handler has returned."""
         self._is_closed = True
         self._ending.begin()
         if not (self._handling and self._handling.is_inside()):
@@ -202,25 +201,25 @@ class Consumer(KeywordGroup, Tidy):
     # -- receiving ---------------------------------------------------------------------------
 
     def __aiter__(self) -> Iteration:
-        """Messages one by one. Each is acknowledged when the next one is asked for, or when the
-        consumer's block ends without an exception; after an exception it comes again."""
+        """Iterate over messages. Each is acknowledged when the loop asks for the next one, or when
+        the consumer's block ends without an exception; after an exception it is redelivered."""
         self._check_hands()
         return Iteration(self, is_owner=not self._is_open)
 
     def batches(self, count_max: int = 100, *, within_s: float = 1.0) -> Batches:
-        """Lists of messages for `async for`, of all queues: so many, or those that have come
-        `within_s` after the first of them. A list is acknowledged when the next one is asked for,
-        or when the consumer's block ends without an exception; after an exception it comes again,
-        but for what was settled by itself (`ack()`, `retry()`, `reject()` on each). With
-        `is_orderly`, a list has messages of one queue, as many as are there."""
+        """Iterate with `async for` over lists of messages of all queues. A list ends when it is
+        full, or `within_s` seconds after its first message. It is acknowledged when the loop asks
+        for the next one, or when the consumer's block ends without an exception. After an exception
+        it is redelivered, except messages that were settled with `ack()`, `retry()` or `reject()`.
+        With `is_orderly`, a list has the available messages of one queue."""
         self._check_hands()
         return Batches(self, is_owner=not self._is_open, count_max=count_max, within_s=within_s)
 
     async def receive(
         self, count_max: int = 32, *, timeout_s: float | None = None
     ) -> list[Delivery]:
-        """At most so many messages of one queue, as soon as there is one; none when the time is
-        over. Each is to be settled: `ack()`, `retry()` or `reject()`."""
+        """Return up to `count_max` messages of one queue as soon as there is one, or none after the
+        timeout. Settle each with `ack()`, `retry()` or `reject()`."""
         found: list[Delivery] = []
         for message in await self.take(count_max, timeout_s=timeout_s):
             assert isinstance(message, Delivery)
@@ -230,8 +229,8 @@ class Consumer(KeywordGroup, Tidy):
     # -- topics ------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
-        """Read one more topic, or other messages of a topic. All members of a group must want the
-        same."""
+        """Subscribe to one more topic, or to other messages of a topic. All members of a group must
+        have the same subscriptions."""
         self._check_usable()
         wanted = self._wanted(topic, tags=tags, sql=sql)
         await self._check(wanted)
@@ -242,7 +241,7 @@ class Consumer(KeywordGroup, Tidy):
         self._reading.balance.soon()
 
     async def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         self._check_usable()
         wire_topic = self.instance.options.wrap(topic)
         if self._reading.subscriptions.pop(wire_topic, None) is None:
@@ -254,7 +253,7 @@ class Consumer(KeywordGroup, Tidy):
     # -- queues ------------------------------------------------------------------------------
 
     async def queues(self) -> list[MessageQueue]:
-        """The queues that this member reads now."""
+        """Return the queues that this member reads now."""
         self._check_usable()
         unwrap = self.instance.options.unwrap
         retry_topic = self._reading.retry_topic()
@@ -265,52 +264,53 @@ class Consumer(KeywordGroup, Tidy):
         )
 
     async def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing more of these queues, or of any."""
+        """Deliver no more messages of these queues, or of any."""
         self._pause(queues, is_paused=True)
 
     async def resume(self, *queues: MessageQueue) -> None:
-        """Go on with these queues, or with all."""
+        """Continue to deliver messages of these queues, or of all."""
         self._pause(queues, is_paused=False)
 
     async def seek(self, queue: MessageQueue, where: Where) -> None:
-        """Go on elsewhere in a queue: at an offset, at the first message since a time (a datetime
-        with a time zone), at the `first` one, or at the end (`last`)."""
+        """Continue elsewhere in a queue: at an offset, at the first message since a time (a
+        datetime with a time zone), at the `first` message, or at the end (`last`)."""
         self._check_usable()
         reader = self._reading.reader_of(queue)
         reader.seek(await self._place(reader.queue, where))
         await self._reading.offsets.keep([reader])
 
     async def position(self, queue: MessageQueue) -> int:
-        """The offset up to which everything of a queue is done with here."""
+        """Return the offset below which every message of a queue is settled here."""
         self._check_usable()
         return self._reading.reader_of(queue).shelf.commit_offset
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is kept for the group; None when none is."""
+        """Return the group's committed offset; None if there is none."""
         self._check_usable()
         return await self._reading.offsets.committed(self._reading.reader_of(queue).queue)
 
     async def commit(self) -> None:
-        """Keep the offsets of what is done with now, not only in a while."""
+        """Commit the offsets of settled messages now instead of at the next interval."""
         self._check_usable()
         await self._reading.keep_offsets()
 
     # -- for this room -----------------------------------------------------------------------
 
     async def take(self, count_max: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
-        """What `receive` hands out."""
+        """Return the messages for `receive`."""
         self._check_takes()
         return await self._reading.take(count_max, timeout_s=timeout_s)
 
     async def take_into(
         self, box: list[HeldMessage], count_max: int, *, timeout_s: float | None = None
     ) -> None:
-        """The same, into a list that the caller has, whatever becomes of the call."""
+        """Like `take`, but into the caller's list, so that they are not lost if the call is
+        cancelled."""
         box += await self.take(count_max, timeout_s=timeout_s)
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge what an iteration handed out before, and put the next messages into its
-        slot; False after the end."""
+        """Acknowledge what an iteration handed out before, and put the next messages into its slot;
+        return False after the end."""
         await self.hands.empty(slot)
         try:
             self._check_takes()
@@ -322,7 +322,7 @@ class Consumer(KeywordGroup, Tidy):
         return bool(slot.arrived)
 
     def untake(self, messages: list[HeldMessage]) -> None:
-        """Messages that were taken and reached nobody wait again."""
+        """Put back messages that were taken and reached no caller."""
         while messages:
             self._reading.untake(messages.pop())
 
@@ -334,7 +334,8 @@ class Consumer(KeywordGroup, Tidy):
     # -- inside ------------------------------------------------------------------------------
 
     def _kind(self) -> type[HeldMessage]:
-        """What a plain handler is given, on its thread, is not to be awaited."""
+        """The class of deliveries: plain handlers, on threads, get one whose methods need no
+        `await`."""
         handler = self.options.handler
         return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
 
@@ -342,7 +343,7 @@ class Consumer(KeywordGroup, Tidy):
         return LoopCaller(lambda: self.instance.loop)
 
     def _stamp(self, message: HeldMessage) -> None:
-        """Plain deliveries learn by whom they are to be settled."""
+        """Give blocking deliveries the portal by which they are settled."""
         if isinstance(message, PlainDelivery):
             message.portal = self._calls
 
@@ -398,8 +399,8 @@ class Consumer(KeywordGroup, Tidy):
         self._reading.subscriptions[wanted.topic] = wanted
 
     async def _check(self, wanted: Subscription) -> None:
-        """Ask a broker whether it takes a condition. When none can be asked, consuming will
-        tell."""
+        """Ask a broker whether it accepts an expression. If none can be asked, consuming will show
+        it."""
         if wanted.kind != SQL92:
             return
         body = CheckClientBody(

@@ -1,4 +1,4 @@
-"""What a consumer can be told."""
+"""Settings of a consumer."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ Handler = (
     | Callable[[Delivery], Awaitable[object]]
     | Callable[[list[Delivery]], Awaitable[object]]
 )
-"""Takes a delivery (a list of them when `batch_max` is above 1). It returns when the messages are
-consumed, and raises when they are to come again. A plain function is given an `escrowmq.Delivery`,
-a coroutine function an `escrowmq.aio.Delivery`."""
+"""Gets a delivery (a list of them if `batch_max` is above 1). It returns when it has consumed the
+messages, and raises to have them redelivered. A plain function gets an `escrowmq.Delivery`, a
+coroutine function an `escrowmq.aio.Delivery`."""
 
 Start = Literal["first", "last"] | dt.datetime
-"""Where a group begins that never consumed: with what is there, with what comes, or at a time."""
+"""Where a new group starts: with the oldest message, with new messages, or at a time."""
 
 PULL_COUNT_MAX = 1_024
 CONCURRENCY_MAX = 1_024
 
 
 class ConsumerSettings(ConnectionSettings, total=False):
-    """All settings of a consumer; see `ConsumerOptions`."""
+    """All settings of a consumer as keywords; see `ConsumerOptions`."""
 
     topic: str
     tags: str
@@ -79,69 +79,70 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     topic: str = ""
     tags: str = ""
-    """Of `topic`: `card || cash`; all when empty."""
+    """Tags of `topic` to receive, as in `card || cash`; all if empty."""
     sql: str = ""
-    """Of `topic`: a condition about properties in SQL92, instead of tags."""
+    """A condition over properties in SQL92 for `topic`, instead of tags."""
     topics: Sequence[str] | Mapping[str, str] = ()
-    """Several topics, or topics with their tags."""
+    """Several topics, or a dictionary from topics to their tags."""
     queues: Sequence[MessageQueue] = ()
-    """These queues and no others. The consumer is no member of the group then: it shares with
-    nobody, and only keeps its offsets under the group's name."""
+    """Read these queues and no others. The consumer is then not a member of the group: it shares
+    with no other consumer, and only stores its offsets under the group's name."""
     handler: Handler | None = None
-    """Is given every message, on threads when it is a plain function."""
+    """Is called with every message, on threads if it is a plain function."""
     on_assigned: Callable[[list[MessageQueue]], Any] | None = None
-    """Told which queues this member reads from now on: a plain function, called on a thread, or a
-    coroutine function. The calls come one after another."""
+    """Called with the queues that this member starts to read: a plain function, called on a thread,
+    or a coroutine function. The calls come one after another."""
     on_revoked: Callable[[list[MessageQueue]], Any] | None = None
-    """Told which queues it reads no more, when their offsets are kept; at the end, all."""
+    """Called with the queues that it no longer reads, after their offsets were committed; with all
+    queues at the end."""
     concurrency: int = 20
     """Handlers that run at the same time."""
     batch_max: int = 1
-    """Messages that a handler is given at once, as a list when more than 1."""
+    """Messages per call of the handler; it gets a list if this is above 1."""
     mode: Literal["pull", "pop"] = "pull"
-    """`pop` leaves it to the broker who gets which message: no queue belongs to one member."""
+    """With `pop` the broker distributes single messages: no queue belongs to one member."""
     is_orderly: bool = False
-    """Messages of one queue one after another; one that fails holds up its queue."""
+    """Messages of one queue one after another; a failing message blocks its queue."""
     is_broadcasting: bool = False
     """Every member gets every message; offsets are kept in `offsets_folder`."""
     consume_from: Start = "first"
     strategy: str = "average"
-    """How the members share the queues: `average`, `circle` or `consistent-hash`; all members
-    must have the same."""
+    """How the members share the queues: `average`, `circle` or `consistent-hash`; all members must
+    use the same."""
     attempts_max: int = ATTEMPTS_DEFAULT
-    """How often a message that fails comes again, as RocketMQ counts; when it fails after that
-    too, it goes to the dead letters. 0: at its first failure (orderly: never)."""
+    """How often a failing message is redelivered, as RocketMQ counts; if it still fails, it becomes
+    a dead letter. 0: at its first failure (orderly: never)."""
     retry_after_s: float | Sequence[float] = ()
-    """How long until a message comes again that a handler failed with: each time, or by attempt,
-    the last one for all further. The broker's next longer delay level counts, and its own back-off
-    (10 s, 30 s, 1 min, ... up to 2 h) when nothing is given."""
+    """The delay before a failed message is redelivered: one value, or a list by attempt, whose last
+    value holds for all further attempts. Rounded up to the broker's next delay level. By default
+    the broker's own back-off (10 s, 30 s, 1 min, ... up to 2 h)."""
     suspend_ms: int = 1_000
-    """How long a failed message holds up its queue before it is tried again (orderly)."""
+    """How long a failed message blocks its queue before it is retried (orderly)."""
     consume_timeout_ms: int = 900_000
-    """A handler that runs longer is given up, and its message comes again."""
+    """A handler that runs longer is abandoned, and its message is redelivered."""
     prefetch_max: int = 1_000
     """Messages of one queue that wait here or are being handled; in mode `pop`, of one topic at one
-    broker, and 96 at most. What is here no other member of the group gets."""
+    broker, and at most 96. No other member of the group gets prefetched messages."""
     prefetch_size_max: int = 100 * 1024 * 1024
     """Bytes of all bodies that wait here or are being handled."""
     prefetch_span_max: int = 2_000
-    """Offsets between the oldest message that is not done with and the newest fetched."""
+    """Offsets between the oldest unsettled message and the newest fetched."""
     pull_count: int = 32
-    """Messages asked for at once."""
+    """Messages per pull request."""
     pull_wait_ms: int = 15_000
     """How long a broker holds a request until there is a message."""
     auto_commit: bool = True
-    """Keep offsets every `commit_interval_ms` and at the end; else only `commit()` does."""
+    """Commit offsets every `commit_interval_ms` and at the end; otherwise only `commit()` does."""
     commit_interval_ms: int = 5_000
     rebalance_interval_ms: int = 20_000
     close_timeout_ms: int = 5_000
-    """How long close() waits for handlers that run."""
+    """How long close() waits for running handlers."""
     invisible_ms: int = 60_000
     """How long a popped message is hidden from others (mode `pop`)."""
     offsets_folder: str = ""
     """Where offsets are kept (broadcasting)."""
     interceptors: Sequence[Interceptor] = ()
-    """Where tracing and metrics take part."""
+    """For tracing and metrics."""
     trace: bool | str = False
     """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
 
@@ -168,7 +169,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         self._check_combinations()
 
     def level_after(self, deliveries_before: int) -> int:
-        """The delay level after which a message comes again that failed once more."""
+        """The delay level for a message that failed once more."""
         pauses = self._pauses()
         if not pauses:
             return BROKER_DECIDES
@@ -178,7 +179,7 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(f"retry_after_s={self.retry_after_s!r}; {error}") from error
 
     def is_last(self, deliveries_before: int) -> bool:
-        """Whether a message that fails now is a dead letter."""
+        """Whether a message that fails now becomes a dead letter."""
         if self.is_orderly and not self.attempts_max:
             return False
         return not self.is_broadcasting and deliveries_before >= self.attempts_max
@@ -254,8 +255,8 @@ def _takes_one(handler: Callable[..., Any]) -> bool:
 def split_consumer_settings(
     settings: Mapping[str, Any],
 ) -> tuple[ConsumerOptions, dict[str, object]]:
-    """A consumer's own settings, and those of its connection layer. UsageError names what is not
-    known."""
+    """Split settings into the consumer's own and those of its connections. Raises UsageError for
+    unknown ones."""
     own = {name: settings[name] for name in settings if name in ConsumerOptions.__struct_fields__}
     rest = {name: settings[name] for name in settings if name not in own}
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]

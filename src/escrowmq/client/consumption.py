@@ -1,4 +1,5 @@
-"""The inside of a consumer: which queues it reads, what was handed out, what is done with."""
+"""The inside of a consumer: the queues it reads, the messages it has handed out, what is
+settled."""
 
 from __future__ import annotations
 
@@ -28,31 +29,31 @@ from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 _log = logging.getLogger(__name__)
 
 _KEEP_HERE_S: Final = 5.0
-"""A message that no broker takes back is handed out again here after this time."""
+"""If no broker takes a message back, it is handed out again here after this time."""
 
 
 _CLOCKS_APART_MS: Final = 60_000
-"""A broker's clock, by which messages are found, may be so far behind ours."""
+"""How far a broker's clock, by which messages are found, may be behind ours."""
 
 
 class KeptOffsets(Protocol):
-    """Where offsets are kept."""
+    """A store of offsets."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to go on in a queue; `since_ms` of one that appeared while the consumer ran."""
+        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is kept of a queue; None when nothing is."""
+        """The stored offset of a queue; None if there is none."""
 
     def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker keeps an offset of the group in some queue of the topic."""
+        """Whether a broker has an offset of the group in some queue of the topic."""
 
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Keep what has changed."""
+        """Store changed offsets."""
 
 
 class ReadingParts(TypedDict):
-    """What a reading is put together from."""
+    """The parts of a `Reading`."""
 
     group: str
     offsets: KeptOffsets
@@ -62,7 +63,7 @@ class ReadingParts(TypedDict):
 
 
 class Reading:
-    """Readers by queue, and the desk that deliveries are given back to."""
+    """Readers by queue, and the desk to which deliveries are returned."""
 
     def __init__(
         self,
@@ -91,7 +92,7 @@ class Reading:
         )
         self._began_ms = instance.clock.now_ms()
         self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
-        """By topic, for as long as it is subscribed to."""
+        """Queues found first, by topic, while it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
@@ -103,7 +104,7 @@ class Reading:
         )
         self._returns = parts["returns"]
         self.decorate = parts["stamp"]
-        """Plain deliveries learn of their portal with it."""
+        """Gives blocking deliveries their portal."""
         self._kind = parts["kind"]
 
     # -- what readers ask ----------------------------------------------------------------------
@@ -114,15 +115,15 @@ class Reading:
 
     @property
     def has_topics(self) -> bool:
-        """Whether anything but the group's own retries is wanted."""
+        """Whether topics other than the group's own retries are read."""
         return bool(self.subscriptions.keys() - {self.retry_topic()})
 
     def subscribed(self, topic: str) -> Subscription:
-        """What is wanted of a topic; everything, of one that is being left."""
+        """The subscription to a topic; everything for a topic that is being left."""
         return self.subscriptions.get(topic) or Subscription(topic=topic)
 
     def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
-        """Make it a delivery of a reader."""
+        """Make a message a delivery of a reader."""
         message.ticket = Ticket(self, reader, generation=reader.shelf.generation)
         self.decorate(message)
         return message
@@ -130,7 +131,8 @@ class Reading:
     # -- what the balance asks -----------------------------------------------------------------
 
     def wanted_topics(self) -> list[str]:
-        """Topics to read, by the brokers' names; first those that are read and wanted no more."""
+        """Topics to read, by the brokers' names; first those that are still read but no longer
+        subscribed to."""
         left = {queue.topic for queue in self.readers} - self.subscriptions.keys()
         for topic in left:
             self._leave(topic, ())
@@ -139,7 +141,7 @@ class Reading:
         return list(self.subscriptions)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
-        """Read these queues of a topic from now on, and no others."""
+        """Read exactly these queues of a topic from now on."""
         if self._chosen:
             queues = [queue for queue in queues if queue in self._chosen]
         mine = set(queues)
@@ -166,21 +168,22 @@ class Reading:
         return is_whole and not waits and all(results)
 
     def commits(self, queue: MessageQueue) -> bool:
-        """Whether a pull of a queue may tell its broker how far the group is."""
+        """Whether a pull of a queue may carry the group's offset to the broker."""
         return self.options.auto_commit and self.offsets.are_kept(queue)
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """All queues that a topic has now. Those of the first time were there before."""
+        """Record all queues that a topic has now. Those found first existed before this
+        consumer."""
         self._found_at_first.setdefault(topic, frozenset(queues))
 
     def _since_ms(self, queue: MessageQueue) -> int | None:
-        """When this consumer began, for a queue that was not there then."""
+        """When this consumer started, for a queue that did not exist then."""
         if queue in self._found_at_first.get(queue.topic, (queue,)):
             return None
         return self._began_ms - _CLOCKS_APART_MS
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Let who waits for messages know that brokers do not allow this."""
+        """Report to those who wait for messages that brokers refuse access."""
         if error is not None:
             self.inbox.complain(topic, error)
         else:
@@ -206,17 +209,17 @@ class Reading:
     # -- life of readers -------------------------------------------------------------------------
 
     async def keep_offsets(self) -> None:
-        """Keep what has changed, now."""
+        """Store changed offsets now."""
         await self.offsets.keep(list(self.readers.values()))
 
     def stop(self) -> None:
-        """Fetch and hand out nothing any more."""
+        """Stop to fetch and hand out messages."""
         self.inbox.close()
         for reader in self.readers.values():
             reader.drop()
 
     async def leave(self) -> None:
-        """Keep the offsets and give the queues up."""
+        """Store the offsets and give the queues up."""
         readers = [*self.readers.values(), *self._leaving.values()]
         self.readers.clear()
         await self._let_go(readers)
@@ -235,7 +238,7 @@ class Reading:
         self._share()
 
     async def _let_go(self, readers: list[QueueFetcher]) -> None:
-        """Keep the offsets, then let other members have the queues."""
+        """Store the offsets, then let other members have the queues."""
         if self.options.auto_commit:
             await self.offsets.keep(readers)
         if self.options.is_orderly and readers:
@@ -243,8 +246,8 @@ class Reading:
         self.sharing.revoked(reader.queue for reader in readers)
 
     async def _leave_when_idle(self, reader: QueueFetcher) -> None:
-        """The queue stays locked while its batch is being handled: nobody may handle its next
-        message meanwhile."""
+        """Keep the queue locked while its batch is being handled: no other member may handle its
+        next message meanwhile."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.idle.wait()
@@ -284,14 +287,14 @@ class Reading:
         self.size_share = max(1, self.options.prefetch_size_max // max(1, len(self.readers)))
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
-        """Hand out at most so many messages of one queue, as soon as there is one."""
+        """Hand out up to `count` messages of one queue as soon as there is one."""
         found = await self.inbox.take(count, timeout_s=timeout_s)
         if found and self.watch:
             self._tell_taken(found)
         return found
 
     def untake(self, message: HeldMessage) -> None:
-        """A message that was taken and reached nobody waits again, in front."""
+        """Put back, in front, a message that was taken and reached no caller."""
         ticket = message.ticket
         assert ticket is not None
         reader = ticket.source
@@ -317,7 +320,7 @@ class Reading:
     # -- the desk ------------------------------------------------------------------------------
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """A delivery is done with (None), or comes again after a delay level."""
+        """Settle a delivery: consumed (None), or to be redelivered after a delay level."""
         await self.settle_batch([message], level)
 
     async def _settle(self, message: HeldMessage, ticket: Ticket, level: int | None) -> None:
@@ -341,7 +344,7 @@ class Reading:
         reader.finish(message, ticket.generation)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """The same for what a handler was given and did not settle itself."""
+        """Settle those of a handler's messages that it did not settle itself."""
         self.instance.check_usable()
         is_simple = level is None and not self.options.is_orderly
         now_ms = self.instance.clock.now_ms()
@@ -361,8 +364,7 @@ class Reading:
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
     def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
-        """Let a message that cannot be unpacked go to the dead letters, where its record stays as
-        it is."""
+        """Move a message that cannot be decompressed to the dead letters, unchanged."""
         self.instance.spawn(self._put_away(message, reader))
 
     async def _put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
@@ -372,7 +374,7 @@ class Reading:
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
-        """The ticket of a message that is settled now; None when it was settled before."""
+        """The ticket of a message that is settled now; None if it was settled before."""
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:
@@ -383,7 +385,7 @@ class Reading:
         return ticket
 
     def tell_settled(self, message: HeldMessage, level: int | None) -> None:
-        """Let interceptors and the trace know what becomes of a message."""
+        """Report a message's outcome to interceptors and the trace."""
         if not self.watch:
             return
         is_dead = level == NEVER or self.options.is_last(message.deliveries_before)
@@ -397,23 +399,23 @@ class Reading:
             self.watch.tracer.consumed(message, ticket.taken, end)
 
     def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
-        """Whether a message still counts here. Of a queue that another member has by now, or that
-        was set to another offset, it comes again by itself: it was not committed. Handing it back
-        would double it."""
+        """Whether a message is still this consumer's to settle. If another member has its queue by
+        now, or the queue was set to another offset, the message is redelivered anyway, because it
+        was not committed. Returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
             and reader.shelf.generation == ticket.generation
         )
 
     def loosen(self, message: HeldMessage) -> HeldMessage:
-        """A delivery that belongs to no queue: whatever is said about it changes nothing."""
+        """Detach a delivery from its queue: settling it has no effect any more."""
         message.ticket = Ticket(self, None)
         message.ticket.is_settled = True
         self.decorate(message)
         return message
 
     async def hand_back(self, message: HeldMessage, level: int) -> bool:
-        """Let a broker keep it until it comes again; whether one does."""
+        """Have a broker keep it until it is redelivered; return whether one does."""
         return await self._returns.send(
             message, level=level, attempts_max=self.options.attempts_max
         )
@@ -470,7 +472,7 @@ class Reading:
         return self.readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
-        """Stop or go on with some queues, or with all when none are named."""
+        """Pause or resume some queues, or all if none are named."""
         chosen = [self.reader_of(queue) for queue in queues]
         if not chosen:
             self.is_paused = is_paused
@@ -479,8 +481,8 @@ class Reading:
             reader.pause(is_paused)
 
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
-        """The reader of a queue, by its user's or its broker's name; UsageError when this member
-        does not read it."""
+        """The reader of a queue, by its user's or its broker's name; raises UsageError if this
+        member does not read it."""
         reader = self.readers.get(_wire(queue, self.instance))
         if reader is None:
             raise UsageError(
@@ -490,7 +492,7 @@ class Reading:
         return reader
 
     def retry_topic(self) -> str:
-        """Where the group's failed messages come back."""
+        """The topic in which the group's failed messages are redelivered."""
         return Topic.RETRY_PREFIX + self.wire_group
 
 

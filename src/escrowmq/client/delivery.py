@@ -1,4 +1,4 @@
-"""A message in the hands of whoever consumes it."""
+"""A received message, with methods to settle it."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from escrowmq.errors import UsageError
 
 
 class Desk(Protocol):
-    """Who a delivery is given back to."""
+    """The consumer to which a delivery is returned."""
 
     user_group: str
     is_broadcasting: bool
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """It is done with (None), or comes again after a delay level."""
+        """Settle a delivery: consumed (None), or to be redelivered after a delay level."""
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """The same for what a handler was given, as far as the handler did not do it itself."""
+        """Settle those of a handler's messages that it did not settle itself."""
 
 
 class Ticket:
-    """Where a delivery came from, and whether it is done with."""
+    """Where a delivery came from, and whether it is settled."""
 
     __slots__ = (
         "asked_level", "desk", "end", "generation", "has_ack_waiting", "is_settled", "keeps_acks",
@@ -48,39 +48,40 @@ class Ticket:
         self.source = source
         self.generation = generation
         self.receipt = receipt
-        """What a popped message is acknowledged with."""
+        """The receipt with which a popped message is acknowledged."""
         self.is_settled = False
         self.level: int | None = None
-        """What was decided, once it is settled: None for done with, else a delay level."""
+        """The decision, once settled: None for consumed, otherwise a delay level."""
         self.asked_level: int | None = None
-        """The delay level that the user's own call of `retry` or `reject` asked for. A consumer
-        that gives up on a slow handler sets `level` alone."""
+        """The delay level requested by the user's own call of `retry` or `reject`. A consumer that
+        abandons a slow handler sets `level` alone."""
         self.keeps_acks = False
         """Whether an acknowledgement waits for an open transaction (`consume_once`)."""
         self.has_ack_waiting = False
-        """Whether one waits."""
+        """Whether an acknowledgement waits."""
         self.end = ConsumeEnd.FAILED
-        """Why it comes again, if it does."""
+        """Why it is redelivered, if it is."""
         self.taken: tuple[str, int] | None = None
-        """For the trace: by which hand-over it was taken, and when."""
+        """For the trace: the delivery by which it was taken, and its time."""
 
     def settle(self, level: int | None) -> None:
-        """It is decided."""
+        """Record the decision."""
         self.is_settled = True
         self.level = level
 
     def begin_handling(self) -> None:
-        """A transaction is open in which the message is handled."""
+        """A transaction that handles the message begins."""
         self.keeps_acks = True
 
     def end_handling(self, *, is_committed: bool) -> None:
-        """It has ended. After a rollback nothing of it waits: the message is to be redelivered."""
+        """The transaction has ended. After a rollback no acknowledgement waits: the message is
+        redelivered."""
         self.keeps_acks = False
         self.has_ack_waiting = self.has_ack_waiting and is_committed
 
 
 class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
-    """What deliveries of both faces have."""
+    """Base of blocking and asyncio deliveries."""
 
     _INTERNAL: ClassVar = frozenset(
         {"deciding_desk", "desk", "keep_ack", "portal", "system", "ticket"}
@@ -91,7 +92,8 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
 
     @property
     def queue(self) -> MessageQueue:
-        """The queue that it came from; of one that comes again, a queue of the group's retries."""
+        """The queue that it came from; for a redelivered message, a queue of the group's retry
+        topic."""
         found = getattr(self.ticket.source, "queue", None) if self.ticket is not None else None
         if isinstance(found, MessageQueue) and found.topic.startswith(Topic.RETRY_PREFIX):
             return found
@@ -99,7 +101,7 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
 
     @property
     def group(self) -> str:
-        """The group that it was handed to."""
+        """The group to which it was delivered."""
         return self.desk().user_group
 
     @property
@@ -108,14 +110,14 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
         return self.desk().is_broadcasting
 
     def desk(self) -> Desk:
-        """Who it is given back to; UsageError when it came from no consumer."""
+        """The consumer to which it is returned; raises UsageError if it came from none."""
         if self.ticket is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
         return self.ticket.desk
 
     def deciding_desk(self, level: int | None) -> Desk:
-        """The same, for who decides by hand. UsageError when something else was decided before:
-        that is under way, or done."""
+        """The consumer, for an explicit decision. Raises UsageError if another decision was made
+        before."""
         desk, ticket = self.desk(), self.ticket
         assert ticket is not None
         is_settled = ticket.is_settled and ticket.source is not None
@@ -144,21 +146,21 @@ def _kind(level: int | None) -> str:
 
 
 class Delivery(HeldMessage, kw_only=True, eq=False):
-    """A message that was handed over. It is acknowledged by itself, when the next one is asked for
-    or when the handler returns, unless one of these methods was called."""
+    """A message that was delivered. It is acknowledged automatically when the loop asks for the
+    next one or the handler returns, unless one of these methods was called."""
 
     async def ack(self) -> None:
-        """It is consumed: no member of the group gets it again."""
+        """Acknowledge the message: no member of the group gets it again."""
         desk = self.deciding_desk(None)
         if not self.keep_ack():
             await desk.settle(self, None)
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """It is to come again: after the broker's own back-off, or after a time (a timedelta, or
-        seconds; the broker's next longer delay level counts)."""
+        """Have the message redelivered: after the broker's own back-off, or after a time (a
+        timedelta, or seconds; rounded up to the broker's next delay level)."""
         level = delay_level(after)
         await self.deciding_desk(level).settle(self, level)
 
     async def reject(self) -> None:
-        """It goes to the group's dead letters and comes no more."""
+        """Move the message to the group's dead letters; it is not redelivered."""
         await self.deciding_desk(NEVER).settle(self, NEVER)

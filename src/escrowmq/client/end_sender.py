@@ -1,4 +1,4 @@
-"""Tells brokers how transactions end, and makes sure that they have heard it."""
+"""Sends ENDs of transactions to brokers, and makes sure that they arrive."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class Settler:
     async def settle(
         self, half: Half, outcome: Outcome, *, count: int = 0, ends: Ends = ()
     ) -> None:
-        """Returns when the broker has confirmed it. OutcomeUnknown when it has not,
-        OutcomeContradicted when the transaction had ended another way. UNKNOWN only leaves the
+        """Send the END; return when the broker has confirmed it. Raises OutcomeUnknown if it has
+        not, OutcomeContradicted if the transaction had ended another way. UNKNOWN only leaves the
         transaction to its check. `ends` are its messages, as far as they are known."""
         watch = self._watch
         if not watch:
@@ -54,9 +54,9 @@ class Settler:
             watch.tracer.ended(ends, outcome, address=address)
 
     def begin(self, half: Half, outcome: Outcome, *, count: int, finish: Finish[None]) -> bool:
-        """Tell it at once, without a coroutine as long as the broker's answer is all that has to be
-        waited for; False when that cannot be, and nothing was done. `finish` gets what `settle`
-        raises, or what tells it again."""
+        """Send the END at once, without a coroutine if only the broker's answer must be awaited;
+        return False if that is impossible, and nothing was done. `finish` gets the error that
+        `settle` would raise, or a coroutine that sends it again."""
         connection = self._known(half)
         is_told = outcome is Outcome.COMMIT or outcome is Outcome.ROLLBACK
         if self._watch or not is_told or connection is None:
@@ -87,7 +87,7 @@ class Settler:
         return True
 
     async def settle_token(self, token: str, outcome: Outcome) -> None:
-        """The same for a detached transaction."""
+        """`settle` for a detached transaction."""
         await self.settle(half_of_token(token), outcome)
 
     # -- inside ------------------------------------------------------------------------------
@@ -99,8 +99,8 @@ class Settler:
             await self._confirm(half, outcome, count)
 
     def _leave_open(self, half: Half) -> None:
-        """RocketMQ's clients tell this too, so that the broker's log shows it. It changes nothing,
-        so nobody waits for a connection: perhaps an interrupt ended the block."""
+        """RocketMQ's clients report UNKNOWN too, so that the broker's log shows it. It changes
+        nothing, so it does not wait for a connection: perhaps an interrupt ended the block."""
         connection = self._known(half)
         if connection is None:
             return
@@ -118,7 +118,7 @@ class Settler:
         return Telling(half, outcome, count=count, timeout_ms=self._timeout_ms, started=started)
 
     async def _tell(self, half: Half, telling: Telling, pause_s: float | None) -> None:
-        """Tell it after a pause, and again for as long as that may help."""
+        """Send the END after a pause, and repeat it while that may help."""
         while pause_s is not None:
             if pause_s:
                 await asyncio.sleep(pause_s)
@@ -128,7 +128,7 @@ class Settler:
     async def _once(
         self, half: Half, telling: Telling
     ) -> tuple[Command | TransportError | RouteMissing, str]:
-        """What came of one attempt, and where it was made."""
+        """Make one attempt; return its result and its target."""
         instance = self._instance
         left_s = telling.left_s(instance.now())
         try:
@@ -147,12 +147,12 @@ class Settler:
         return reply, connection.address
 
     def _known(self, half: Half) -> Connection | None:
-        """The connection to the transaction's broker, if there is one to use at once."""
+        """A ready connection to the transaction's broker, if there is one."""
         address = self._instance.book.address(half.broker_name)
         return self._instance.pool.ready(address) if address is not None else None
 
     async def _find(self, half: Half) -> str:
-        """The address of the transaction's broker, looked up anew when it is not connected."""
+        """The address of the transaction's broker, looked up again if it is not connected."""
         instance = self._instance
         connection = self._known(half)
         if connection is not None:

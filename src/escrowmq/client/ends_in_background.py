@@ -1,4 +1,4 @@
-"""Ends of transactions that brokers are told of while nobody waits for their answers."""
+"""ENDs sent in the background, for whose answers no caller waits."""
 
 from __future__ import annotations
 
@@ -22,31 +22,31 @@ _all: weakref.WeakSet[EndsUnderWay] = weakref.WeakSet()
 
 
 class EndsUnderWay:
-    """Of one producer."""
+    """The unconfirmed ENDs of one producer."""
 
     def __init__(self) -> None:
         self._told: set[asyncio.Future[None]] = set()
         _all.add(self)
 
     def keep(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """One more; it is done when the broker has confirmed it, or is known not to."""
+        """Add one; it is done when the broker has confirmed it, or it has failed."""
         self._told.add(told)
         told.add_done_callback(self._told.discard)
         return told
 
     def here(self) -> list[asyncio.Future[None]]:
-        """Those on the event loop that is running."""
+        """Those of the running event loop."""
         loop = asyncio.get_running_loop()
         return [told for told in self._told if told.get_loop() is loop]
 
     async def wait(self) -> None:
-        """Wait for those so far. Each gives up by itself in its time."""
+        """Wait for those so far. Each gives up by itself in time."""
         await _wait(self.here())
 
 
 def wait_for_plain_ones() -> None:
-    """For tests: wait for those of all plain producers of this process, so that what a broker
-    holds then is what the program has done. Does nothing on an event loop, which it would stop."""
+    """For tests: wait for those of all blocking producers of this process, so that brokers hold
+    what the program has done. Does nothing on an event loop, which it would block."""
     with contextlib.suppress(RuntimeError):
         asyncio.get_running_loop()
         return
@@ -64,7 +64,7 @@ async def _wait(told: list[asyncio.Future[None]]) -> None:
 
 
 Heard = Callable[[EscrowMQError | None], None]
-"""Is called once, with what the broker's answer comes to."""
+"""Called once, with the result of the broker's answer."""
 
 
 def tell_in_background(
@@ -76,8 +76,8 @@ def tell_in_background(
     ends: Ends,
     heard: Heard,
 ) -> asyncio.Future[None]:
-    """Tell a broker of an end, without a task as long as its answer is all that has to be waited
-    for. The future is done when `heard` was called; `flush` and the producer's end wait for it."""
+    """Send an END to a broker, without a task while only its answer must be awaited. The future is
+    done after `heard` was called; `flush` and closing the producer wait for it."""
     told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def finish(

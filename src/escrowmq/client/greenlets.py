@@ -1,13 +1,12 @@
 """Where gevent has made greenlets of threads (`monkey.patch_all()`).
 
-The plain face needs one thread that is real: an event loop inside a greenlet would hold up the hub,
-and so everything else in the process. That thread comes from the functions that gevent has
-replaced. Whoever waits for it waits as gevent wants it, so that other greenlets go on meanwhile;
-and users' code (handlers, checks) runs in greenlets of the hub where the client was made, beside
-the rest of their program.
+The blocking clients need one real thread: an event loop inside a greenlet would block the hub, and
+with it everything else in the process. That thread is started by the functions that gevent has
+replaced. Callers wait for it cooperatively, so that other greenlets run meanwhile. Users' code
+(handlers, checks) runs in greenlets of the hub where the client was made, like the rest of their
+program.
 
-gevent is never imported here: only a program that has patched itself has it.
-"""
+gevent is never imported here: only programs that have patched themselves use it."""
 
 from __future__ import annotations
 
@@ -24,11 +23,11 @@ from typing import Any, Protocol
 from escrowmq.errors import UsageError
 
 _allocate_lock = _thread.allocate_lock
-"""A real one, where this is imported before gevent patches; later it is not used."""
+"""The real one if this is imported before gevent patches; afterwards it is not used."""
 
 
 class Latch(Protocol):
-    """Opened once, by any thread; waited for by one at a time."""
+    """Opened once, by any thread; awaited by one at a time."""
 
     def acquire(self) -> object:
         """Wait until it is open."""
@@ -41,18 +40,18 @@ class Joinable(Protocol):
     """A thread, as its owner sees it."""
 
     def join(self, timeout: float) -> None:
-        """Wait for its end, for so long."""
+        """Wait for its end, up to a timeout."""
 
     def is_alive(self) -> bool:
         """Whether it runs."""
 
     @property
     def ident(self) -> int | None:
-        """What tells it from other real threads (`identify`)."""
+        """Distinguishes it from other real threads (`identify`)."""
 
 
 class JobQueue(Protocol):
-    """Filled by the loop's thread, emptied by those that work."""
+    """Filled by the loop's thread, emptied by worker threads."""
 
     def put(self, job: Any, /) -> None:  # noqa: ANN401 - whatever the owner takes out again
         """Add one."""
@@ -62,7 +61,7 @@ class JobQueue(Protocol):
 
 
 def is_patched() -> bool:
-    """Whether gevent has replaced this process's threads. UsageError if eventlet has."""
+    """Whether gevent has replaced this process's threads. Raises UsageError if eventlet has."""
     monkey = sys.modules.get("gevent.monkey")
     if monkey is not None and monkey.is_module_patched("threading"):
         return True
@@ -77,7 +76,7 @@ def is_patched() -> bool:
 
 
 def latch() -> Latch:
-    """A closed one."""
+    """Make a closed latch."""
     if "gevent.monkey" in sys.modules and is_patched():
         return HubLatch()
     lock = _allocate_lock()
@@ -86,7 +85,7 @@ def latch() -> Latch:
 
 
 def identify() -> Callable[[], int]:
-    """What tells real threads apart."""
+    """Distinguishes real threads."""
     found: Callable[[], int] = (
         _original("_thread", "get_ident") if is_patched() else threading.get_ident
     )
@@ -94,7 +93,7 @@ def identify() -> Callable[[], int]:
 
 
 def start_thread(work: Callable[[], object], *, name: str) -> Joinable:
-    """A real thread, which does not keep the process from ending."""
+    """Start a real daemon thread."""
     if is_patched():
         return _RealThread(work)
     thread = threading.Thread(target=work, name=name, daemon=True)
@@ -103,7 +102,7 @@ def start_thread(work: Callable[[], object], *, name: str) -> Joinable:
 
 
 def new_event_loop(*, is_plain: bool = False) -> asyncio.AbstractEventLoop:
-    """One for a real thread: uvloop's where it is installed, or asyncio's own."""
+    """A loop for a real thread: uvloop's if installed, otherwise asyncio's own."""
     if not is_plain:
         with contextlib.suppress(ImportError):
             import uvloop
@@ -115,7 +114,7 @@ def new_event_loop(*, is_plain: bool = False) -> asyncio.AbstractEventLoop:
 
 
 class Hub:
-    """gevent's hub of the thread in which it is made, for work that other threads hand to it."""
+    """gevent's hub of the thread in which it is made, for work passed from other threads."""
 
     def __init__(self) -> None:
         self._gevent: Any = sys.modules["gevent"]
@@ -129,7 +128,7 @@ class Hub:
         self._hub.loop.run_callback_threadsafe(self._gevent.spawn, work)
 
     def queue(self) -> JobQueue:
-        """One that greenlets of this hub wait for."""
+        """A queue for greenlets of this hub."""
         return _HubQueue(self._hub)
 
     def close(self) -> None:
@@ -138,18 +137,18 @@ class Hub:
 
 
 _hubs: dict[asyncio.AbstractEventLoop, Hub] = {}
-"""By the loop whose users' code runs there; bounded by the loops that run."""
+"""The hub that runs users' code, by event loop; bounded by the number of running loops."""
 
 
 def adopt(loop: asyncio.AbstractEventLoop) -> None:
-    """Users' code that this loop wants run belongs to the hub of the caller's thread."""
+    """Users' code for this loop will run on the hub of the caller's thread."""
     if is_patched():
         _hubs[loop] = Hub()
         loop.set_default_executor(_real_threads())
 
 
 def hub_of(loop: asyncio.AbstractEventLoop) -> Hub | None:
-    """Where its users' code runs; None for threads."""
+    """The hub where a loop's users' code runs; None for threads."""
     return _hubs.get(loop)
 
 
@@ -161,7 +160,7 @@ def leave(loop: asyncio.AbstractEventLoop) -> None:
 
 
 class HubLatch:
-    """A latch for greenlets: who waits lets the others of its hub go on."""
+    """A latch for greenlets: waiting lets the other greenlets of the hub run."""
 
     def __init__(self) -> None:
         self._is_open = False
@@ -193,12 +192,12 @@ class HubLatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is."""
+        """Whether it is open."""
         return self._is_open
 
 
 class _HubQueue:
-    """All of it happens on the hub. (A queue of gevent's belongs to the thread that makes it.)"""
+    """Used only on the hub. (A queue of gevent's belongs to the thread that makes it.)"""
 
     def __init__(self, hub: Any) -> None:  # noqa: ANN401 - gevent's
         self._hub = hub
@@ -230,7 +229,7 @@ class _HubQueue:
 
 
 class _RealThread:
-    """Of those that gevent has replaced."""
+    """A thread made by the functions that gevent has replaced."""
 
     def __init__(self, work: Callable[[], object]) -> None:
         self._over = HubLatch()
@@ -249,7 +248,7 @@ class _RealThread:
         started.acquire()
 
     def join(self, timeout: float) -> None:
-        """Wait for its end, for so long."""
+        """Wait for its end, up to a timeout."""
         gevent: Any = sys.modules["gevent"]
         with gevent.Timeout(timeout, False):  # False: its end is not raised here
             self._over.acquire()
@@ -260,7 +259,7 @@ class _RealThread:
 
 
 def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
-    """For the little that asyncio itself wants threads for: a thread each."""
+    """For the few things for which asyncio itself needs threads: one thread each."""
 
     # Here, since nobody else needs what it is a subclass of to be imported.
     class RealThreads(concurrent.futures.ThreadPoolExecutor):
@@ -290,4 +289,4 @@ def _original(module: str, name: str) -> Any:  # noqa: ANN401 - a function or cl
 
 
 def _nothing() -> None:
-    """What a watcher does that only keeps its hub."""
+    """The callback of a watcher that only keeps its hub alive."""

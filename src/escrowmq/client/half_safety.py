@@ -1,4 +1,4 @@
-"""What every first phase of a transaction minds, whoever is to tell its outcome."""
+"""Rules for every half, whichever code ends it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from escrowmq.client.transaction_owner import TransactionOwner
 
 OUR_LANGUAGE: Final = "PYTHON"
-"""What EscrowMQ's brokers say that they are written in; RocketMQ's say JAVA."""
+"""The language that EscrowMQ's brokers report; RocketMQ's report JAVA."""
 
 
 async def require_ours(instance: Instance, queue: MessageQueue) -> None:
-    """RocketMQ's brokers lose a half message that has a delay: its delivery finds the half topic,
-    which nobody may write to."""
+    """RocketMQ's brokers lose delayed half messages: their delivery finds the half topic, to which
+    no one may write."""
     address = instance.address_of(queue.broker_name)
     connection = await instance.pool.get(address)
     if connection.language is None:
@@ -32,7 +32,7 @@ async def require_ours(instance: Instance, queue: MessageQueue) -> None:
 
 
 def not_safe(result: SendResult) -> HalfNotSafe:
-    """It was rolled back for that."""
+    """The error after a half was rolled back because it was stored less safely than required."""
     return HalfNotSafe(
         f"the first phase was stored with {result.status.name} only and was rolled back; "
         "try again, mend the broker's disk or slave, or set accepts_unsafe_halves"
@@ -40,7 +40,7 @@ def not_safe(result: SendResult) -> HalfNotSafe:
 
 
 def broken_by(failure: BaseException | None) -> TransactionBroken:
-    """A transaction one of whose messages failed."""
+    """The error for a transaction one of whose messages failed."""
     broken = TransactionBroken(
         "a message of the transaction could not be sent, so all of it is rolled back; run the "
         "transaction again"
@@ -52,8 +52,8 @@ def broken_by(failure: BaseException | None) -> TransactionBroken:
 async def queue_of_half(
     owner: TransactionOwner, message: Message, *, began_at: str
 ) -> MessageQueue | None:
-    """A queue that must be: on the broker where the transaction began, or on one that keeps delayed
-    halves."""
+    """The queue of a half with restrictions: on the broker where the transaction began, or on one
+    that supports delayed halves."""
     queue = None
     if began_at:
         queue = await owner.dispatch.choose_queue(message, broker_name=began_at)

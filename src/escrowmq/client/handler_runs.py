@@ -1,4 +1,4 @@
-"""Hands messages to the user's handler, so many at a time."""
+"""Passes messages to the user's handler, a limited number at a time."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _log = logging.getLogger(__name__)
 _AFTER_REFUSAL_S: Final = 1.0
 
 Take = Callable[[int], Awaitable[list[HeldMessage]]]
-"""Waits for at most so many messages of one queue."""
+"""Waits for up to a number of messages of one queue."""
 
 
 class Handling:
-    """`open` begins; `close` lets running handlers end and begins no more."""
+    """`open` starts; `close` lets running handlers end and starts no more."""
 
     def __init__(
         self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: Watch
@@ -42,16 +42,16 @@ class Handling:
         self._tasks: list[asyncio.Task[None]] = []
 
     def open(self, instance: Instance) -> None:
-        """Begin to hand messages out."""
+        """Start to hand messages out."""
         count = self._options.concurrency
         self._tasks = [instance.keep("a handler's place", self._serve) for _ in range(count)]
 
     def is_inside(self) -> bool:
-        """Whether a handler is the caller."""
+        """Whether the caller is a handler."""
         return asyncio.current_task() in self._tasks
 
     async def close(self) -> None:
-        """Wait for the handlers that run, for a while; what they hold then comes again."""
+        """Wait for running handlers, up to a timeout; their messages are redelivered after that."""
         self._is_closing = True
         if self._tasks:
             timeout_s = self._options.close_timeout_ms / 1000
@@ -66,8 +66,8 @@ class Handling:
         self._workers.close()
 
     async def call(self, batch: Sequence[HeldMessage]) -> None:
-        """Run the handler once; it raises what the handler raises, and TimeoutError when the
-        handler is given up."""
+        """Run the handler once; raises what the handler raises, and TimeoutError if the handler is
+        abandoned."""
         given: Any = list(batch) if self._options.batch_max > 1 else batch[0]
         handler = self._handler if not self._watch.interceptors else self._watched(batch)
         async with asyncio.timeout(self._options.consume_timeout_ms / 1000) as limit:
@@ -122,8 +122,8 @@ class Handling:
         await self._settle(batch, level)
 
     def _is_failure(self, error: BaseException) -> bool:
-        """A handler may even cancel the task that it runs in: its place stays, unless the consumer
-        itself is being closed."""
+        """Whether the handler failed. A handler may even cancel the task in which it runs: that is
+        its failure, unless the consumer itself is being closed."""
         task = asyncio.current_task()
         if isinstance(error, asyncio.CancelledError) and task is not None:
             while task.cancelling() and not self._is_closing:
@@ -137,7 +137,7 @@ class Handling:
         what: str,
         error: BaseException | None = None,
     ) -> int:
-        """Log what happened and what becomes of the message; after which delay level it comes."""
+        """Log the failure and what happens to the message; return its delay level."""
         for message in batch:
             if message.ticket is not None:
                 message.ticket.end = end

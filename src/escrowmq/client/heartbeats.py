@@ -1,4 +1,4 @@
-"""Who this client is to the brokers: its groups, told by heartbeats."""
+"""The client's groups, registered at brokers by heartbeats."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _REDIAL_FIRST_S: Final = 0.1
 _REDIAL_MAX_S: Final = 5.0
 
 ConsumerSource = Callable[[], ConsumerBody]
-"""Makes the heartbeat's part of one consumer group; asked for each heartbeat."""
+"""Makes the heartbeat's part of one consumer group; called for each heartbeat."""
 
 
 class Greeting(Protocol):
-    """The client that is told of, and how its brokers are reached."""
+    """The client that is registered, and how its brokers are reached."""
 
     client_id: str
     options: ClientOptions
@@ -41,17 +41,17 @@ class Greeting(Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether there is nobody to tell of any more."""
+        """Whether the client is closed."""
         ...
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Do something beside all else, until the client ends."""
+        """Start a background task that ends with the client."""
         ...
 
 
 class Presence:
-    """Groups of one client. Every new connection to a broker begins with a heartbeat, so a broker
-    that was restarted knows the client again as soon as it is back."""
+    """The groups of one client. Every new connection to a broker begins with a heartbeat, so a
+    restarted broker knows the client again at once."""
 
     def __init__(self, instance: Greeting) -> None:
         self._instance = instance
@@ -61,24 +61,24 @@ class Presence:
         self._redials: dict[str, asyncio.TimerHandle] = {}
         self._redials_count: dict[str, int] = {}
         self._refused: set[str] = set()
-        """Brokers whose last answer was a refusal: it stands in the log once."""
+        """Brokers whose last answer was a refusal, which is logged once."""
 
     @property
     def is_registered(self) -> bool:
-        """Whether there is anything to tell."""
+        """Whether there are groups to register."""
         return bool(self._producers or self._consumers)
 
     def add_producer(self, group: str) -> None:
-        """A producer of a group is here now; told with the next heartbeat."""
+        """Register a producer of a group with the next heartbeat."""
         self._producers[group] = self._producers.get(group, 0) + 1
 
     def add_consumer(self, group: str, source: ConsumerSource) -> None:
-        """A consumer of a group is here now; told with the next heartbeat. One a group."""
+        """Register a consumer of a group with the next heartbeat. One per group."""
         assert group not in self._consumers, f"{group} consumes here already"
         self._consumers[group] = source
 
     async def remove_producer(self, group: str) -> None:
-        """It is not here any more; brokers that are connected are told so."""
+        """Unregister a producer, at once with connected brokers."""
         count = self._producers.pop(group, 0) - 1
         if count > 0:
             self._producers[group] = count
@@ -86,13 +86,13 @@ class Presence:
             await self._unregister({"producerGroup": group})
 
     async def remove_consumer(self, group: str) -> None:
-        """It is not here any more; brokers that are connected are told so."""
+        """Unregister a consumer, at once with connected brokers."""
         if self._consumers.pop(group, None) is not None:
             await self._unregister({"consumerGroup": group})
 
     async def announce(self) -> dict[str, Exception | None]:
-        """A heartbeat to every broker that a route names (to masters only, without consumers);
-        what went wrong, by address."""
+        """Send a heartbeat to every broker in a route (without consumers only to masters); return
+        the errors by address."""
         if not self.is_registered:
             return {}
         masters_only = not self._consumers
@@ -101,14 +101,14 @@ class Presence:
         return dict(zip(addresses, results, strict=True))
 
     def has_strangers(self) -> bool:
-        """Whether there are brokers that should know of us and have no connection yet."""
+        """Whether there are brokers that need our heartbeat and have no connection yet."""
         if not self.is_registered:
             return False
         addresses = self._instance.book.all_addresses(masters_only=not self._consumers)
         return any(self._instance.pool.ready(address) is None for address in addresses)
 
     async def beat(self, address: str) -> Exception | None:
-        """A heartbeat to one broker; what went wrong."""
+        """Send a heartbeat to one broker; return the error."""
         pool = self._instance.pool
         try:
             connection = pool.ready(address)
@@ -122,7 +122,7 @@ class Presence:
             return error
 
     def greet(self, connection: Connection) -> None:
-        """Begin a new connection to a broker with a heartbeat."""
+        """Start a new connection to a broker with a heartbeat."""
         if self.is_registered:
             address = connection.address
             # Asked here and not in the task, which begins a turn later: others may ask by then, and
@@ -137,7 +137,7 @@ class Presence:
             task.add_done_callback(lambda _: self._greetings.pop(address, None))
 
     def lost(self, address: str) -> None:
-        """A broker's connection is gone: come back by ourselves, so that the broker can ask."""
+        """A broker's connection is lost: reconnect, so that the broker can send checks."""
         if (
             self.is_registered
             and address not in self._redials
@@ -150,7 +150,7 @@ class Presence:
             self._redials[address] = loop.call_later(delay_s, self._redial, address)
 
     async def leave(self) -> None:
-        """Tell every connected broker that all groups of this client are gone."""
+        """Unregister all groups of this client at every connected broker."""
         for timer in self._redials.values():
             timer.cancel()
         for group in list(self._producers):

@@ -1,5 +1,5 @@
-"""What help() and completion show of a client: its settings, and only what is for users; and what
-bears with a slip of the pen."""
+"""What help() and completion show of a client: its settings and user-facing methods; and friendlier
+errors for common mistakes."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import msgspec
 
 
 class Settings:
-    """A class's `__signature__`, with every setting and its default where `**settings` stands.
+    """A class's `__signature__`, with every setting and its default in place of `**settings`.
 
-    Made when somebody looks: to import the SDK should cost nothing for it."""
+    Made on first use, so that importing the SDK stays cheap."""
 
     def __init__(self, *options: type[msgspec.Struct]) -> None:
         self._options = options
@@ -44,7 +44,7 @@ def _default(field: msgspec.structs.FieldInfo) -> object:
 
 
 class Tidy:
-    """Completion leaves out what is public for other parts of the SDK alone."""
+    """Leaves names that are for other parts of the SDK out of completion."""
 
     __slots__ = ()
     _INTERNAL: ClassVar[frozenset[str]] = frozenset()
@@ -54,11 +54,11 @@ class Tidy:
 
 
 class KeywordGroup:
-    """Only the name servers are given by their place. Whoever gives more, or the group in their
-    place, reads how it is meant instead of a count of arguments."""
+    """Lets only the name servers be positional. Another positional argument, such as the group,
+    raises an error that shows the right call instead of a count of arguments."""
 
     def __new__(cls, *given: Any, **_named: Any) -> Self:  # noqa: ANN401 - whatever was given
-        """As ever, unless a second thing has no name."""
+        """As usual, unless there is a second positional argument."""
         if len(given) > 1 and cls.__init__.__module__.startswith(__package__):
             said = ", ".join(map(repr, given))
             raise TypeError(
@@ -69,9 +69,9 @@ class KeywordGroup:
 
 
 class Done:
-    """What a method returns that waits for nothing, of an object whose methods are awaited: it may
-    be awaited, too. The TypeError, behind a transaction's `database_decides()`, would leave the
-    transaction to its check."""
+    """Returned by a method that does not wait, on an object whose other methods are awaited: it may
+    be awaited too. Otherwise a mistaken `await` after a transaction's `database_decides()` would
+    raise a TypeError and leave the transaction to its check."""
 
     def __await__(self) -> Generator[Any, Any, None]:
         yield from ()

@@ -1,4 +1,4 @@
-"""This machine's own address, as client ids and message ids carry it."""
+"""This machine's own address, for client ids and message ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _ANYWHERE = ("192.0.2.1", 9)
 
 
 def local_address() -> str:
-    """The address from which the machine talks to others; loopback when it has no network."""
+    """The address from which the machine reaches others; loopback if it has no network."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as door:
         try:
             door.connect(_ANYWHERE)  # datagrams: this only asks the routing table

@@ -1,4 +1,4 @@
-"""Where what the readers fetched waits for whoever consumes it."""
+"""Fetched messages that wait for the consumer."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ class Source(Protocol):
 
     @property
     def waiting_count(self) -> int:
-        """Messages that nobody has taken."""
+        """Messages that have not been taken."""
 
     def take(self, count: int) -> list[HeldMessage]:
-        """At most so many of them."""
+        """Take up to `count` of them."""
 
 
 class Inbox:
-    """Hands out messages queue by queue in turn, so that a full queue starves no other.
+    """Hands out messages queue by queue in turn, so that a full queue does not starve others.
 
-    With `is_orderly`, one batch of a queue at a time: `release` opens the queue again.
-    """
+    With `is_orderly`, it hands out one batch of a queue at a time; `release` opens the queue
+    again."""
 
     def __init__(self, *, is_orderly: bool) -> None:
         self._is_orderly = is_orderly
@@ -41,7 +41,7 @@ class Inbox:
         self._is_closed = False
 
     def offer(self, source: Source) -> None:
-        """A queue has messages, or may be taken from again."""
+        """A queue has messages, or can be taken from again."""
         if source in self._listed or source in self._busy or not self._is_open(source):
             return
         self._listed.add(source)
@@ -49,7 +49,7 @@ class Inbox:
         self._wake()
 
     def release(self, source: Source) -> None:
-        """The batch of an orderly queue is done with."""
+        """The batch of an orderly queue is settled."""
         self._busy.discard(source)
         self.offer(source)
 
@@ -58,24 +58,24 @@ class Inbox:
         return source in self._busy
 
     def complain(self, source: object, error: Exception) -> None:
-        """Let the next one who would wait know that a broker refuses."""
+        """Raise a broker's refusal at the next caller that would wait."""
         self._complaints[source] = error
         self._wake()
 
     def calm(self, source: object) -> None:
-        """It does not refuse any more."""
+        """Brokers no longer refuse."""
         if self._complaints:
             self._complaints.pop(source, None)
 
     def close(self) -> None:
-        """Whoever waits learns that nothing comes any more."""
+        """End all waiting: no more messages come."""
         self._is_closed = True
         while self._waiters:
             self._wake()
 
     async def take(self, count: int, *, timeout_s: float | None = None) -> list[HeldMessage]:
-        """At most so many messages of one queue, as soon as there is one; none when the time is
-        over. ClientClosed after the end, and what a broker refused with."""
+        """Up to `count` messages of one queue as soon as there is one, or none after the timeout.
+        Raises ClientClosed after the end, and a broker's refusal."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not (found := self.take_now(count)):
@@ -89,7 +89,7 @@ class Inbox:
         return found
 
     def take_now(self, count: int) -> list[HeldMessage]:
-        """At most so many messages of one queue, if there are any."""
+        """Up to `count` messages of one queue, if there are any."""
         while self._ready and not self._is_closed:
             source = self._ready.popleft()
             self._listed.discard(source)

@@ -46,21 +46,21 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 Handler = Callable[[Connection, Command], None]
-"""Takes a request of a broker, on the event loop; it must not block. It answers with
+"""Serves a broker's request on the event loop; it must not block. It answers with
 `connection.reply(request, ...)`, now or later."""
 
 Sharer = Callable[[Connection, Command], bool]
-"""The same, where several clients share an instance: False leaves the request to the next."""
+"""A handler of several clients that share an instance: False leaves the request to the next."""
 
 TASKS_MAX: Final = 10_000
-"""Background work of one instance at one time; beyond, new work is refused."""
+"""Concurrent background tasks of one instance; beyond that, new work is refused."""
 
 TEMPLATE_QUEUES_MAX: Final = 4
 _ANEW_S: Final = 1.0
-"""Before work that failed begins anew."""
+"""Pause before failed work is restarted."""
 
 _ROUTES_AT_ONCE: Final = 16
-"""Routes that are asked for at the same time, of those that are looked after."""
+"""Watched routes that are refreshed concurrently."""
 
 _LOOK_AGAIN_MS: Final = 250
 _LOOK_AGAIN_MAX_MS: Final = 5_000
@@ -70,7 +70,8 @@ T = TypeVar("T")
 class Instance:
     """Open it inside a running event loop; use it on that loop only.
 
-    Clients on top of it register groups (`presence`) and handlers, watch topics, and ask."""
+    Clients on top of it register groups (`presence`) and handlers, watch topics, and make
+    requests."""
 
     def __init__(
         self, options: ClientOptions, *, clock: Clock | None = None, chance: Chance | None = None
@@ -96,11 +97,12 @@ class Instance:
         self._is_closed = False
         self._ending = Closing(self._close)
         self.failures_count = 0
-        """Background work that failed where it never should."""
+        """Background tasks that failed although they never should."""
         self.wants_all_brokers = False
-        """Know the whole cluster, without naming topics."""
+        """Learn all brokers of the cluster, without naming topics."""
         self.forgets_topics = False
-        """Look after watched topics alone: others are asked for anew when they are used again."""
+        """Refresh only watched topics: the routes of others are fetched again when they are used
+        again."""
         signer = _signer_of(options)
         self.pool = Pool(
             tls=context_of(options.tls),
@@ -122,8 +124,8 @@ class Instance:
     # -- life --------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin to look after routes and heartbeats. Name servers and brokers that cannot be
-        reached are tried again in the background, with a line in the log."""
+        """Start to refresh routes and send heartbeats. Name servers and brokers that cannot be
+        reached are retried in the background, and logged."""
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
         if self._loop is not None:
@@ -136,13 +138,13 @@ class Instance:
         self.every(self.options.heartbeat_interval_ms, self.presence.announce)
 
     async def close(self) -> None:
-        """Say good-bye to the brokers and end every connection. Takes no longer than one
-        request's time; calling it again does nothing, or waits for what an earlier call began."""
+        """Unregister at the brokers and close every connection. Takes no longer than one request's
+        timeout; calling it again does nothing, or waits for an earlier call."""
         self._is_closed = True
         await self._ending.wait()
 
     def die(self) -> None:
-        """End as with the process: nobody is told, and nothing that was begun comes to an end."""
+        """End as if the process had died: brokers are not informed, and no request completes."""
         self._is_closed = True
         for task in self._tasks:
             task.cancel()
@@ -162,8 +164,8 @@ class Instance:
             await self.pool.close()
 
     def check_usable(self) -> None:
-        """Raises ClientClosed, ClientForked or WrongThread when this client cannot be used
-        from here and now."""
+        """Raise ClientClosed, ClientForked or WrongThread if this client cannot be used here and
+        now."""
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")
         if self._loop is None:
@@ -187,17 +189,17 @@ class Instance:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it was opened on."""
+        """The event loop on which it was opened."""
         assert self._loop is not None
         return self._loop
 
     def now(self) -> float:
-        """The event loop's clock, in seconds; for spans."""
+        """The event loop's clock, in seconds, for measuring durations."""
         assert self._loop is not None
         return self._loop.time()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Background work that ends with this client; a failure goes to the log."""
+        """Start a background task that ends with this client; a failure is logged."""
         if self._is_closed or len(self._tasks) >= TASKS_MAX:
             work.close()
             if self._is_closed:
@@ -212,18 +214,17 @@ class Instance:
         return task
 
     def every(self, period_ms: int, work: Callable[[], Awaitable[object]]) -> asyncio.Task[None]:
-        """Repeat work for as long as this client is open, first after one period. Work that
-        fails is logged and repeated."""
+        """Repeat work while this client is open, first after one period. Failures are logged, and
+        the work is repeated."""
         return self.spawn(self._repeat(period_ms, work))
 
     def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
-        """Work that goes on for as long as this client is open, or until it returns or its task is
-        cancelled. Should it fail, the log says so, `failures_count` counts it, and it begins
-        anew."""
+        """Run work while this client is open, or until it returns or its task is cancelled. If it
+        fails, that is logged and counted in `failures_count`, and the work is restarted."""
         return self.spawn(self._keep(name, work))
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
-        """Await work that is done to its end, although its caller may be cancelled meanwhile."""
+        """Await work that is completed even if its caller is cancelled."""
         return await unless_closed(self.spawn(work))
 
     # -- routes ------------------------------------------------------------------------------
@@ -239,17 +240,17 @@ class Instance:
             self._watched[topic] = count
 
     async def watch_all_brokers(self) -> None:
-        """Know every broker of the cluster, without naming topics."""
+        """Learn every broker of the cluster, without naming topics."""
         self.wants_all_brokers = True
         await self.refresh_brokers()
 
     async def refresh_brokers(self) -> None:
-        """Ask for the cluster's brokers now."""
+        """Fetch the cluster's brokers now."""
         info = await self.names.brokers()
         self.book.put_brokers(info.broker_addr_table)
 
     async def route(self, topic: str) -> TopicRoute:
-        """A topic's route, asked for when it is not known yet. RouteMissing, NoNameServer."""
+        """A topic's route, fetched if it is not known. Raises RouteMissing or NoNameServer."""
         found = self.book.get(topic)
         if found is None:
             await self.refresh(topic)
@@ -258,8 +259,8 @@ class Instance:
         return found
 
     async def refresh(self, topic: str) -> None:
-        """Ask for a topic's route now; several who ask at the same time share one question.
-        The old route stays when the name servers fail."""
+        """Fetch a topic's route now; concurrent callers share one request. The old route is kept if
+        the name servers fail."""
         task = self._refreshes.get(topic)
         if task is None:
             task = self.spawn(self._refresh(topic))
@@ -268,8 +269,9 @@ class Instance:
         await unless_closed(task)
 
     async def queues_to_write(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that a topic can be sent to. A topic that does not exist yet has those that
-        its first message will create, if brokers may. RouteMissing when there are none."""
+        """The queues to which a topic's messages can be sent. A topic that does not exist yet has
+        those that its first message will create, if brokers may. Raises RouteMissing if there are
+        none."""
         found = self.book.write_queues(topic)
         if found:
             return found
@@ -286,14 +288,14 @@ class Instance:
         return found
 
     async def queues_to_read(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that a topic can be read from, sorted; perhaps none."""
+        """The queues from which a topic can be read, sorted; perhaps none."""
         await self.route(topic)
         return self.book.read_queues(topic)
 
     # -- brokers -----------------------------------------------------------------------------
 
     def address_of(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """Where a broker is; RouteMissing when no route names it."""
+        """The address of a broker; raises RouteMissing if no route has it."""
         address = self.book.address(broker_name, broker_id)
         if address is None:
             kind = "master" if broker_id == MASTER else f"slave {broker_id}"
@@ -304,9 +306,9 @@ class Instance:
         return address
 
     def reader_address(self, broker_name: str, broker_id: int = MASTER) -> str:
-        """Where a queue of a broker can be asked about: at the one that is wanted, at its master,
-        or, while no route names that, at a slave, as RocketMQ's clients do
-        (MQClientInstance.findBrokerAddressInSubscribe). RouteMissing when none is named."""
+        """The address for requests about a queue: the wanted broker, its master, or a slave if no
+        route has a master, as RocketMQ's clients do
+        (MQClientInstance.findBrokerAddressInSubscribe). Raises RouteMissing if there is none."""
         known = self.book.addresses(broker_name)
         found = known.get(broker_id) or known.get(MASTER) or next(iter(known.values()), None)
         return found or self.address_of(broker_name)
@@ -320,7 +322,7 @@ class Instance:
         *,
         timeout_ms: int | None = None,
     ) -> Command:
-        """The reply to a request at an address; ResponseError when its code is not 0."""
+        """The reply to a request at an address; raises ResponseError if its code is not 0."""
         reply = await self.request(address, code, fields, body, timeout_ms=timeout_ms)
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=address)
@@ -335,7 +337,7 @@ class Instance:
         *,
         timeout_ms: int | None = None,
     ) -> Command:
-        """The reply to a request at an address, whatever its code. TransportError when there
+        """The reply to a request at an address, whatever its code. Raises TransportError if there
         is none."""
         connection = self.pool.ready(address) or await self.pool.get(address)
         timeout_s = (timeout_ms or self.options.request_timeout_ms) / 1000
@@ -344,19 +346,19 @@ class Instance:
     async def tell(
         self, address: str, code: int, fields: Fields | None = None, body: bytes = b""
     ) -> None:
-        """A one-way request."""
+        """Send a one-way request."""
         connection = self.pool.ready(address) or await self.pool.get(address)
         connection.tell(code, fields, body)
 
     # -- requests of brokers -----------------------------------------------------------------
 
     def handle(self, code: int, handler: Handler) -> None:
-        """Let a handler take the brokers' requests of one code."""
+        """Register the handler of the brokers' requests with one code."""
         assert code not in self._handlers, f"request {code} has a handler"
         self._handlers[code] = handler
 
     def share(self, code: int, sharer: Sharer) -> None:
-        """Let one of several handlers take the brokers' requests of one code, in turn."""
+        """Add a handler of the brokers' requests with one code; several are tried in turn."""
         self._sharers.setdefault(code, []).append(sharer)
 
     def unshare(self, code: int, sharer: Sharer) -> None:
@@ -386,7 +388,7 @@ class Instance:
             self.presence.lost(connection.address)
 
     async def _keep_looking(self, is_known: bool) -> None:
-        """Look around again and again: soon after the name servers failed, else in due time."""
+        """Refresh routes periodically; soon after the name servers failed."""
         pause_ms = 0 if is_known else _LOOK_AGAIN_MS
         while True:
             await asyncio.sleep((pause_ms or self.options.route_interval_ms) / 1000)
@@ -397,7 +399,7 @@ class Instance:
                 await self.presence.announce()
 
     async def _look_around(self) -> bool:
-        """Ask for every route that matters; whether all of them are known now."""
+        """Fetch every needed route; return whether all of them are known now."""
         is_known = True
         try:
             if self.wants_all_brokers:

@@ -1,5 +1,5 @@
-"""Tells interceptors, and RocketMQ's trace, what happens. Nothing that they raise reaches who
-sends or consumes."""
+"""Calls interceptors and writes RocketMQ's trace. Their exceptions never reach senders and
+consumers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ Ends = Sequence[tuple[Message, str]]
 
 
 class Tracing(Protocol):
-    """RocketMQ's trace, as those see it who have something to tell it (client/tracing)."""
+    """RocketMQ's trace, as its users see it (client/tracing)."""
 
     dropped_count: int
-    """Records that were left out."""
+    """Records that were dropped."""
 
     def open(self) -> None:
-        """Collect from now on."""
+        """Start to collect."""
         ...
 
     async def close(self) -> None:
@@ -46,20 +46,20 @@ class Tracing(Protocol):
     def ended(
         self, ends: Ends, outcome: Outcome, *, address: str, is_from_check: bool = False
     ) -> None:
-        """A broker was told how a transaction ends."""
+        """An END of a transaction was sent to a broker."""
         ...
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """These are handed out: by what their end is told."""
+        """Messages are handed out; returns what `consumed` needs."""
         ...
 
     def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
-        """What became of one of them."""
+        """The result of consuming one message."""
         ...
 
 
 class Watch:
-    """The interceptors of one client and its trace. False when nobody watches."""
+    """The interceptors of one client and its trace. False if there are none."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
         self.interceptors = tuple(interceptors)
@@ -71,7 +71,7 @@ class Watch:
     # -- sending -----------------------------------------------------------------------------
 
     def before_send(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
-        """Messages are about to be sent; their properties may grow."""
+        """Messages are about to be sent; interceptors may add properties."""
         if not self.interceptors:
             return
         for message in messages:
@@ -104,19 +104,19 @@ class Watch:
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """A broker is about to be told how a transaction ends."""
+        """An END is about to be sent to a broker."""
         for each in self.interceptors:
             _safely(each.before_settle, transaction_id, outcome, messages)
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
     ) -> None:
-        """It was told, or could not be."""
+        """An END was sent, or could not be."""
         for each in self.interceptors:
             _safely(each.after_settle, transaction_id, outcome, error)
 
     def around_check(self, message: ReceivedMessage) -> AbstractContextManager[None]:
-        """What the user's check runs in."""
+        """The context of the user's check."""
         if not self.interceptors:
             return _NOTHING
         return _around(self.interceptors, lambda each: each.around_check(message))
@@ -124,18 +124,18 @@ class Watch:
     # -- consuming ---------------------------------------------------------------------------
 
     def before_consume(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages are about to be handed over."""
+        """Messages are about to be delivered."""
         for each in self.interceptors:
             _safely(each.before_consume_many, messages)
 
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[None]:
-        """What the user's handler runs in."""
+        """The context of the user's handler."""
         if not self.interceptors:
             return _NOTHING
         return _around(self.interceptors, lambda each: each.around_consume(messages))
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
-        """What becomes of a message is decided."""
+        """A message's outcome is decided."""
         for each in self.interceptors:
             _safely(each.after_consume, message, outcome)
 
@@ -170,7 +170,8 @@ def _leave(
     error: BaseException | None,
     trace: TracebackType | None,
 ) -> None:
-    """Leave it whatever it does: it can neither swallow what the user raised nor add to it."""
+    """Leave a context whatever it does: it can neither swallow the user's exception nor add to
+    it."""
     try:
         manager.__exit__(kind, error, trace)
     except Exception as raised:  # noqa: BLE001 - the user's code; logged

@@ -1,5 +1,5 @@
-"""Messages one by one or in batches, for `async for`, and what both faces' iterations have in
-hand."""
+"""Iteration over messages or batches with `async for`, and the messages that an iteration holds,
+for both interfaces."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ WITHIN_MAX_S: Final = 3_600.0
 
 
 class Slot:
-    """What an iteration has in hand. Messages lie in it from the moment in which they are taken
-    from their queues, so that no interrupt on their way to the loop's body can lose them."""
+    """The messages that an iteration holds. They are put here at the moment when they are taken
+    from their queues, so that an interrupt on their way to the loop's body cannot lose them."""
 
     __slots__ = ("arrived", "handed")
 
     def __init__(self) -> None:
         self.arrived: list[HeldMessage] = []
-        """Taken, and not handed over yet."""
+        """Taken, and not delivered yet."""
         self.handed: list[HeldMessage] = []
-        """Handed over together, and perhaps not settled yet."""
+        """Delivered together, and perhaps not settled yet."""
 
     def hand_over(self) -> list[HeldMessage]:
-        """What has arrived, which its loop has from now on."""
+        """Deliver what has arrived: from now on the loop has it."""
         self.handed, self.arrived = self.arrived, []
         return self.handed
 
@@ -44,8 +44,8 @@ class Hands:
         self._left: list[Slot] = []
 
     async def empty(self, slot: Slot) -> None:
-        """Acknowledge what an iteration handed over before; what other iterations held when they
-        were left comes again."""
+        """Acknowledge what an iteration delivered before; messages that ended iterations still hold
+        are redelivered."""
         if slot.handed:
             await self._reading.settle_batch(slot.handed, None)
             slot.handed = []
@@ -57,9 +57,9 @@ class Hands:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
     async def fill(self, slot: Slot, count_max: int, *, within_s: float) -> None:
-        """Put an iteration's next messages into its slot: so many, or those that have come some
-        time after the first. ClientClosed at the end. A queue in order gives nothing more before
-        what it gave is settled, so that nobody waits for it."""
+        """Put an iteration's next messages into its slot: up to a count, or until some time after
+        the first. Raises ClientClosed at the end. An orderly queue gives no more messages until the
+        last ones are settled, so that iterations do not wait for it."""
         reading = self._reading
         found = await reading.take(count_max)
         slot.arrived.extend(found)
@@ -76,13 +76,13 @@ class Hands:
             slot.arrived.extend(more)
 
     def leave(self, slot: Slot) -> None:
-        """An iteration ended, perhaps by an exception: when another one begins, what it handed
-        over last is to come again. Callable from any thread."""
+        """An iteration ended, perhaps by an exception: its last messages are redelivered when
+        another iteration begins. Callable from any thread."""
         if slot.arrived or slot.handed:
             self._left.append(slot)
 
     async def settle(self, level: int | None) -> None:
-        """Settle what was handed over last; what reached nobody waits again."""
+        """Settle the last delivered messages; put back those that reached no caller."""
         slots, self._slots, self._left = self._slots, {}, []
         for slot in slots.values():
             self._untake(slot)
@@ -95,7 +95,7 @@ class Hands:
 
 
 def check_batches(count_max: int, within_s: float) -> None:
-    """UsageError when batches cannot be so."""
+    """Raise UsageError if a batch's size or time is invalid."""
     if count_max < 1:
         raise UsageError(f"count_max={count_max!r}; a whole number from 1 on is expected")
     if not 0 <= within_s <= WITHIN_MAX_S:
@@ -103,25 +103,25 @@ def check_batches(count_max: int, within_s: float) -> None:
 
 
 class Iterated(Protocol):
-    """The consumer whose messages these are."""
+    """The consumer that is iterated over."""
 
     hands: Hands
 
     async def open(self) -> object:
-        """Connect, if it has not yet."""
+        """Connect if it is not connected yet."""
         ...
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge what was handed out before, and take the next; False after the end."""
+        """Acknowledge what was delivered before, and take the next; return False after the end."""
         ...
 
     async def close(self) -> None:
-        """Give everything back."""
+        """Return all unsettled messages."""
         ...
 
 
 class Batches:
-    """Acknowledges each batch when the next one is asked for. The rest is as with `Iteration`."""
+    """Acknowledges each batch when the loop asks for the next one; otherwise like `Iteration`."""
 
     def __init__(
         self, consumer: Iterated, *, is_owner: bool, count_max: int, within_s: float
@@ -163,11 +163,11 @@ class Batches:
 
 
 class Iteration:
-    """Acknowledges each message when the next one is asked for.
+    """Acknowledges each message when the loop asks for the next one.
 
     A consumer that was not opened is opened by its first iteration and closed at its end, so that
-    `async for message in Consumer(...)` is enough. A loop that is left tells nobody why: what it
-    held last comes again then, unless it was acknowledged, or the consumer's own block ends
+    `async for message in Consumer(...)` is enough. A loop that ends early does not say why, so its
+    last message is redelivered, unless it was acknowledged, or the consumer's own block ends
     without an exception."""
 
     def __init__(self, consumer: Iterated, *, is_owner: bool) -> None:

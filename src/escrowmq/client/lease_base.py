@@ -1,4 +1,5 @@
-"""One of many does it: what all leases have in common, wherever they are kept."""
+"""Leases let one process of many do the work: code shared by all leases, wherever they are
+stored."""
 
 from __future__ import annotations
 
@@ -13,16 +14,16 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _RENEWALS: Final = 3
-"""Times that a lease is renewed within its span."""
+"""How often a lease is renewed within its duration."""
 
 
 class LeaseTaken(EscrowMQError):
-    """Somebody else holds the lease; try again when it is over."""
+    """Another process holds the lease; try again when it has expired."""
 
 
 class Lease(ABC):
-    """Held by one at a time, for `with`. It is renewed while the block runs, and ends by itself
-    when its holder dies; ask `is_held` before each step that must not be done twice."""
+    """Held by one process at a time, for `with`. It is renewed while the block runs, and expires by
+    itself if its holder dies; check `is_held` before each step that must not be done twice."""
 
     def __init__(self, name: str, *, span_s: float) -> None:
         self.is_held = False
@@ -33,7 +34,7 @@ class Lease(ABC):
         self._renewer: threading.Thread | None = None
 
     def __enter__(self) -> Self:
-        """Take it; LeaseTaken while another process has it."""
+        """Take the lease; raises LeaseTaken while another process has it."""
         self._take()
         self.is_held = True
         self._renewer = threading.Thread(target=self._run, name=self._name, daemon=True)
@@ -46,7 +47,7 @@ class Lease(ABC):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give it back, if it was not taken over."""
+        """Give it back, unless it was taken over."""
         self._over.set()
         if self._renewer is not None:
             self._renewer.join()
@@ -62,12 +63,12 @@ class Lease(ABC):
 
     @abstractmethod
     def _take(self) -> None:
-        """Make it ours, or raise."""
+        """Acquire it, or raise."""
 
     @abstractmethod
     def _extend(self) -> bool:
-        """Renew it; False when it is not ours any more, or that cannot be told."""
+        """Renew it; return False if it is no longer ours, or that is unknown."""
 
     @abstractmethod
     def _give_back(self, *, was_held: bool) -> None:
-        """Let the next one have it at once, if it is still ours; it must not raise."""
+        """Release it at once if it is still ours; must not raise."""

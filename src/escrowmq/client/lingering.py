@@ -1,5 +1,5 @@
-"""Sends that wait a moment for company: several messages of a queue leave as one batch, and each
-caller hears of its own."""
+"""Sends that linger: several messages to a queue leave as one batch, and each caller gets its own
+result."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
     from escrowmq.client.send_flow import SendDispatch
 
 _ENTRY_SIZE: Final = 32
-"""Bytes that an entry of a batch has beside its body and properties; plenty."""
+"""Upper bound of a batch entry's bytes besides its body and properties."""
 
 _LEAST_MS: Final = 1
 Entry = tuple[int, bytes, bytes]
 
 
 class _Item(msgspec.Struct, eq=False):
-    """One message that lingers, and who is told what becomes of it."""
+    """One lingering message, and the caller to inform."""
 
     message: Message
     out: Outgoing
@@ -50,11 +50,11 @@ class _Item(msgspec.Struct, eq=False):
     finish: Finish[SendResult]
     context: contextvars.Context | None
     is_dropped: bool = False
-    """Its caller has gone before it left."""
+    """Its caller was cancelled before it left."""
 
 
 class Lingering:
-    """Sends for one producer that was told to let messages linger."""
+    """Lingering sends of one producer."""
 
     def __init__(
         self, instance: Instance, dispatch: SendDispatch, options: ProducerOptions
@@ -71,7 +71,7 @@ class Lingering:
         )
         self._timer: asyncio.TimerHandle | None = None
         self._open: set[_Item] = set()
-        """Messages that nobody was told about yet."""
+        """Messages without a result."""
         self._told = asyncio.Event()
 
     def begin(
@@ -82,8 +82,8 @@ class Lingering:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """Let a message linger; False when there is no room, or somebody watches, who is to be
-        told in the caller's own context."""
+        """Let a message linger; return False if there is no room, or if there are interceptors,
+        which must be called in the caller's own context."""
         if self._dispatch.watch:
             return False
         out = self._dispatch.prepare(message)
@@ -95,7 +95,7 @@ class Lingering:
     async def send(
         self, message: Message, *, queue: MessageQueue | None, timeout_ms: int | None
     ) -> SendResult:
-        """Let a message linger and wait for what becomes of it."""
+        """Let a message linger and wait for its result."""
         out = self._dispatch.prepare(message)
         if not self._pressure.enter(len(out.body)):
             try:
@@ -113,7 +113,8 @@ class Lingering:
             raise
 
     async def flush(self) -> None:
-        """Let what lingers leave now, and wait until everything that was begun has its answer."""
+        """Send lingering messages now, and wait until all sends that were begun have their
+        result."""
         begun = {*self._open}
         if not begun:
             return
@@ -126,7 +127,7 @@ class Lingering:
     # -- inside ------------------------------------------------------------------------------
 
     async def _wait(self, out: Outgoing, timeout_ms: int) -> None:
-        """Take room, as soon as there is some."""
+        """Wait for room and take it."""
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._pressure.wait(len(out.body))
@@ -142,7 +143,7 @@ class Lingering:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> _Item:
-        """One more message, whose room is taken."""
+        """Add a message that has taken its room."""
         now, usual_ms = self._instance.now(), self._options.timeout_ms
         timeout_ms = timeout_ms or usual_ms
         entry = (out.flag, out.body, out.properties.encode())
@@ -172,7 +173,7 @@ class Lingering:
         return item
 
     def _go(self) -> None:
-        """Let leave what may leave, and look again when the next has waited long enough."""
+        """Send the groups that may leave, and set the timer for the next."""
         instance = self._instance
         for group in self._groups.take(instance.now()):
             try:
@@ -203,19 +204,19 @@ class Lingering:
             await self._deliver(group.place, items)
 
     def _closed(self, group: Group[_Item], _: asyncio.Task[None]) -> None:
-        """A group's task is over, perhaps before its first step."""
+        """A group's task has ended, perhaps before its first step."""
         self._ended(group, ClientClosed("the client was closed meanwhile; make a new one"))
         self._go()
 
     def _ended(self, group: Group[_Item], error: Exception) -> None:
-        """Nobody is left waiting, and the next group of the place may leave."""
+        """All callers have their result, and the next group of the place may leave."""
         self._fail(group.items, error)
         self._told.set()
         self._groups.answered(group)
 
     async def _deliver(self, place: BatchPlace, items: Sequence[_Item]) -> None:
-        """Store them together; one after another when the broker refuses a message of them: it
-        does not say which, and has stored none."""
+        """Store the messages as one batch; if the broker refuses it, one after another, because the
+        broker does not say which message it refuses, and has stored none."""
         try:
             await self._store(place, items)
         except MessageRefused as error:
@@ -254,7 +255,7 @@ class Lingering:
             self._tell(item, result, sent, None)
 
     def _fail(self, items: Sequence[_Item], error: Exception) -> None:
-        """Tell each of them, unless it was told before."""
+        """Fail each message that has no result yet."""
         for item in items:
             if item in self._open:
                 self._tell(item, None, None, own_error(error))
@@ -274,7 +275,7 @@ class Lingering:
 
 
 def own_error(error: BaseException) -> BaseException:
-    """The same error for one more caller: each gets its own, as raising adds to it."""
+    """A copy of an error for one more caller, since raising an error modifies it."""
     own = type(error).__new__(type(error), *error.args)
     own.__dict__.update(error.__dict__)
     own.__cause__ = error.__cause__

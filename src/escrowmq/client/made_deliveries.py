@@ -1,5 +1,5 @@
-"""Deliveries that no broker has handed over, for unit tests of handlers. They remember what was
-decided about them."""
+"""Deliveries made without a broker, for unit tests of handlers. They record the handler's
+decision."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ Decision = Literal["ack", "retry", "reject"]
 T = TypeVar("T")
 
 _ANY_SIZE: Final = 2**63
-"""How large a body may be is for the broker to say, and none is here."""
+"""Brokers limit the size of bodies; here there is no broker."""
 
 _numbers = itertools.count(1)
 
 
 class DeliveryFields(TypedDict, total=False):
-    """What can be said about a delivery that is made, besides its topic, body and group."""
+    """Optional fields of a delivery, besides its topic, body and group."""
 
     tag: str
     keys: Sequence[str]
@@ -35,7 +35,7 @@ class DeliveryFields(TypedDict, total=False):
 
 
 class _Desk:
-    """Keeps what was decided, where a consumer would tell its broker."""
+    """Records decisions that a consumer would send to its broker."""
 
     def __init__(self, group: str) -> None:
         self.user_group = group
@@ -43,23 +43,23 @@ class _Desk:
         self.after: Delay | None = None
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """The first decision counts, as at a consumer."""
+        """Record the first decision, like a consumer."""
         ticket = message.ticket
         assert ticket is not None
         if not ticket.is_settled:
             ticket.settle(level)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """The same for each."""
+        """Record it for each."""
         for message in batch:
             await self.settle(message, level)
 
 
 class _Here:
-    """Runs what waits for nobody."""
+    """A portal that runs coroutines which wait for nothing."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What it returns."""
+        """Run a coroutine and return its result."""
         try:
             coroutine.send(None)
         except StopIteration as end:
@@ -70,10 +70,10 @@ class _Here:
 
 
 class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
-    """What `delivery` makes: the message as a plain handler gets it."""
+    """The result of `delivery`: a message as a plain handler receives it."""
 
     def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """Remember that it is to be redelivered, and after what time."""
+        """Record that it should be redelivered, and after what time."""
         is_first = self.decision is None
         super().retry(after)
         if is_first:
@@ -81,21 +81,22 @@ class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
 
     @property
     def decision(self) -> Decision | None:
-        """What the handler decided. None leaves it to the consumer, which acknowledges a message
-        whose handler returns, and has it redelivered when the handler raises."""
+        """The handler's decision. None leaves it to the consumer, which acknowledges the message
+        when the handler returns, and has it redelivered when the handler raises."""
         return _decision(self)
 
     @property
     def retry_after(self) -> Delay | None:
-        """What `retry(after=...)` was given."""
+        """The argument of `retry(after=...)`."""
         return _desk(self).after
 
 
 class AioMadeDelivery(Delivery, kw_only=True, eq=False):
-    """What `aio_delivery` makes: the same for a coroutine function, with methods to be awaited."""
+    """The result of `aio_delivery`: a message as a coroutine function receives it, with coroutine
+    methods."""
 
     async def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """Remember that it is to be redelivered, and after what time."""
+        """Record that it should be redelivered, and after what time."""
         is_first = self.decision is None
         await super().retry(after)
         if is_first:
@@ -103,13 +104,13 @@ class AioMadeDelivery(Delivery, kw_only=True, eq=False):
 
     @property
     def decision(self) -> Decision | None:
-        """What the handler decided. None leaves it to the consumer, which acknowledges a message
-        whose handler returns, and has it redelivered when the handler raises."""
+        """The handler's decision. None leaves it to the consumer, which acknowledges the message
+        when the handler returns, and has it redelivered when the handler raises."""
         return _decision(self)
 
     @property
     def retry_after(self) -> Delay | None:
-        """What `retry(after=...)` was given."""
+        """The argument of `retry(after=...)`."""
         return _desk(self).after
 
 
@@ -120,10 +121,10 @@ def delivery(
     group: str = "test",
     **fields: Unpack[DeliveryFields],
 ) -> MadeDelivery:
-    """A message as a plain handler gets it, to call the handler with in a unit test, without a
-    broker. `decision` tells what the handler did with it ("ack", "retry", "reject"), and is None
-    when it left that to the consumer; `retry_after` is the time that it gave. It has an id of its
-    own, unless it is given one: two with the same id are two deliveries of one message.
+    """Make a message as a plain handler receives it, to call the handler in a unit test without a
+    broker. `decision` is the handler's decision ("ack", "retry", "reject"), or None if it left that
+    to the consumer; `retry_after` is the time that it gave. The message has an id of its own,
+    unless you give one: two with the same id are two deliveries of one message.
 
     >>> message = escrowmq.testing.delivery("paid", b"order 1", deliveries_before=2)
     >>> message.retry(after=60)
@@ -143,7 +144,8 @@ def aio_delivery(
     group: str = "test",
     **fields: Unpack[DeliveryFields],
 ) -> AioMadeDelivery:
-    """The same for a handler that is a coroutine function: `await message.ack()`.
+    """Make a message as a handler that is a coroutine function receives it (`await message.ack()`),
+    to call the handler in a unit test without a broker. See `delivery`.
 
     >>> message = escrowmq.testing.aio_delivery("paid", b"order 1", keys=["o-1"])
     >>> message.decision is None
@@ -155,7 +157,8 @@ def aio_delivery(
 
 
 def _checked(topic: str, body: bytes, fields: DeliveryFields) -> dict[str, Any]:
-    """As a producer checks it, so that no handler is tested with what cannot come."""
+    """Validate the fields as a producer does, so that no handler is tested with an impossible
+    message."""
     keys = fields.get("keys", [])
     said: dict[str, Any] = {
         "topic": topic,

@@ -25,11 +25,12 @@ from escrowmq.errors import (
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _ASKED_OF_ALL: Final = (Request.GET_ROUTEINFO_BY_TOPIC, Request.GET_BROKER_CLUSTER_INFO)
-"""What every name server answers; a broker, whose address was given instead, does not."""
+"""A request that every name server answers; a broker, if its address was given instead, does
+not."""
 
 
 class NameServers:
-    """Questions to name servers. NoNameServer when none of them answers."""
+    """Requests to name servers. Raises NoNameServer if none of them answers."""
 
     def __init__(
         self, addresses: Sequence[str], pool: Pool, chance: Chance, *, timeout_s: float
@@ -38,7 +39,7 @@ class NameServers:
         self._pool = pool
         self._timeout_s = timeout_s
         self.has_answered = False
-        """Whether one of them ever answered: else their addresses may be wrong."""
+        """Whether one of them ever answered; if not, their addresses may be wrong."""
         # Clients of one configuration spread over all name servers.
         self._index = chance.randrange(len(self.addresses))
 
@@ -65,7 +66,7 @@ class NameServers:
         )
 
     async def route(self, topic: str) -> TopicRoute:
-        """Where a topic is; RouteMissing when the name server does not know."""
+        """A topic's route; raises RouteMissing if the name server does not know it."""
         reply = await self.ask(
             Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "acceptStandardJsonOnly": "true"}
         )
@@ -77,24 +78,24 @@ class NameServers:
         return self.read_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
     async def brokers(self) -> ClusterInfo:
-        """All brokers that are registered."""
+        """All registered brokers."""
         return await self.read(Request.GET_BROKER_CLUSTER_INFO, decode_cluster_info)
 
     async def read(self, code: int, decode: Callable[[bytes], T]) -> T:
-        """What a function makes of the answer. RemoteProtocolError when it cannot be read."""
+        """Parse an answer with a function. Raises RemoteProtocolError if it cannot be parsed."""
         return self.read_reply(await self.ask(code), code, decode)
 
     def is_one(self, connection: Connection) -> bool:
-        """Whether a connection is to a name server."""
+        """Whether a connection leads to a name server."""
         return connection.address in self.addresses
 
     def check(self, reply: Command) -> None:
-        """Raises ResponseError when a reply is a refusal."""
+        """Raise ResponseError if a reply is a refusal."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.addresses[self._index])
 
     def read_reply(self, reply: Command, code: int, decode: Callable[[bytes], T]) -> T:
-        """What a function makes of a reply that is no refusal."""
+        """Parse a reply that is not a refusal with a function."""
         self.check(reply)
         with reading_from(self.addresses[self._index], code):
             return decode(reply.body)

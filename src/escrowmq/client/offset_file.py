@@ -1,9 +1,8 @@
 """Offsets of a broadcasting consumer: every member keeps its own, in a file.
 
 The file is RocketMQ's own (LocalFileOffsetStore): `<folder>/<group>/offsets.json`, with queues as
-keys of `offsetTable`. It is written beside itself and moved into place, and the one before is kept
-as `offsets.json.bak`, which is read when the file itself is damaged.
-"""
+keys of `offsetTable`. A new version is written to a temporary file and moved into place. The
+previous one is kept as `offsets.json.bak`, which is read if the file itself is damaged."""
 
 from __future__ import annotations
 
@@ -43,22 +42,22 @@ class FileOffsets:
         self._lock = asyncio.Lock()
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to go on: what was kept, else where the user wants to start."""
+        """Where to start: the stored offset, otherwise where the user wants to start."""
         found = self._table.get(queue)
         if found is not None:
             return found
         return await self._bounds.start(queue, self._start, since_ms=since_ms)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What is kept of a queue; None when nothing is."""
+        """The stored offset of a queue; None if there is none."""
         return self._table.get(queue)
 
     def are_kept(self, queue: MessageQueue) -> bool:
-        """No broker is told of them."""
+        """Always False: brokers do not know these offsets."""
         return False
 
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Write the file when something has changed."""
+        """Write the file if something has changed."""
         async with self._lock:
             changed = [
                 reader for reader in readers if reader.shelf.commit_offset != reader.committed

@@ -1,4 +1,4 @@
-"""Where a group is in each queue: asked of the brokers, and kept there."""
+"""A group's offsets, fetched from the brokers and stored there."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _COMMITS_AT_ONCE_MAX: Final = 64
 
 
 class QueueBounds:
-    """Questions about a queue's own offsets."""
+    """Requests for a queue's first and last offsets."""
 
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
 
     async def first(self, queue: MessageQueue) -> int:
-        """The oldest message that is kept."""
+        """The offset of the oldest stored message."""
         return await self._ask(queue, Request.GET_MIN_OFFSET, {})
 
     async def end(self, queue: MessageQueue) -> int:
-        """Where the next message will stand."""
+        """The offset of the next message."""
         return await self._ask(queue, Request.GET_MAX_OFFSET, {})
 
     async def start(self, queue: MessageQueue, start: Start, *, since_ms: int | None) -> int:
-        """Where a group begins that has no offset here. `since_ms` is given for a queue that
-        appeared while its reader ran: what came into it since then is new, also for `last`."""
+        """Where a group without an offset starts. `since_ms` is given for a queue that appeared
+        while its reader ran: messages since then are new, also for `last`."""
         if start == "first":
             return await self.first(queue)
         if start != "last":
@@ -48,7 +48,7 @@ class QueueBounds:
         return await self.end(queue)
 
     async def at(self, queue: MessageQueue, moment_ms: int) -> int:
-        """The first message that was stored at that time or later; the end when there is none."""
+        """The first message stored at that time or later; the end if there is none."""
         more = {"timestamp": str(moment_ms)}
         return await self._ask(queue, Request.SEARCH_OFFSET_BY_TIMESTAMP, more)
 
@@ -60,7 +60,7 @@ class QueueBounds:
 
 
 class BrokerOffsets:
-    """Offsets of a group, kept by the brokers."""
+    """Offsets of a group, stored by the brokers."""
 
     def __init__(
         self, instance: Instance, group: str, start: Start, *, keeps_start: bool = False
@@ -73,12 +73,12 @@ class BrokerOffsets:
         self._has_failed = False
         self._limit = asyncio.Semaphore(_COMMITS_AT_ONCE_MAX)
         self._kept: set[tuple[str, str]] = set()
-        """Brokers and topics of which they keep offsets of this group."""
+        """Brokers, with topics for which they store offsets of this group."""
         self._firsts: dict[tuple[str, str], asyncio.Future[EscrowMQError | None]] = {}
-        """Where the first one is under way, and what became of it."""
+        """First commits in flight, with their results."""
 
     async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to go on: what was committed, else where new groups start."""
+        """Where to start: the committed offset, otherwise where new groups start."""
         found = await self.committed(queue)
         if found is not None:
             return found
@@ -92,7 +92,7 @@ class BrokerOffsets:
         return found
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """What was committed; None when nothing was."""
+        """The committed offset; None if there is none."""
         address = self._instance.reader_address(queue.broker_name)
         fields = {
             **queue_fields(queue),
@@ -110,12 +110,13 @@ class BrokerOffsets:
         return found
 
     def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker keeps an offset of the group in some queue of the topic."""
+        """Whether a broker has an offset of the group in some queue of the topic."""
         return (queue.broker_name, queue.topic) in self._kept
 
     async def commit(self, queue: MessageQueue, queue_offset: int) -> None:
-        """Keep an offset. The first one of a topic at a broker goes alone: RocketMQ's brokers
-        (ConsumerOffsetManager.commitOffset, 5.3.3) lose one of two that are the first together."""
+        """Commit an offset. The first one for a topic at a broker is sent alone: if two are the
+        first at the same time, RocketMQ's brokers (ConsumerOffsetManager.commitOffset, 5.3.3) lose
+        one."""
         place = (queue.broker_name, queue.topic)
         first = self._firsts.get(place)
         if first is None and place not in self._kept:
@@ -151,7 +152,7 @@ class BrokerOffsets:
         await self._instance.ask(address, Request.UPDATE_CONSUMER_OFFSET, fields)
 
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Commit what has changed. What fails is tried again with the next round."""
+        """Commit changed offsets. Failures are retried in the next round."""
         changed = [reader for reader in readers if reader.shelf.commit_offset != reader.committed]
         errors = await asyncio.gather(*(self._keep(reader) for reader in changed))
         failed = [error for error in errors if error is not None]

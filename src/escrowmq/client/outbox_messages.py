@@ -1,4 +1,4 @@
-"""Messages whose outcome stands in the user's database, as a row: the marker."""
+"""Messages whose outcome is decided by a row of the user's database: the marker."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ class _Parcel:
         self._ends: list[tuple[Message, str]] = []
 
     def add(self, half: Half, message: Message, message_id: str) -> None:
-        """One more was stored."""
+        """Record one stored half."""
         self._halves.append(half)
         self._ends.append((message, message_id))
 
     def all_ends(self) -> list[_End]:
-        """What the broker is to be told."""
+        """The ENDs to send to the broker."""
         first = self._halves[0]
         if self._is_bundle and first.signed_id:
             return [_End(first, len(self._halves), self._ends)]
@@ -60,43 +60,42 @@ class _Parcel:
 
 
 class _End(NamedTuple):
-    """The end of a half, and of those that end with it."""
+    """The END of a half, and of those that end with it."""
 
     half: Half
     together: int
-    """How many end with it; 0 says nothing about it."""
+    """How many end with it; 0 leaves that open."""
     ends: Ends
 
 
 class Marked:
-    """For integrations. A database transaction's messages, in this order:
+    """For integrations: the messages of one database transaction. Call in this order:
 
-    1. `begin`: the messages are on their way to be stored, invisible.
-    2. The marker is inserted, and not committed: a check that looks from here on finds it locked.
-       One that looked earlier has put a row in its place, and the insert fails.
-    3. `stored`: all of them are. When this raises, nothing may be committed.
-    4. `leave`: from here on only the marker speaks.
-    5. The database commits.
-    6. `committed`: the brokers are told, in the background. When that fails they ask, and the
-       marker answers. `commit` waits for their answers.
+    1. `begin`: start to store the messages, invisible.
+    2. Insert the marker, without committing: from here on a check finds it locked. A check that
+       came earlier has inserted a tombstone, on which this insert fails.
+    3. `stored`: wait until all messages are stored. If this raises, nothing may be committed.
+    4. `leave`: from here on the marker alone decides.
+    5. Commit the database.
+    6. `committed`: report the commit to the brokers, in the background. If that fails, they ask,
+       and the marker answers. `commit` waits for their answers.
 
-    `abandon` takes the place of the last three when the database is not going to commit.
+    If the database will not commit, call `abandon` instead of the last three.
 
-    Messages of one broker of EscrowMQ appear together. A broker of RocketMQ delivers them one by
-    one, and messages of several brokers appear broker by broker: all of them do, or none.
-    """
+    On an EscrowMQ broker all messages appear together. RocketMQ's brokers deliver them one by one,
+    and messages on several brokers appear broker by broker: in the end all of them, or none."""
 
     def __init__(self, producer: TransactionOwner, *, database: str, key: str) -> None:
         self._producer = producer
         self._marker = f"{database}:{key}"
         self.key = key
-        """Of the marker."""
+        """The marker's key."""
         self.verdict: Outcome | None = Outcome.UNKNOWN
-        """What a check is answered with from here; None leaves it to the marker."""
+        """The answer to checks from here; None leaves it to the marker."""
         self.outcome: Outcome | None = None
-        """As far as all brokers have confirmed it; UNKNOWN when the marker is to tell."""
+        """The outcome as far as all brokers have confirmed it; UNKNOWN if the marker decides."""
         self.error: EscrowMQError | None = None
-        """Why they have not."""
+        """Why brokers have not confirmed it."""
         self._is_bundle = False
         self._is_sending = False
         self._sending: asyncio.Future[None] | None = None
@@ -104,7 +103,7 @@ class Marked:
         self._told: list[asyncio.Future[None]] = []
 
     async def send(self, messages: Sequence[Message]) -> None:
-        """Store all of them, invisible. When one cannot be stored, all are rolled back."""
+        """Store all messages, invisible. If one cannot be stored, all are rolled back."""
         assert not self._parcels, "a database transaction sends once"
         producer = self._producer
         producer.check_open()
@@ -118,18 +117,18 @@ class Marked:
         await self._to_its_end(self._store_all(messages))
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Begin to store them; `stored` waits for it."""
+        """Start to store the messages; `stored` waits for it."""
         self._sending = asyncio.ensure_future(self.send(messages))
         self._sending.add_done_callback(_seen)  # where the marker fails, nobody waits for it
 
     async def stored(self) -> None:
-        """Wait until all of them are stored. When one cannot be, all are rolled back."""
+        """Wait until all messages are stored. If one cannot be, all are rolled back."""
         assert self._sending is not None
         await self._sending
 
     def send_quickly(self, messages: Sequence[Message], finish: Finish[None]) -> bool:
-        """For the plain face: what `send` does with one message, without a coroutine as long as
-        the broker's answer is all that has to be waited for. False leaves all of it to `send`."""
+        """For blocking code: `send` with one message, without a coroutine if only the broker's
+        answer must be awaited. False leaves all of it to `send`."""
         if len(messages) != 1 or delay_properties(messages[0]):
             return False
         producer, message = self._producer, messages[0]
@@ -162,7 +161,7 @@ class Marked:
         self._took(message, await work)
 
     async def _to_its_end(self, work: Awaitable[None]) -> None:
-        """Store messages. When one cannot be, or all were abandoned meanwhile, roll back."""
+        """Store messages. If one cannot be stored, or all were abandoned meanwhile, roll back."""
         self._is_sending = True
         try:
             await work
@@ -175,30 +174,31 @@ class Marked:
             self._tell(Outcome.ROLLBACK)
 
     def abandon(self) -> None:
-        """The database is not going to commit: roll back what was stored, without waiting."""
+        """The database will not commit: roll back the stored messages, without waiting."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
         if not self._is_sending:  # else its end tells of all that it has stored
             self._tell(Outcome.ROLLBACK)
 
     def leave(self) -> None:
-        """The database is about to commit: whatever happens now, the marker tells."""
+        """The database is about to commit: from now on the marker alone decides."""
         self.verdict = None
         self.outcome = Outcome.UNKNOWN
 
     @property
     def brokers(self) -> Collection[str]:
-        """The names of those that have stored something."""
+        """The names of the brokers that have stored messages."""
         return self._parcels.keys()
 
     def committed(self) -> None:
-        """The database has committed: tell the brokers, in the background. What they say is not
-        raised, as the database stands."""
+        """The database has committed: report it to the brokers in the background. Their answers are
+        not raised, because the database has committed."""
         self.verdict = Outcome.COMMIT
         self._tell(Outcome.COMMIT)
 
     async def commit(self) -> None:
-        """The same, and wait for what the brokers say. A cancellation leaves it to go on."""
+        """`committed`, and wait for the brokers' answers. A cancellation does not stop the
+        reports."""
         self.committed()
         if self._told:
             await asyncio.wait(self._told)
@@ -222,7 +222,7 @@ class Marked:
     async def _placed(
         self, messages: Sequence[Message]
     ) -> dict[str, list[tuple[Message, MessageQueue]]]:
-        """Which message goes to which queue, by broker: to as few brokers as can be."""
+        """The queue of each message, by broker: as few brokers as possible."""
         found: dict[str, list[tuple[Message, MessageQueue]]] = {}
         for message in messages:
             self._producer.dispatch.check(message)
@@ -241,7 +241,8 @@ class Marked:
         return await dispatch.choose_queue(message)
 
     async def _store(self, message: Message, queue: MessageQueue | None) -> None:
-        """Store one. Without a queue it is the only one, and may be tried at several brokers."""
+        """Store one message. Without a queue it is the only one, and may be tried at several
+        brokers."""
         producer = self._producer
         dispatch = producer.dispatch
         is_alone = queue is None
@@ -259,7 +260,7 @@ class Marked:
         return found
 
     def _took(self, message: Message, told: tuple[SendAnswer, SendResult]) -> None:
-        """A broker has stored one."""
+        """A broker has stored a message."""
         sent, result = told
         half = half_of(
             sent.reply,
@@ -275,7 +276,7 @@ class Marked:
             raise not_safe(result)
 
     def _tell(self, outcome: Outcome) -> None:
-        """Tell the brokers, in the background: who waits for it may be cancelled."""
+        """Report to the brokers in a background task, because waiters may be cancelled."""
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
         errors: list[EscrowMQError] = []
         waiting = len(ends)
@@ -309,6 +310,6 @@ class Marked:
 
 
 def _seen(work: asyncio.Future[None]) -> None:
-    """Its failure is no news."""
+    """Mark a future's failure as retrieved."""
     if not work.cancelled():
         work.exception()

@@ -1,4 +1,4 @@
-"""Connections by address: dialled once for all who want one, dialled anew when one is gone."""
+"""Connections by address: dialled once for all users, and again when one is lost."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _log = logging.getLogger(__name__)
 
 _GOODBYE_S: Final = 2.0
 FOREIGN_S: Final = 5.0
-"""How long an address counts as that of another server."""
+"""How long an address is remembered as that of another kind of server."""
 SILENT_S: Final = 1.0
-"""A peer that has said nothing for so long is asked whether it speaks HTTP."""
+"""If a peer has sent nothing for this long, test whether it speaks HTTP."""
 
 
 class Pool:
-    """One connection an address. `greet` is called with each new one before anybody uses it."""
+    """One connection per address. `greet` is called with each new one before it is used."""
 
     def __init__(
         self,
@@ -52,17 +52,17 @@ class Pool:
         self._dials: dict[str, asyncio.Task[Connection]] = {}
         self._wondering: set[asyncio.Task[None]] = set()
         self._foreign: dict[str, tuple[float, str]] = {}
-        """Addresses where another server was found: until when that counts, and what to say."""
+        """Addresses of other kinds of servers: how long that is remembered, and the error."""
         self._emptied = asyncio.Event()
         self._is_closed = False
 
     def ready(self, address: str) -> Connection | None:
-        """The connection to an address if there is one to use at once."""
+        """The connection to an address if it can be used at once."""
         found = self._ready.get(address)
         return found if found is not None and found.is_usable else None
 
     async def get(self, address: str) -> Connection:
-        """The connection to an address, dialled when there is none. ConnectFailed says why."""
+        """The connection to an address, dialled if there is none. Raises ConnectFailed."""
         found = self.ready(address)
         if found is not None:
             return found
@@ -77,15 +77,15 @@ class Pool:
         return await unless_closed(dial)
 
     def _check_known(self, address: str) -> None:
-        """Raise when it was found a moment ago that another server is there: to wait for it once
-        more would use up a message's time."""
+        """Raise if another kind of server was found at the address a moment ago: waiting for it
+        again would use up a message's time."""
         until, told = self._foreign.get(address, (0.0, ""))
         if told and asyncio.get_running_loop().time() < until:
             raise ConnectFailed(f"no connection to {address}: {told}")
         self._foreign.pop(address, None)
 
     def connected(self) -> list[Connection]:
-        """Every connection that can be used now."""
+        """Every usable connection."""
         return [each for each in self._ready.values() if each.is_usable]
 
     async def close(self) -> None:
@@ -111,7 +111,7 @@ class Pool:
             connection.abort("this client was killed")
 
     async def _part(self) -> None:
-        """Wait for the good-byes of TLS, which cross once what was written has left."""
+        """Wait for the closing handshakes of TLS, which follow the written data."""
         self._emptied.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_GOODBYE_S):
@@ -158,8 +158,8 @@ class Pool:
         return connection
 
     def _wonder_about(self, connection: Connection) -> None:
-        """Nothing has come since it was dialled, though something was asked: a server of HTTP waits
-        like this for the rest of a line."""
+        """The peer has sent nothing since it was dialled, although a request was made: an HTTP
+        server waits like this for the rest of a line."""
         is_silent = connection.language is None and connection.waiting_count
         if is_silent and connection.is_usable and not self._is_closed:
             task = asyncio.get_running_loop().create_task(self._ask_in_http(connection))
@@ -167,7 +167,8 @@ class Pool:
             task.add_done_callback(self._wondering.discard)
 
     async def _ask_in_http(self, connection: Connection) -> None:
-        """Ask on a connection of its own; who answers in HTTP is not waited for any longer."""
+        """Send an HTTP request on a separate connection; if the answer is HTTP, fail the pending
+        requests."""
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(SILENT_S):
                 asking = await dialling.dial(_HttpQuestion, *split_address(connection.address))
@@ -199,29 +200,29 @@ class Pool:
 
 
 class _HttpQuestion(asyncio.Protocol):
-    """Asks in HTTP; `answer` is what the answer begins with."""
+    """Sends an HTTP request; `answer` is the beginning of the answer."""
 
     def __init__(self) -> None:
         self.answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
+        """Send the request."""
         self._transport = cast("asyncio.Transport", transport)
         self._transport.write(b"GET / HTTP/1.0\r\n\r\n")
 
     def data_received(self, data: bytes) -> None:
-        """The answer, or its first part."""
+        """Store the answer, or its first part."""
         if not self.answer.done():
             self.answer.set_result(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """There is none."""
+        """There is no answer."""
         if not self.answer.done():
             self.answer.set_result(b"")
 
     def close(self) -> None:
-        """Enough."""
+        """Close the connection."""
         if self._transport is not None:
             self._transport.abort()
 

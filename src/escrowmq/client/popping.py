@@ -1,5 +1,5 @@
-"""The inside of a consumer that pops: brokers decide who gets which message, and take back what is
-not acknowledged in time."""
+"""The inside of a consumer in pop mode: brokers distribute single messages, and take back those
+that are not acknowledged in time."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 HELD_MAX: Final = 96
-"""Messages of one topic and broker that are popped and not settled (RocketMQ's
-popThresholdForQueue), where `prefetch_max` allows as many."""
+"""Popped and unsettled messages of one topic and broker (RocketMQ's popThresholdForQueue), where
+`prefetch_max` allows as many."""
 
 _PACKED: Final = SysFlag.COMPRESSED | SysFlag.COMPRESSION_MASK
 _ANSWER_LATE_MS: Final = 10_000
@@ -52,7 +52,7 @@ _NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
 
 
 class PopReader:
-    """Pops one topic from one broker for as long as there is room."""
+    """Pops one topic from one broker while there is room."""
 
     def __init__(self, reading: PopReading, queue: MessageQueue) -> None:
         self.queue = queue
@@ -62,8 +62,8 @@ class PopReader:
         self.popped_ms = 0
         self._reading = reading
         self._waiting: collections.deque[tuple[HeldMessage, int]] = collections.deque()
-        """Each with the sysFlag that says how its body is packed: it is unpacked when it is taken,
-        so that what is packed small and is large does not lie here."""
+        """Each message with the sysFlag of its compression: bodies are decompressed when they are
+        taken, so that small compressed messages do not occupy large memory here."""
         self._room = asyncio.Event()
         self._has_failed = False
         self._in_vain = InVain()
@@ -71,7 +71,7 @@ class PopReader:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that nobody has taken and that are hidden from others still."""
+        """Messages that have not been taken and are still hidden from others."""
         now_ms = self._reading.instance.clock.now_ms()
         while self._waiting and _receipt(self._waiting[0][0]).due_ms <= now_ms:
             self._waiting.popleft()  # others get it now
@@ -79,7 +79,7 @@ class PopReader:
         return len(self._waiting)
 
     def take(self, count: int) -> list[HeldMessage]:
-        """At most so many of them, and no more at once than the size that may be fetched ahead."""
+        """Take up to `count` of them, within the size that may be prefetched."""
         found: list[HeldMessage] = []
         room = self._reading.options.prefetch_size_max
         while self._waiting and len(found) < count and room > 0:
@@ -90,7 +90,7 @@ class PopReader:
         return found
 
     def give_back(self, message: HeldMessage) -> None:
-        """A message that was taken waits again, in front."""
+        """Put a taken message back in front."""
         self._waiting.appendleft((message, 0))
 
     def finish(self) -> None:
@@ -99,7 +99,7 @@ class PopReader:
         self._room.set()
 
     def pause(self, is_paused: bool) -> None:
-        """Stop or go on popping and handing out."""
+        """Pause or resume popping and handing out."""
         self.is_paused = is_paused
         self._room.set()
         self._reading.inbox.offer(self)
@@ -109,7 +109,7 @@ class PopReader:
         self._task = self._reading.instance.keep(f"the popping of {self.queue}", self._run)
 
     def drop(self) -> list[HeldMessage]:
-        """Pop no more; what nobody has taken, to be given back."""
+        """Stop popping; return the messages not taken, which go back to the broker."""
         self.is_dropped = True
         self._reading.inbox.calm(self)
         if self._task is not None:
@@ -139,11 +139,11 @@ class PopReader:
                 await self._failed(error)
 
     def _room_count(self) -> int:
-        """How many more it may hold."""
+        """How many more messages it may hold."""
         return max(0, min(HELD_MAX, self._reading.options.prefetch_max) - self.held_count)
 
     def _pause_s(self, reply: Command, took_ms: int) -> float:
-        """Before the next pop, after one that was answered."""
+        """The pause before the next pop, after an answer."""
         if reply.body:
             self._in_vain.clear()
             return 0.0
@@ -204,8 +204,8 @@ class PopReader:
             raise unread
 
     def _unpacked(self, message: HeldMessage, sys_flag: int) -> bool:
-        """Unpack a body, now that somebody wants it; one that is broken goes to the dead letters,
-        as it is."""
+        """Decompress a body that is about to be taken; a broken one moves to the dead letters
+        unchanged."""
         try:
             message.body = decompress(message.body, sys_flag)
         except RemoteProtocolError as error:
@@ -228,7 +228,7 @@ def _receipt(message: HeldMessage) -> Receipt:
 
 
 class PopReading(Reading):
-    """Pop readers by topic and broker, and the desk for popped deliveries."""
+    """Pop readers by topic and broker, and the desk to which popped deliveries are returned."""
 
     def __init__(
         self,
@@ -241,12 +241,12 @@ class PopReading(Reading):
         self._unused: list[HeldMessage] = []
 
     def stamp_popped(self, message: HeldMessage, reader: PopReader, receipt: Receipt) -> None:
-        """Make it a delivery of a pop."""
+        """Make a message a delivery of a pop."""
         message.ticket = Ticket(self, reader, receipt=receipt)
         self.decorate(message)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
-        """Pop this topic from the brokers that have it, and from no others."""
+        """Pop this topic from exactly the brokers that have it."""
         mine = {MessageQueue(topic, queue.broker_name, ALL_QUEUES) for queue in queues}
         gone = [queue for queue in self.pop_readers if queue.topic == topic and queue not in mine]
         await self._give_up_pops(gone)
@@ -256,7 +256,7 @@ class PopReading(Reading):
         return True
 
     def wanted_topics(self) -> list[str]:
-        """Topics to pop; first those that are popped and wanted no more."""
+        """Topics to pop; first those that are still popped but no longer subscribed to."""
         gone = [queue for queue in self.pop_readers if queue.topic not in self.subscriptions]
         if gone:
             self.instance.spawn(self._give_up_pops(gone))
@@ -267,7 +267,7 @@ class PopReading(Reading):
         return self.pop_readers
 
     def pause(self, queues: Iterable[MessageQueue], *, is_paused: bool) -> None:
-        """Stop or go on with everything."""
+        """Pause or resume all."""
         if [*queues]:
             raise UsageError("mode='pop' pauses everything or nothing; name no queues")
         self.is_paused = is_paused
@@ -275,26 +275,26 @@ class PopReading(Reading):
             reader.pause(is_paused)
 
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
-        """There is none."""
+        """Always raises: there are no readers of single queues."""
         raise UsageError("mode='pop' leaves offsets to the broker; use mode='pull' for this")
 
     async def keep_offsets(self) -> None:
-        """Brokers keep them by themselves."""
+        """Nothing to do: brokers store them by themselves."""
 
     def stop(self) -> None:
-        """Pop and hand out nothing any more."""
+        """Stop to pop and hand out messages."""
         self.inbox.close()
         for reader in self.pop_readers.values():
             self._unused += reader.drop()
 
     async def leave(self) -> None:
-        """Give back what nobody has taken, so that others get it at once."""
+        """Return messages not taken, so that other members get them at once."""
         await self._give_up_pops(list(self.pop_readers))
         unused, self._unused = self._unused, []
         await self._show_again(unused)
 
     async def settle(self, message: HeldMessage, level: int | None) -> None:
-        """A popped message is done with (None), or comes again after a delay level."""
+        """Settle a popped message: consumed (None), or to be redelivered after a delay level."""
         self.instance.check_usable()
         ticket = self.take_ticket(message, level)
         if ticket is None:
@@ -310,7 +310,7 @@ class PopReading(Reading):
             reader.finish()
 
     def untake(self, message: HeldMessage) -> None:
-        """A message that was taken and reached nobody waits again, or is shown to others."""
+        """Put back a message that was taken and reached no caller, or make it visible to others."""
         ticket = message.ticket
         assert ticket is not None
         reader = ticket.source
@@ -324,7 +324,7 @@ class PopReading(Reading):
             self.inbox.offer(reader)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
-        """The same for what a handler was given and did not settle itself."""
+        """Settle those of a handler's messages that it did not settle itself."""
         for message in batch:
             await self.settle(message, level)
 

@@ -1,13 +1,13 @@
-"""The plain face's way to the asyncio engine: one event loop in a thread, for the whole process.
+"""Connects blocking clients to the asyncio engine: one event loop in a thread, for the whole
+process.
 
-One loop serves all plain clients of a process, counted: it starts with the first and ends with the
-last. So many producers and consumers share one selector and wake it together, and a program has
-one thread more, not one a client. What users run (checks, handlers) runs on other threads, so that
-no client waits for another's code.
+One loop serves all blocking clients of a process: it starts with the first and ends with the last.
+So many producers and consumers share one selector and wake it together, and a program has one more
+thread, not one per client. Users' code (checks, handlers) runs on other threads, so that no client
+waits for another's code.
 
-A call costs one hop there and one back. Calls that come while the loop is awake are taken along
-without another wake-up.
-"""
+A call costs one thread switch there and one back. Calls that come while the loop is awake need no
+further wake-up."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from escrowmq.errors import ClientClosed, ClientForked, EscrowMQError, WrongThre
 _log = logging.getLogger(__name__)
 
 JOIN_S: Final = 5.0
-"""How long the end of the last client waits for the thread; then it is left to the process."""
+"""How long the end of the last client waits for the thread; after that it is left to the
+process."""
 
 CANCEL_S: Final = 1.0
-"""How long calls under way have to end when the loop does."""
+"""How long calls in flight have to end when the loop ends."""
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class Finish(Protocol[T_contra]):
-    """Takes what came of work that was begun: a result, an error, or what makes the coroutine that
-    goes on."""
+    """Takes the result of work that was begun: a value, an error, or a function that makes the
+    coroutine to continue with."""
 
     def __call__(
         self,
@@ -54,27 +55,27 @@ class Finish(Protocol[T_contra]):
 
 
 GoOn = Callable[[], Coroutine[Any, Any, T]]
-"""Makes the coroutine that goes on with what was begun."""
+"""Makes the coroutine that continues work that was begun."""
 
 Begin = Callable[[Finish[T]], bool]
-"""Begins work without waiting for anything; False when it would have to."""
+"""Begins work without waiting; returns False if it would have to wait."""
 
 
 class Caller(Protocol):
-    """Lets an event loop on another thread do something, and waits for it."""
+    """Runs coroutines on an event loop of another thread, and waits for them."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises."""
+        """Return the coroutine's result, or raise its error."""
 
 
 class LoopCaller:
-    """Calls from the threads of plain handlers onto the event loop of an asyncio client."""
+    """Calls from threads of plain handlers into the event loop of an asyncio client."""
 
     def __init__(self, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
         self._loop = loop
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises."""
+        """Return the coroutine's result, or raise its error."""
         loop = self._loop()
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
@@ -95,7 +96,7 @@ class LoopCaller:
 
 
 class _Call(Generic[T]):
-    """One call on its way through the loop."""
+    """One call that the loop executes."""
 
     __slots__ = (
         "context", "coroutine", "done", "error", "is_dropped", "is_over", "result", "task",
@@ -121,7 +122,7 @@ class _Call(Generic[T]):
             portal.start(self)
 
     async def run(self) -> None:
-        """Let the coroutine run and wake the caller."""
+        """Run the coroutine and wake the caller."""
         assert self.coroutine is not None
         try:
             self.result = await self.coroutine
@@ -134,7 +135,7 @@ class _Call(Generic[T]):
             self.done.release()
 
     def fail(self) -> None:
-        """It does not run, or does not end: wake the caller all the same."""
+        """The coroutine does not run, or does not end: wake the caller with an error."""
         if not self.is_over:
             self.is_over = True
             coroutine = self.coroutine
@@ -148,7 +149,7 @@ class _Call(Generic[T]):
 
 
 class _Errand:
-    """Work in the line of calls that nobody waits for."""
+    """Work in the queue of calls for which no caller waits."""
 
     __slots__ = ("_work",)
 
@@ -163,11 +164,12 @@ class _Errand:
             _log.exception("work in the client's thread failed")
 
     def fail(self) -> None:
-        """It is not done."""
+        """It will not be done."""
 
 
 class _QuickCall(_Call[T]):
-    """One that usually needs no task: most work only asks a broker and waits for the answer."""
+    """A call that usually needs no task: most work only makes a request and waits for the
+    answer."""
 
     __slots__ = ("_begin", "_portal", "_wait")
 
@@ -178,7 +180,7 @@ class _QuickCall(_Call[T]):
         self._portal: Portal | None = None
 
     def begin(self, portal: Portal) -> None:
-        """Begin it, or start a task when it would have to wait."""
+        """Begin it, or start a task if it would have to wait."""
         if self.is_dropped:
             self.fail()
             return
@@ -213,14 +215,14 @@ class _QuickCall(_Call[T]):
 
 
 async def finished(result: T | None, error: BaseException | None, go_on: GoOn[T] | None) -> T:
-    """What came of work that was begun, as `Finish` was told of it."""
+    """The result of work that was begun, as it was passed to `Finish`."""
     if error is not None:
         raise error
     return await go_on() if go_on is not None else cast("T", result)
 
 
 class Awaiting(Generic[T]):
-    """A call under way, whose result is wanted later, once."""
+    """A call in flight, whose result is fetched later, once."""
 
     __slots__ = ("_call", "_portal")
 
@@ -229,14 +231,15 @@ class Awaiting(Generic[T]):
         self._call = call
 
     def result(self) -> T:
-        """Wait for it: what it returns or raises. An interrupt cancels the call."""
+        """Wait for the call; return its result or raise its error. An interrupt cancels the
+        call."""
         return self._portal.result_of(self._call)
 
 
 def without_trace(error: BaseException) -> BaseException:
-    """The error as the caller's thread raises it. One of ours says what happened: where in the
-    client's thread it, or its cause, was raised would only fill the caller's screen. Anything else
-    is a fault, whose frames are wanted."""
+    """The error as the caller's thread raises it. Our own errors explain themselves: frames of the
+    client's thread would only clutter the traceback. Any other error is a bug, whose frames are
+    kept."""
     if isinstance(error, EscrowMQError):
         found: BaseException | None = error
         while found is not None:
@@ -262,16 +265,16 @@ class Portal:
         self._is_woken = False
         self._is_closed = False
         self.running: set[_Call[Any]] = set()
-        """Calls under way; for this module."""
+        """Calls in flight; for this module."""
         self._identify = greenlets.identify()
         self._loop = greenlets.new_event_loop()
         greenlets.adopt(self._loop)
         self._thread = greenlets.start_thread(self._serve, name="escrowmq")
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine returns or raises; it runs on the loop's thread. An interrupt of
-        the caller cancels it; what it had done by then is done, and its result is lost: what must
-        not be lost is to be left in an object that the caller has."""
+        """Run the coroutine on the loop's thread; return its result or raise its error. An
+        interrupt of the caller cancels it. What it has done by then stays done, but its result is
+        lost; store results that must not be lost in an object of the caller."""
         try:
             self._check()
         except BaseException:
@@ -280,14 +283,14 @@ class Portal:
         return self._enter(_Call(coroutine)).result()
 
     def call_quickly(self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """The same for work that can usually begin at once, on the loop's thread and without a
-        task; `wait` makes the coroutine for when it cannot."""
+        """Like `call`, for work that can usually begin at once, on the loop's thread and without a
+        task; otherwise `wait` makes the coroutine."""
         return self.begin_quickly(begin, wait).result()
 
     def begin_quickly(
         self, begin: Begin[T], wait: Callable[[], Coroutine[Any, Any, T]]
     ) -> Awaiting[T]:
-        """The same, and the caller waits later."""
+        """Like `call_quickly`, but the caller waits later."""
         self._check()
         return self._enter(_QuickCall(begin, wait))
 
@@ -314,7 +317,7 @@ class Portal:
             del call  # no cycle of frame and exception
 
     def _line_up(self, entry: _Call[Any] | _Errand) -> None:
-        """Put it into the line, and wake the loop."""
+        """Add it to the queue of calls, and wake the loop."""
         try:
             self._calls.append(entry)
             if not self._is_woken:
@@ -326,18 +329,18 @@ class Portal:
             raise
 
     def post(self, work: Callable[[], object]) -> None:
-        """Let the loop's thread run a function soon; nobody waits for it."""
+        """Run a function on the loop's thread soon, without waiting."""
         with contextlib.suppress(RuntimeError):
             self._loop.call_soon_threadsafe(work)
 
     def begin_soon(self, work: Callable[[], object]) -> None:
-        """The same, in the order of the calls of this thread: what it calls from here on finds the
-        function done. Raises what it is that keeps the client from being used now."""
+        """Like `post`, but in the order of this thread's calls: later calls run after the function.
+        Raises if the client cannot be used now."""
         self._check()
         self._line_up(_Errand(work))
 
     def close(self) -> None:
-        """End the thread; calls under way fail with ClientClosed."""
+        """End the thread; calls in flight fail with ClientClosed."""
         if self._forks_count != Forks.count or self._is_closed:
             return
         self._is_closed = True
@@ -370,8 +373,8 @@ class Portal:
             self._fail_waiting()
 
     def _fail_waiting(self) -> None:
-        """Answer the calls that a closed loop will not take. The flag falls first, as in `_take`:
-        whoever has seen it raised waits in the line already."""
+        """Fail the calls that a closed loop will not execute. The flag is cleared first, as in
+        `_take`: any caller that has seen it set is already in the queue."""
         self._is_woken = False
         with contextlib.suppress(IndexError):  # other threads may be here too
             while True:
@@ -411,7 +414,7 @@ class Portal:
             self._wind_up()
 
     def _wind_up(self) -> None:
-        """Let nothing be under way any more, then close the loop."""
+        """End everything in flight, then close the loop."""
         tasks = asyncio.all_tasks(self._loop)
         for task in tasks:
             task.cancel()
@@ -439,7 +442,7 @@ _shared = _Shared()
 
 
 def acquire() -> Portal:
-    """The process's portal, started when this is its first user; `release` it once."""
+    """The process's portal, started for its first user; `release` it once."""
     with _shared.lock:
         if _shared.portal is None:
             _shared.portal = Portal()
@@ -449,7 +452,7 @@ def acquire() -> Portal:
 
 
 def call_if_open(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Wait for a coroutine on the process's loop, if plain clients have one."""
+    """Run a coroutine on the process's loop and wait for it, if there are blocking clients."""
     with _shared.lock:
         portal = _shared.portal
     if portal is not None:
@@ -457,7 +460,7 @@ def call_if_open(make: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 def release(portal: Portal) -> None:
-    """One user less; the last one ends the thread."""
+    """Remove one user; the last one ends the thread."""
     with _shared.lock:
         if portal is not _shared.portal:
             return  # a parent's, in a forked child
@@ -470,7 +473,7 @@ def release(portal: Portal) -> None:
 
 
 def _forget_parent() -> None:
-    """In a forked child: the parent's loop runs in no thread of this process."""
+    """In a forked child: no thread of this process runs the parent's loop."""
     global _shared
     _shared = _Shared()
 

@@ -1,4 +1,4 @@
-"""The producer for asyncio."""
+"""The asyncio producer."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 INNER_GROUP: Final = "CLIENT_INNER_PRODUCER"
-"""The group under which RocketMQ's clients make themselves known, whatever they do; a broker
-finds a client by it to which it is to push a reply."""
+"""The group under which RocketMQ's clients always register; a broker uses it to find the client to
+which it pushes a reply."""
 
 
 class Producer(KeywordGroup, Tidy):
@@ -64,10 +64,9 @@ class Producer(KeywordGroup, Tidy):
     >>> asyncio.run(main())
     'OK'
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
-    `ProducerOptions` and `ClientOptions`.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
+    `ProducerOptions` and `ClientOptions`."""
 
     __signature__ = Settings(ProducerOptions, ClientOptions)
     _INTERNAL = frozenset({
@@ -76,7 +75,7 @@ class Producer(KeywordGroup, Tidy):
     })  # fmt: skip
 
     unconfirmed_count = 0
-    """Ends of transactions that a broker did not confirm, whether raised or only logged."""
+    """ENDs that a broker did not confirm, whether that was raised or only logged."""
 
     def __init__(
         self,
@@ -97,7 +96,7 @@ class Producer(KeywordGroup, Tidy):
         self.settler = Settler(self.instance, timeout_ms=self.options.timeout_ms, watch=watch)
         self._replies = Replies(self.instance)
         self.verdicts = Verdicts()
-        """What is known here of transactions that brokers may ask about."""
+        """Known outcomes of transactions that brokers may ask about."""
         self._checks = Checks(
             self.instance,
             self.options,
@@ -122,8 +121,8 @@ class Producer(KeywordGroup, Tidy):
     # -- life --------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Begin. With a check, brokers learn of the group now, so that they can ask for outcomes at
-        once. Servers that cannot be reached are tried again in the background."""
+        """Open the producer. With a check, brokers learn of the group now, so that they can send
+        checks at once. Servers that cannot be reached are retried in the background."""
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
         if self._is_open:
@@ -152,8 +151,8 @@ class Producer(KeywordGroup, Tidy):
             self.dispatch.watch.tracer.open()
 
     async def close(self) -> None:
-        """End: what lingers is sent, what else is under way fails, brokers are told. Calling it
-        again does nothing, or waits for what an earlier call began."""
+        """Close the producer: send lingering messages, fail other calls in flight, unregister at
+        the brokers. Calling it again does nothing, or waits for an earlier call."""
         self._is_closed = True
         await self._ending.wait()
 
@@ -195,14 +194,13 @@ class Producer(KeywordGroup, Tidy):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
-        """Store one message; the result says where and how safely.
+        """Store one message; return where and how safely it is stored.
 
-        Messages of one `order_key` go to one queue, in the order in which they are awaited.
+        Messages with the same `order_key` go to one queue, in the order in which they are awaited.
         `delay` and `deliver_at` (or `delay_level`) deliver later. Raises InvalidMessage before
-        anything is sent; a refusal as the ResponseError that all brokers answered with;
-        RequestTimeout when the time is over; SendFailed when every attempt failed; RouteMissing
-        and NoNameServer when there is nobody to send to.
-        """
+        anything is sent; ResponseError if all brokers refuse; RequestTimeout when the time is over;
+        SendFailed when every attempt failed; RouteMissing or NoNameServer if there is no broker to
+        send to."""
         self.check_open()
         message = message_of(topic, body, fields)
         if self.lingering is not None:
@@ -219,16 +217,15 @@ class Producer(KeywordGroup, Tidy):
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """What `send` does, for the plain face: without a coroutine as long as nothing has to be
-        waited for but the answer. False leaves all of it to `send`."""
+        """For blocking code: `send`, without a coroutine if only the answer must be awaited. False
+        leaves all of it to `send`."""
         self.check_open()
         way = self.lingering or self.dispatch
         return way.begin(message, queue=queue, timeout_ms=timeout_ms, finish=finish)
 
     async def flush(self) -> None:
-        """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
-        were told why not, and when brokers have confirmed the commits of outboxes so far, or are
-        known not to."""
+        """Send lingering messages (`linger_ms`) now. Return when all of them are stored or have
+        failed, and when the commits of outboxes so far are confirmed or have failed."""
         self.check_open()
         if self.lingering is not None:
             await self.lingering.flush()
@@ -237,23 +234,23 @@ class Producer(KeywordGroup, Tidy):
     async def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
     ) -> list[SendResult]:
-        """Store many messages with few requests; the results stand in the messages' order.
+        """Store many messages with few requests; the results are in the order of the messages.
 
-        Messages of one topic and order key travel together and are stored together, up to
-        `body_size_max` bytes at a time. Delayed messages cannot: send them one by one.
-        """
+        Messages with the same topic and order key are sent and stored together, up to
+        `body_size_max` bytes at a time. Send delayed messages one by one."""
         self.check_open()
         return await self.dispatch.send_many(messages, timeout_ms)
 
     async def send_one_way(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> str:
-        """Hand a message to the network without an answer; its id. It may be lost unnoticed."""
+        """Write a message to the network without waiting for an answer; return its id. It may be
+        lost unnoticed."""
         self.check_open()
         return await self.dispatch.send_one_way(message_of(topic, body, fields))
 
     async def recall(self, topic: str, handle: str) -> str:
-        """Take a delayed message back before its time; its id. The handle is the send result's
+        """Cancel a delayed message before its time; return its id. The handle is the send result's
         `recall_handle`. The broker must allow it (recallMessageEnable)."""
         self.check_open()
         check_topic(topic)
@@ -277,7 +274,7 @@ class Producer(KeywordGroup, Tidy):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> ReceivedMessage:
-        """Send a message and wait for a consumer's reply to it. ReplyTimeout when none comes in
+        """Send a message and wait for a consumer's reply. Raises ReplyTimeout if none comes in
         time, although the message is stored."""
         self.check_open()
         message = message_of(topic, body, fields)
@@ -297,7 +294,7 @@ class Producer(KeywordGroup, Tidy):
     async def reply(
         self, request: ReceivedMessage, body: bytes, **fields: Unpack[MessageFields]
     ) -> SendResult:
-        """Answer a message that was sent with `request`."""
+        """Reply to a message that was sent with `request`."""
         self.check_open()
         topic, extra = self._replies.answer_to(request)
         message = message_of(topic, body, fields)
@@ -316,23 +313,22 @@ class Producer(KeywordGroup, Tidy):
         check_after: dt.timedelta | float | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
-        """A transaction for `async with`: commits when the block ends, rolls back when it raises;
-        what is raised behind `tx.database_decides()` leaves it to the check-back.
+        """Return a transaction for `async with`: it commits when the block ends and rolls back when
+        the block raises. Exceptions after `tx.database_decides()` leave it to the check-back.
 
-        With a topic, its one message is stored, invisible, when the block begins. Without, any
-        number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
-        EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
-        `check_after` (seconds, or a timedelta) lets brokers ask no sooner: give it to a transaction
-        that takes longer than their transactionTimeOut (6 s).
-        """
+        With a topic, its one message is stored, invisible, when the block begins. Without, send any
+        number of messages inside with `tx.send`: all of them appear or none (EscrowMQ's brokers
+        only). `checker` names the one of the producer's `checkers` that answers for it.
+        `check_after` (seconds, or a timedelta) delays the first check: use it if the transaction
+        takes longer than the brokers' transactionTimeOut (6 s)."""
         message = message_of(topic, body, fields) if topic is not None else None
         self._warn_without_check()
         return Transaction(self, message, checker=checker, check_after=check_after)
 
     async def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:
         """Send with the producer's `listener`: its `execute(message, arg)` runs between the two
-        phases, on another thread unless it is a coroutine function, and tells the outcome. When
-        it raises, the outcome is not known and the broker will ask."""
+        phases, on another thread unless it is a coroutine function, and returns the outcome. If it
+        raises, the outcome is unknown and the broker will ask."""
         listener = self.listener()
         tx = self.transaction(message)
         await tx.begin()
@@ -345,17 +341,17 @@ class Producer(KeywordGroup, Tidy):
         return msgspec.structs.replace(tx.results[0], outcome=outcome)
 
     async def commit(self, transaction_id: str) -> None:
-        """Commit a transaction that was detached, here or in another process."""
+        """Commit a detached transaction, of this or another process."""
         self.check_open()
         await self.settler.settle_token(transaction_id, Outcome.COMMIT)
 
     async def rollback(self, transaction_id: str) -> None:
-        """Roll back a transaction that was detached, here or in another process."""
+        """Roll back a detached transaction, of this or another process."""
         self.check_open()
         await self.settler.settle_token(transaction_id, Outcome.ROLLBACK)
 
     def _lingering(self) -> Lingering | None:
-        """Where sends wait for company, in a producer that lets them."""
+        """Lingering sends, if the producer uses them."""
         if not self.options.linger_ms:
             return None
         from escrowmq.client.lingering import Lingering
@@ -371,30 +367,31 @@ class Producer(KeywordGroup, Tidy):
             )  # fmt: skip
 
     def _make_known(self, group: str) -> None:
-        """Brokers are told of it with the next heartbeat."""
+        """Register the group at brokers with the next heartbeat."""
         self.instance.presence.add_producer(group)
         if self._has_checks and not self.options.topics:
             self.instance.wants_all_brokers = True
 
     def _groups(self) -> list[str]:
-        """What brokers are told. A producer that answers no checks keeps its group to itself:
-        a broker that asks it would wait in vain, and count that."""
+        """The registered groups. A producer without checks does not register its group: a broker
+        that asked it would wait for an answer that never comes, and count the check."""
         return [INNER_GROUP, self.wire_group] if self._has_checks else [INNER_GROUP]
 
     # -- for integrations --------------------------------------------------------------------
 
     @property
     def account(self) -> str:
-        """Whose messages these are, for brokers with access control; empty without credentials."""
+        """The account that owns the messages, for brokers with access control; empty without
+        credentials."""
         found = self.instance.options.credentials
         return found.access_key if found is not None else ""
 
     def answer_from(
         self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
     ) -> None:
-        """Let a database answer the checks of messages that have a marker. `check` is given the
-        message and tells the outcome, or None when the marker is of another database. `on_close` is
-        called when the producer is closed."""
+        """Register a database that answers the checks of messages that have a marker. `check` gets
+        the message and returns the outcome, or None if the marker belongs to another database.
+        `on_close` is called when the producer is closed."""
         self._checks.databases[check] = on_close
         is_news = not self._has_checks
         self._has_checks = True
@@ -403,11 +400,11 @@ class Producer(KeywordGroup, Tidy):
             self.instance.spawn(self._announce())
 
     def answer_no_more(self, check: DatabaseCheck) -> None:
-        """That database answers no more checks."""
+        """Unregister that database."""
         self._checks.databases.pop(check, None)
 
     def marked(self, database: str) -> Marked:
-        """Messages whose outcome a row of a database tells. Any thread may make them."""
+        """Messages whose outcome a row of a database decides. Callable from any thread."""
         from escrowmq.client.outbox_messages import Marked  # which few programs need
 
         if self._is_closed:
@@ -415,19 +412,19 @@ class Producer(KeywordGroup, Tidy):
         return Marked(self, database=database, key=self.dispatch.new_id())
 
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """Brokers are being told how a transaction of an outbox ended: `flush` and the producer's
-        end wait for that. Returns what it was given."""
+        """An END of an outbox's transaction is being sent: `flush` and closing the producer wait
+        for it. Returns its argument."""
         return self._ends.keep(told)
 
     async def unsettled(self) -> Unsettled:
-        """What brokers may ask about, now or when they are told to resume it, and which brokers
-        these are: all masters that the name server knows. Raises when one of them cannot be asked.
-        RocketMQ's cannot say what they have pending."""
+        """Transactions that brokers may ask about, now or after they are told to resume them, and
+        the brokers asked: all masters that the name server knows. Raises if one of them cannot be
+        asked. RocketMQ's brokers cannot list their pending transactions."""
         return await unsettled(self.instance, self.group)
 
     async def unsettled_keys(self) -> set[str]:
-        """Keys of transactions of this group that a broker may ask about, now or when it is told to
-        resume them. RocketMQ's brokers cannot say theirs."""
+        """Keys of this group's transactions that a broker may ask about, now or after it is told to
+        resume them. RocketMQ's brokers cannot list theirs."""
         return (await self.unsettled()).keys
 
     async def _announce(self) -> None:
@@ -440,7 +437,7 @@ class Producer(KeywordGroup, Tidy):
     # -- for this room -----------------------------------------------------------------------
 
     def check_open(self) -> None:
-        """Raises ClientClosed, ClientForked or WrongThread when it cannot be used now."""
+        """Raise ClientClosed, ClientForked or WrongThread if it cannot be used now."""
         if self._is_closed:
             raise ClientClosed("the producer is closed; make a new one")
         if not self._is_open:
@@ -448,7 +445,7 @@ class Producer(KeywordGroup, Tidy):
         self.instance.check_usable()
 
     def listener(self) -> Listener:
-        """The listener; UsageError without one."""
+        """The listener; raises UsageError if there is none."""
         if self.options.listener is None:
             raise UsageError("the producer has no listener; pass listener= to its constructor")
         return self.options.listener

@@ -1,4 +1,4 @@
-"""What a producer can be told."""
+"""Settings of a producer."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from escrowmq.codec.compression import FORMS
 from escrowmq.errors import UsageError
 
 Check = Callable[[Any], "Outcome | Awaitable[Outcome]"]
-"""Answers a check-back: it is given the message, a `ReceivedMessage`, and tells the outcome."""
+"""Answers a check-back: it gets the message, a `ReceivedMessage`, and returns the outcome."""
 
 
 class Listener(Protocol):
-    """The two halves of a transaction as one object, as RocketMQ's other clients have it."""
+    """Local transaction and check as one object, as in RocketMQ's other clients."""
 
     def execute(self, message: Message, arg: object) -> Outcome:
-        """Run the local transaction; the half is stored already."""
+        """Run the local transaction; the half is already stored."""
 
     def check(self, message: ReceivedMessage) -> Outcome:
-        """Tell what became of it."""
+        """Return the transaction's outcome."""
 
 
 class MessageFields(TypedDict, total=False):
-    """What can be said about a message besides its topic and body; see `Message`."""
+    """Optional fields of a message besides its topic and body; see `Message`."""
 
     tag: str
     keys: list[str] | str
@@ -91,46 +91,47 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     timeout_ms: int = 3_000
     """For all attempts of one send together."""
     linger_ms: int = 0
-    """Let `send` wait so long for other messages of its topic, and send them as one batch; 0 sends
-    each at once. More messages a second for a little more time each."""
+    """Let `send` wait this long for other messages to its topic, and send them as one batch; 0
+    sends each at once. It increases throughput for a little more latency."""
     batch_size: int = 65_536
-    """Bytes of such a batch, up to `body_size_max`; one that is full leaves at once."""
+    """Bytes of such a batch, up to `body_size_max`; a full batch leaves at once."""
     retries: int = 2
     """Further attempts after a failed one."""
     retries_unsafe: bool = False
-    """Send again what was stored, but not as safely as the broker is set up for."""
+    """Send again if a message was stored less safely than the broker is configured to."""
     avoids_slow: bool = False
-    """Leave brokers alone for a while that were slow or failed."""
+    """Avoid brokers for a while after they were slow or failed."""
     compression: str = "zlib"
     """`zlib`, `lz4`, `zstd`, or empty for none."""
     compression_over_size: int = 4_096
     compression_level: int = 5
     body_size_max: int = 4 * 1024 * 1024
     inflight_max: int = 10_000
-    """Messages under way; further sends wait."""
+    """Messages in flight; further sends wait."""
     inflight_size_max: int = 100 * 1024 * 1024
-    """Bytes of bodies under way; further sends wait."""
+    """Bytes of bodies in flight; further sends wait."""
     topics: Sequence[str] = ()
-    """Topics that transactions will go to: the brokers that hold them may ask from the start on."""
+    """Topics of future transactions: their brokers can send checks from the start."""
     check: Check | None = None
     """Answers check-backs; a plain function or a coroutine function."""
     checkers: Mapping[str, Check] = {}
-    """The same by topic, or by the handler name that a transaction was given (`checker=`)."""
+    """Checks by topic, or by the handler name given to a transaction (`checker=`)."""
     listener: Listener | None = None
     """For `send_in_transaction`; its `check` answers check-backs."""
     checks_running_max: int = 1
     """Checks that run at the same time."""
     checks_held_max: int = 2_000
-    """Checks that wait; further ones are dropped, and asked again by the broker."""
+    """Waiting checks; further ones are dropped, and the broker asks again."""
     check_timeout_ms: int = 60_000
-    """A check that runs longer is answered with UNKNOWN and left to itself."""
+    """A check that runs longer is answered with UNKNOWN and abandoned."""
     accepts_unsafe_halves: bool = False
-    """Go on with a transaction whose first phase is stored less safely than asked for."""
+    """Continue a transaction whose half is stored less safely than required."""
     confirms_commits: bool = True
-    """Wait until the broker has confirmed a commit, and raise OutcomeUnknown when it does not. Else
-    it is told in the background, as RocketMQ's own clients do: what goes wrong is only logged."""
+    """Wait until the broker has confirmed a commit, and raise OutcomeUnknown if it does not.
+    Otherwise commits are sent in the background, as RocketMQ's own clients do, and errors are only
+    logged."""
     interceptors: Sequence[Interceptor] = ()
-    """Where tracing and metrics take part."""
+    """For tracing and metrics."""
     trace: bool | str = False
     """Write RocketMQ's message trace: to RMQ_SYS_TRACE_TOPIC, or to a topic of this name."""
 
@@ -160,13 +161,13 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def has_checks(self) -> bool:
-        """Whether somebody answers check-backs."""
+        """Whether it answers check-backs."""
         return bool(self.check or self.checkers or self.listener)
 
 
 def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[str, object]]:
-    """A producer's own settings, and those of its connection layer. UsageError names what is
-    not known."""
+    """Split settings into the producer's own and those of its connections. Raises UsageError for
+    unknown ones."""
     own = {name: settings[name] for name in settings if name in ProducerOptions.__struct_fields__}
     rest = {name: settings[name] for name in settings if name not in own}
     unknown = [name for name in rest if name not in ClientOptions.__struct_fields__]
@@ -177,7 +178,8 @@ def split_settings(settings: Mapping[str, Any]) -> tuple[ProducerOptions, dict[s
 
 
 def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Message:
-    """The message that the arguments of a call mean; UsageError when they say it twice."""
+    """The message that the arguments of a call describe; raises UsageError if they are
+    redundant."""
     if not isinstance(topic, Message):
         return Message(topic, body, **fields)
     if body or fields:

@@ -1,4 +1,4 @@
-"""One queue that this consumer reads: asks for messages as long as there is room for them."""
+"""Fetches messages of one queue of this consumer while there is room for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from escrowmq.errors import (
 _log = logging.getLogger(__name__)
 
 _ANSWER_LATE_MS: Final = 15_000
-"""A broker answers a request that it held some seconds after the time asked for."""
+"""How much later than requested a broker may answer a request that it held."""
 
 
 class ReaderWork(Protocol):
@@ -52,22 +52,22 @@ class ReaderWork(Protocol):
     size_share: int
     """Bytes that one reader may hold."""
     is_known: bool
-    """Whether the group's heartbeats tell what this consumer wants."""
+    """Whether the group's heartbeats contain this consumer's subscriptions."""
 
     def commits(self, queue: MessageQueue) -> bool:
-        """Whether a pull of a queue may tell its broker how far the group is."""
+        """Whether a pull of a queue may carry the group's offset to the broker."""
 
     def subscribed(self, topic: str) -> Subscription:
-        """What is wanted of a topic."""
+        """The subscription to a topic."""
 
     def stamp(self, message: HeldMessage, reader: QueueFetcher) -> HeldMessage:
-        """Make it a delivery."""
+        """Make a message a delivery."""
 
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
     def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
-        """Let a message that cannot be unpacked go to the dead letters."""
+        """Move a message that cannot be decompressed to the dead letters."""
 
 
 class QueueFetcher:
@@ -77,7 +77,7 @@ class QueueFetcher:
         self.queue = queue
         self.shelf: Shelf[HeldMessage] = Shelf(next_offset=next_offset)
         self.committed = -1
-        """The offset that is known to be kept."""
+        """The offset that is known to be committed."""
         self.is_paused = False
         self.is_dropped = False
         self.locked_ms = 0
@@ -87,7 +87,7 @@ class QueueFetcher:
         """Set while no batch is being handled (orderly)."""
         self.idle.set()
         self.repeats: list[HeldMessage] = []
-        """Those of them that failed."""
+        """Messages of that batch that failed."""
         self.pulled_ms = 0
         self.consumed_ms = 0
         self.task: asyncio.Task[None] | None = None
@@ -97,11 +97,11 @@ class QueueFetcher:
 
     @property
     def waiting_count(self) -> int:
-        """Messages that nobody has taken."""
+        """Messages that have not been taken."""
         return self.shelf.waiting_count
 
     def take(self, count: int) -> list[HeldMessage]:
-        """At most so many of those that wait."""
+        """Take up to `count` of the waiting messages."""
         found = self.shelf.take(count)
         self.out_count = len(found)
         if found:
@@ -109,29 +109,29 @@ class QueueFetcher:
         return found
 
     def finish(self, message: HeldMessage, generation: int) -> None:
-        """A message is done with."""
+        """A message is settled."""
         if self.shelf.finish(message.queue_offset, generation=generation):
             self._room.set()
 
     def give_back(self, messages: list[HeldMessage], generation: int) -> None:
-        """Messages that were taken wait again."""
+        """Put taken messages back."""
         self.shelf.give_back(messages, generation=generation)
 
     def seek(self, queue_offset: int) -> None:
-        """Go on from another offset; what was fetched is forgotten."""
+        """Continue at another offset; forget fetched messages."""
         self.shelf.reset(queue_offset)
         self.committed = -1
         self._room.set()
         self._restart()  # a pull under way would bring what follows the old offset
 
     def pause(self, is_paused: bool) -> None:
-        """Stop or go on handing out and fetching."""
+        """Pause or resume handing out and fetching."""
         self.is_paused = is_paused
         self._room.set()
         self._work.inbox.offer(self)
 
     def drop(self) -> None:
-        """This queue is not ours any more; what nobody has taken is forgotten."""
+        """This member no longer has the queue; forget messages that were not taken."""
         self.is_dropped = True
         self._work.inbox.calm(self)
         self.shelf.end()
@@ -139,7 +139,7 @@ class QueueFetcher:
             self.task.cancel()
 
     def start(self) -> None:
-        """Begin to fetch."""
+        """Start to fetch."""
         self.task = self._work.instance.keep(f"the reading of {self.queue}", self._run)
 
     # -- inside ------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ class QueueFetcher:
         return self._cursor.failed(is_refused=is_refused)
 
     def _moved(self, was_at: int, next_offset: int, remark: str | None) -> None:
-        """The broker has said where to go on."""
+        """The broker has named the offset to continue at."""
         _log.log(
             logging.DEBUG if self._cursor.moves_count > 1 else logging.WARNING,
             "%s goes on at offset %d instead of %d: the broker says %s",

@@ -1,4 +1,4 @@
-"""Queues that only one member of a group may read: locked at their brokers, and renewed."""
+"""Locks of queues that only one member of a group may read, kept at their brokers, and renewed."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 RENEW_MS: Final = 20_000
-"""How often locks are renewed; a broker forgets one after 60 s."""
+"""How often locks are renewed; a broker drops one after 60 s."""
 
 LOCK_LIFE_MS: Final = 30_000
-"""After so long without a renewal a queue is not ours any more."""
+"""Without a renewal for this long, a lock counts as lost."""
 
 
 class _Locked(msgspec.Struct):
@@ -37,14 +37,14 @@ class Locks:
         self._group = group
 
     async def lock(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock or renew; the queues that are ours now."""
+        """Lock or renew; return the queues that this member has now."""
         found = await asyncio.gather(
             *(self._lock(name, each) for name, each in _by_broker(queues).items())
         )
         return set().union(*found)
 
     async def unlock(self, queues: Iterable[MessageQueue]) -> None:
-        """Let other members have them."""
+        """Release the queues for other members."""
         for name, each in _by_broker(queues).items():
             try:
                 address = self._instance.address_of(name)

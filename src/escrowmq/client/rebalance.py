@@ -1,4 +1,4 @@
-"""Which queues this member of a group reads: reckoned again whenever something changes."""
+"""The queues that this member of a group reads, computed again after each change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 _AGAIN_S: Final = 1.0
 _TOGETHER_S: Final = 0.02
-"""Changes that come within this time are worked off together."""
+"""Changes within this time are handled together."""
 
 
 class _Members(msgspec.Struct, rename="camel"):
@@ -36,7 +36,7 @@ class _Members(msgspec.Struct, rename="camel"):
 
 
 class Shares(Protocol):
-    """What is shared out, and who takes it."""
+    """The object that takes the shares."""
 
     instance: Instance
     wire_group: str
@@ -45,18 +45,18 @@ class Shares(Protocol):
         """Topics to read, by the brokers' names."""
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:
-        """Read these queues of a topic from now on, and no others; False when that is to be tried
-        again soon."""
+        """Read exactly these queues of a topic from now on; return False to be called again
+        soon."""
 
     def note_queues(self, topic: str, queues: Sequence[MessageQueue]) -> None:
-        """All queues that a topic has now; none when nobody knows it."""
+        """All queues that a topic has now; none if the topic is unknown."""
 
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
-        """Brokers do not allow this client to read a topic at all, or do so by now."""
+        """Brokers refuse this client to read a topic at all, or no longer refuse."""
 
 
 class Balancing:
-    """`soon` asks for a round; rounds also come by themselves."""
+    """`soon` requests a round; rounds also run periodically."""
 
     def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:
         self._shares = shares
@@ -73,7 +73,7 @@ class Balancing:
         self._due.set()
 
     async def run(self) -> None:
-        """Rounds for as long as the consumer is open."""
+        """Run rounds while the consumer is open."""
         while not self._is_over:
             # Before the round: what changes while it runs makes another one due.
             self._due.clear()
@@ -87,15 +87,15 @@ class Balancing:
                 continue
 
     async def end(self) -> None:
-        """No rounds any more. One that runs is waited for: what it takes is given up afterwards
-        with the rest."""
+        """Run no more rounds. Waits for a running one, whose queues are given up afterwards with
+        the rest."""
         self._is_over = True
         self._due.set()
         async with self._round:
             pass
 
     async def round(self) -> bool:
-        """Share out every topic once; whether all of it worked."""
+        """Share out every topic once; return whether all succeeded."""
         is_settled = True
         for topic in self._shares.wanted_topics():
             if self._is_over:

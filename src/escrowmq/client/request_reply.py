@@ -1,4 +1,4 @@
-"""Request and reply: whoever waits for a reply, and replies that brokers push (326)."""
+"""Request and reply: callers that wait for a reply, and replies that brokers push (326)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Waiting:
         self.future: asyncio.Future[ReceivedMessage] = asyncio.get_running_loop().create_future()
 
     async def reply(self, left_s: float, *, topic: str, timeout_ms: int) -> ReceivedMessage:
-        """The reply; ReplyTimeout when it does not come."""
+        """The reply; raises ReplyTimeout if it does not come."""
         try:
             async with asyncio.timeout(max(0.0, left_s)):
                 return await self.future
@@ -53,11 +53,11 @@ class Replies:
         self._waiting: dict[str, Waiting] = {}
 
     def open(self) -> None:
-        """Take the replies that brokers push."""
+        """Start to receive pushed replies."""
         self._instance.share(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
 
     def close(self) -> None:
-        """Nothing is waited for any more."""
+        """Fail all waiting requests."""
         self._instance.unshare(Request.PUSH_REPLY_MESSAGE_TO_CLIENT, self._take)
         for waiting in self._waiting.values():
             if not waiting.future.done():
@@ -68,7 +68,7 @@ class Replies:
 
     @contextlib.contextmanager
     def expect(self) -> Iterator[Waiting]:
-        """A request is about to be made."""
+        """Register a request that is about to be sent."""
         if len(self._waiting) >= WAITING_MAX:
             raise UsageError(f"{WAITING_MAX} requests wait for replies; wait for some of them")
         waiting = Waiting()
@@ -79,7 +79,8 @@ class Replies:
             del self._waiting[waiting.correlation_id]
 
     def answer_to(self, request: ReceivedMessage) -> tuple[str, dict[str, str]]:
-        """The topic and the properties of a reply; UsageError when none is wanted."""
+        """The topic and the properties of a reply; raises UsageError if the message expects
+        none."""
         asked = request.system
         cluster = asked.get(Property.CLUSTER)
         if Property.CORRELATION_ID not in asked or not cluster:

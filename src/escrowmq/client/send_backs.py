@@ -1,4 +1,4 @@
-"""Messages that are to come again: handed to the broker, which keeps them until then."""
+"""Returns failed messages to the broker, which redelivers them later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LEVEL_MAX: Final = 18
 
 
 class Returns:
-    """Hands messages of one group back."""
+    """Returns messages of one group."""
 
     def __init__(self, instance: Instance, producer: Producer, *, group: str) -> None:
         self._instance = instance
@@ -30,8 +30,8 @@ class Returns:
         self._group = group
 
     async def send(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
-        """Let it come again after a delay level (0: the broker's back-off, -1: dead letter);
-        whether some broker has it."""
+        """Have a message redelivered after a delay level (0: the broker's back-off, -1: dead
+        letter); return whether a broker accepted it."""
         topic = self._instance.options.wrap(message.topic)
         try:
             await self._instance.ask(
@@ -58,7 +58,7 @@ class Returns:
         return True
 
     async def _send_anew(self, message: HeldMessage, *, level: int, attempts_max: int) -> bool:
-        """What RocketMQ's clients do when the broker of a message is away: any broker will do."""
+        """Send the message to any broker, as RocketMQ's clients do if its own is unreachable."""
         failed_count = message.deliveries_before + 1
         is_over = level == NEVER
         delay = level or min(_RETRY_BASE_LEVEL + message.deliveries_before, _LEVEL_MAX)

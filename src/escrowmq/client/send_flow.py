@@ -66,7 +66,7 @@ class SendDispatch:
         self._ids = UniqueIds(host=instance.host, process=os.getpid(), mark=mark)
 
     def new_id(self) -> str:
-        """An id that no other message has."""
+        """A new unique message id."""
         return self._ids.make(self._instance.clock.now_ms())
 
     def prepare(
@@ -76,8 +76,8 @@ class SendDispatch:
         *,
         is_wrapped: bool = False,
     ) -> Outgoing:
-        """The message as it goes over the wire, with properties beside the user's. `is_wrapped`
-        says that its topic is the broker's name for it already."""
+        """The message in wire format, with properties besides the user's. `is_wrapped` means that
+        its topic is already the broker's name."""
         self.check(message)
         if not self.watch.interceptors:
             return self._outgoing(message, extra, is_wrapped)
@@ -89,7 +89,7 @@ class SendDispatch:
             raise
 
     def check(self, message: Message) -> None:
-        """InvalidMessage when no broker would take it."""
+        """Raise InvalidMessage if no broker would accept it."""
         check_message(message, body_size_max=self._options.body_size_max)
 
     def _outgoing(
@@ -130,8 +130,8 @@ class SendDispatch:
         timeout_ms: int | None,
         finish: Finish[SendResult],
     ) -> bool:
-        """Send a message without waiting for anything; False when that cannot be, and nothing was
-        done. `finish` gets the result, the error, or what makes further attempts."""
+        """Send a message without waiting; return False if that is impossible, and nothing was done.
+        `finish` gets the result, the error, or a function that makes further attempts."""
         if self.watch:
             return False
         self.check(message)
@@ -150,7 +150,8 @@ class SendDispatch:
         *,
         finish: Finish[tuple[SendAnswer, SendResult]],
     ) -> str:
-        """The same for a transaction's only message; its id, or empty when nothing was done."""
+        """`begin` for a transaction's only message; return its id, or an empty string if nothing
+        was done."""
         if self.watch:
             return ""
         self.check(message)
@@ -216,7 +217,7 @@ class SendDispatch:
         timeout_ms: int | None = None,
         may_repeat: bool = True,
     ) -> tuple[SendAnswer, SendResult]:
-        """Store it; the answer, and what it says."""
+        """Store it; return the answer and its result."""
         try:
             sent = await self.sender.send(
                 self._sending(
@@ -232,7 +233,7 @@ class SendDispatch:
         return sent, result
 
     async def send_one_way(self, message: Message) -> str:
-        """Hand it to the network; its id."""
+        """Write it to the network; return its id."""
         out = self.prepare(message)
         try:
             await self.sender.send_one_way(out, await self.choose_queue(message))
@@ -262,7 +263,7 @@ class SendDispatch:
         return [results[index] for index in range(len(messages))]
 
     async def choose_queue(self, message: Message, *, broker_name: str = "") -> MessageQueue:
-        """The queue that a message is to go to; with a broker's name, one of that broker."""
+        """The queue for a message; with a broker's name, one of that broker."""
         queues = await self._instance.queues_to_write(self._instance.options.wrap(message.topic))
         if broker_name:
             queues = tuple(each for each in queues if each.broker_name == broker_name)
@@ -316,7 +317,7 @@ class SendDispatch:
         sent: SendAnswer | None,
         error: BaseException | None = None,
     ) -> None:
-        """Let interceptors and the trace know what became of a message."""
+        """Report a message's result to interceptors and the trace."""
         self.watch.after_send(message, result, error)
         if result is not None and sent is not None:
             self._trace(message, result, sent, out)

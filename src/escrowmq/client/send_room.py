@@ -1,4 +1,4 @@
-"""Back-pressure: no more messages, and no more bytes of them, under way than allowed."""
+"""Back-pressure: limits the messages, and their bytes, in flight."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import collections
 
 
 class Pressure:
-    """Room for messages under way. A message larger than all the room goes alone."""
+    """Room for messages in flight. A message larger than all the room is sent alone."""
 
     def __init__(self, *, count_max: int, size_max: int) -> None:
         self._count_max = count_max
@@ -22,7 +22,7 @@ class Pressure:
         return len(self._queue)
 
     def enter(self, size: int) -> bool:
-        """Take room at once; False when there is none, or others wait already."""
+        """Take room at once; return False if there is none, or others wait already."""
         if self._queue or not self._has_room(size):
             return False
         self._count += 1
@@ -30,7 +30,7 @@ class Pressure:
         return True
 
     async def wait(self, size: int) -> None:
-        """Take room as soon as there is some, in the order of coming."""
+        """Take room as soon as there is some, first come, first served."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._queue.append((future, size))
         try:

@@ -1,4 +1,4 @@
-"""Sends one request of the send family: makes the attempts that its core decides about."""
+"""Sends one request of the send family: makes the attempts that its core decides on."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from escrowmq.errors import EscrowMQError, NoNameServer, RouteMissing, Transport
 _log = logging.getLogger(__name__)
 
 Begun = tuple[MessageQueue, Connection, float]
-"""A first attempt that was made: to which queue, where, and when (the event loop's clock)."""
+"""A first attempt that was made: its queue, address and time (the event loop's clock)."""
 
 Answer = Command | TransportError
-"""What came of an attempt."""
+"""The result of an attempt."""
 
 
 class Sender:
@@ -40,8 +40,8 @@ class Sender:
         self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
 
     def begin(self, sending: SendRequest, done: Done) -> Begun | None:
-        """Make the first attempt at once; None when it has to wait for room, a route, or a
-        connection. `done` is given the answer; then call `end`."""
+        """Make the first attempt at once; return None if it has to wait for room, a route, or a
+        connection. `done` gets the answer; then call `end`."""
         message, queue, instance = sending.message, sending.queue, self._instance
         if self._faults is not None:
             return None
@@ -68,7 +68,7 @@ class Sender:
         return queue, connection, started
 
     def end(self, sending: SendRequest, begun: Begun, answer: Answer) -> SendAnswer | None:
-        """The end of a first attempt; None when it was not enough, and `go_on` is to be awaited."""
+        """Finish a first attempt; None if it was not enough: then await `go_on`."""
         self._pressure.leave(len(sending.message.body))
         if isinstance(answer, Command) and answer.code == Response.SUCCESS:
             return SendAnswer(answer, begun[0], begun[1].address)
@@ -91,7 +91,7 @@ class Sender:
     async def go_on(
         self, sending: SendRequest, begun: Begun | None = None, answer: Answer | None = None
     ) -> SendAnswer:
-        """All attempts, or those after a first one that was not enough."""
+        """Make all attempts, or those after a first one that was not enough."""
         started = begun[2] if begun is not None else self._instance.now()
         attempts = Attempts(sending, self._rules, started=started)
         first: SendAnswer | TransportError | None = None
@@ -112,7 +112,7 @@ class Sender:
             self._pressure.leave(size)
 
     async def send_one_way(self, message: Outgoing, queue: MessageQueue) -> None:
-        """Hand it to the network; nobody says whether it arrived."""
+        """Write it to the network; whether it arrives is unknown."""
         address = self._instance.address_of(queue.broker_name)
         fields = send_fields(message, queue, group=self._rules.group)
         await self._instance.tell(address, message.code, fields, message.body)
@@ -146,11 +146,11 @@ class Sender:
             came = None
 
     def _names(self, topic: str) -> set[str]:
-        """The brokers that a message can go to."""
+        """The brokers to which a message can go."""
         return {queue.broker_name for queue in self._instance.book.write_queues(topic)}
 
     async def _once(self, message: Outgoing, attempts: Attempts) -> SendAnswer | EscrowMQError:
-        """One attempt: a broker's answer, or why there is none."""
+        """One attempt: a broker's answer, or the error."""
         try:
             queue = await self._aim(message.topic, attempts)
             return await self._ask(message, queue, attempts)
@@ -205,8 +205,8 @@ class Sender:
             raise attempts.timeout() from error
 
     def _look_again(self, topic: str) -> None:
-        """A broker failed: perhaps its route has changed. Asked in the background, for the
-        attempts to come."""
+        """A broker failed, so its route may have changed: fetch it in the background, for further
+        attempts."""
 
         async def look() -> None:
             try:

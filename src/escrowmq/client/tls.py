@@ -1,4 +1,4 @@
-"""How a client speaks TLS."""
+"""TLS settings of a client."""
 
 from __future__ import annotations
 
@@ -11,38 +11,36 @@ from escrowmq.errors import UsageError
 
 
 class Tls(msgspec.Struct, frozen=True, kw_only=True):
-    """Whom a client believes, and what it shows. Files are PEM.
+    """Which certificates a client trusts, and which it presents. Files are PEM.
 
     >>> tls = escrowmq.Tls(trusted="our-roots.pem", checks_name=False)
 
-    Pass it as `tls=` to any client; True there believes whom the system believes.
-    """
+    Pass it as `tls=` to any client; True there trusts the system's roots."""
 
     trusted: str | os.PathLike[str] = ""
-    """A file with the roots of the servers' certificates; the system's when empty."""
+    """A file with the roots of the servers' certificates; the system's if empty."""
     certificate: str | os.PathLike[str] = ""
-    """The client's own, with those between it and a root, for servers that ask for one."""
+    """The client's own, with the intermediate ones, for servers that request it."""
     key: str | os.PathLike[str] = ""
-    """Its private key; may stand in the certificate's file."""
+    """Its private key; may be in the certificate's file."""
     password: str = ""
-    """Of the key."""
+    """The key's password."""
     checks_name: bool = True
-    """The certificate must be of the host that is called. Brokers tell their addresses as IP
-    addresses: their certificates name these, or this is False."""
+    """Require a certificate for the host that is called. Brokers register IP addresses: their
+    certificates must contain these, or set this to False."""
     verify: bool = True
-    """False believes anybody: the bytes are encrypted, for whomever."""
+    """False trusts any server: the connection is encrypted, but not authenticated."""
 
     def __repr__(self) -> str:
         return f"Tls(trusted={self.trusted!r}, certificate={self.certificate!r})"  # no password
 
 
 TlsSetting = bool | Tls | ssl.SSLContext | None
-"""True believes whom the system believes; False and None speak plainly."""
+"""True trusts the system's roots; False and None mean no TLS."""
 
 
 def context_of(setting: TlsSetting) -> ssl.SSLContext | None:
-    """The context that a setting means; None for plain bytes. UsageError when a file is no
-    good."""
+    """The SSL context of a setting; None for no TLS. Raises UsageError if a file is invalid."""
     if setting is None or setting is False:
         return None
     if isinstance(setting, ssl.SSLContext):

@@ -1,5 +1,5 @@
-"""RocketMQ's message trace, collected and sent on the side: it costs no caller time, fails no
-caller, and is given up rather than let it pile up."""
+"""RocketMQ's message trace, collected and sent in the background: it never delays or fails a
+caller, and is dropped under load."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ WAITING_MAX: Final = 10_000
 
 _FULL_COUNT: Final = 500
 _COLLECT_S: Final = 1.0
-"""Records wait so long for further ones, or until there are many."""
+"""How long records wait for others, unless there are many."""
 
 _TIMEOUT_MS: Final = 5_000
 _LAST_S: Final = 2.0
-"""How long the end of a client waits for its last records to be sent."""
+"""How long closing a client waits for its last records to be sent."""
 
 
 def trace_topic(trace: object) -> str:
@@ -57,11 +57,11 @@ def trace_topic(trace: object) -> str:
 
 
 class Tracer:
-    """Collects what one group does and sends it to a topic, with a dispatch of its own."""
+    """Collects the records of one group and sends them to a topic, with a dispatch of its own."""
 
     def __init__(self, instance: Instance, topic: str, *, group: str, role: str) -> None:
         self.dropped_count = 0
-        """Records that were never sent: too many at a time, or no broker took them."""
+        """Records that were never sent: too many at a time, or no broker accepted them."""
         self.topic = topic
         self._instance = instance
         self._group = instance.options.unwrap(group)
@@ -76,7 +76,7 @@ class Tracer:
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
-        """Begin to send."""
+        """Start to send."""
         self._task = self._instance.keep("the sending of the trace", self._run)
 
     async def close(self) -> None:
@@ -114,7 +114,7 @@ class Tracer:
         self, ends: Sequence[tuple[Message, str]], outcome: Outcome, *, address: str,
         is_from_check: bool = False,
     ) -> None:  # fmt: skip
-        """A broker was told how a transaction ends: its messages, each with its id."""
+        """An END is sent to a broker: the transaction's messages, each with its id."""
         for message, message_id in ends:
             region = _region(message)
             self._add(
@@ -130,7 +130,7 @@ class Tracer:
             )
 
     def taken(self, messages: Sequence[ReceivedMessage]) -> tuple[str, int]:
-        """Messages are about to be consumed together; what `consumed` is to be given."""
+        """Messages are about to be consumed together; returns what `consumed` needs."""
         now_ms, request_id = self._now_ms(), self._dispatch.new_id()
         for message in messages:
             if _is_traced(message):
@@ -148,7 +148,7 @@ class Tracer:
         return request_id, now_ms
 
     def consumed(self, message: ReceivedMessage, taken: tuple[str, int], end: ConsumeEnd) -> None:
-        """A message was consumed, or is to come again."""
+        """A message was consumed, or will be redelivered."""
         request_id, begin_ms = taken
         if _is_traced(message):
             self._add(
@@ -177,7 +177,7 @@ class Tracer:
             self._is_full.set()
 
     def _drop(self, count: int, why: str) -> None:
-        """Told once for each power of two, so that the log tells and does not drown."""
+        """Logged once for each power of two, to keep the log short."""
         before, self.dropped_count = self.dropped_count, self.dropped_count + count
         if before.bit_length() < self.dropped_count.bit_length():
             _log.warning("%d records of the trace are dropped: %s", self.dropped_count, why)

@@ -1,4 +1,4 @@
-"""A transaction for asyncio."""
+"""The asyncio transaction."""
 
 from __future__ import annotations
 
@@ -46,13 +46,12 @@ _log = logging.getLogger(__name__)
 class Transaction(Tidy):
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
-    Call `database_decides()` right before your database commits: what is raised from there on says
-    nothing about the database, and the check-back settles the transaction. An interrupt or a
-    cancellation says nothing either, wherever it comes.
+    Call `database_decides()` right before your database commits: an exception after that proves
+    nothing about the database, so the check-back settles the transaction. The same holds for an
+    interrupt or a cancellation at any point.
 
-    A commit is confirmed by the broker before the block is left; OutcomeUnknown says that it was
-    not, and that the check-back will settle it.
-    """
+    The block ends when the broker has confirmed the commit; otherwise OutcomeUnknown is raised, and
+    the check-back will settle the transaction."""
 
     _INTERNAL = frozenset({"abandon", "begin_quickly", "leave_quickly", "settle_quickly"})
     _is_begun = _is_over = True
@@ -105,34 +104,35 @@ class Transaction(Tidy):
 
     @property
     def id(self) -> str:
-        """The id with which any process can end it; empty before the first message is stored."""
+        """The id with which any process can end the transaction; empty before the first message is
+        stored."""
         return token_of(self._halves[0]) if self._halves else ""
 
     @property
     def plan(self) -> Outcome:
-        """What the end of the block will do, if nothing is raised in it."""
+        """What the end of the block will do, unless it raises."""
         return self._plan
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, as far as the broker has confirmed it: UNKNOWN when the check-back is to
-        settle it, None before the end."""
+        """The outcome as far as the broker has confirmed it: UNKNOWN if the check-back will settle
+        it, None before the end."""
         return self._outcome
 
     @property
     def error(self) -> EscrowMQError | None:
-        """What was not raised after `database_decides()`: OutcomeUnknown, OutcomeContradicted or
-        what else the broker said to the end."""
+        """The error that was not raised after `database_decides()`: OutcomeUnknown,
+        OutcomeContradicted or another answer of the broker."""
         return self._error
 
     @property
     def results(self) -> list[SendResult]:
-        """What was stored, in the order of sending."""
+        """Results of the stored messages, in the order of sending."""
         return self._results
 
     @property
     def message(self) -> Message:
-        """The message that it began with."""
+        """The message with which it was made."""
         if self._first is None:
             raise UsageError("this transaction began without a message; see `results`")
         return self._first
@@ -157,8 +157,8 @@ class Transaction(Tidy):
         return self
 
     def begin_quickly(self, finish: Finish[Transaction]) -> bool:
-        """For this room: what `begin` does, without a coroutine as long as the broker's answer is
-        all that has to be waited for. False leaves all of it to `begin`."""
+        """For this room: `begin`, without a coroutine if only the broker's answer must be awaited.
+        False leaves all of it to `begin`."""
         first = self._first
         if self._is_begun or first is None or is_delayed(first):
             return False
@@ -191,7 +191,7 @@ class Transaction(Tidy):
     async def _begin_on(
         self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> Self:
-        """What was begun quickly takes longer, or went wrong."""
+        """A quick begin takes longer, or failed."""
         try:
             await self._take(first, work)
         except BaseException:
@@ -202,7 +202,7 @@ class Transaction(Tidy):
         return self
 
     def abandon(self) -> None:
-        """For this room: its block never begins. A message that was stored all the same is rolled
+        """For this room: the block never starts. A message that was stored all the same is rolled
         back, now or when the broker asks."""
         if self._is_over and self._outcome is Outcome.ROLLBACK:
             return
@@ -216,12 +216,12 @@ class Transaction(Tidy):
         return await self.begin()
 
     def leave_quickly(self, finish: Finish[None]) -> bool:
-        """For this room: the same for the end of a block in which nothing was raised. False leaves
-        all of it to `__aexit__`."""
+        """For this room: the quick end of a block that did not raise. False leaves all of it to
+        `__aexit__`."""
         return self.settle_quickly(self._plan, finish)
 
     def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
-        """For this room: the same for `settle`."""
+        """For this room: `settle` without a coroutine, if possible."""
         if self._is_over or self._failure is not None or not self._halves:
             return False
 
@@ -264,9 +264,9 @@ class Transaction(Tidy):
             await self.settle(self._plan)
 
     def _after(self, error: BaseException) -> Outcome:
-        """An exception says that the block did not do its work. That is no word about a database
-        which may have committed before or behind it; nor is an interrupt or a cancellation, which
-        may come between a commit and its answer."""
+        """The effect of an exception: the block did not do its work. But it proves nothing about a
+        database that may have committed before; nor does an interrupt or a cancellation, which may
+        come between a commit and its answer."""
         if self._is_decided_elsewhere or self._plan is Outcome.UNKNOWN:
             return Outcome.UNKNOWN
         return Outcome.ROLLBACK if isinstance(error, Exception) else Outcome.UNKNOWN
@@ -274,7 +274,7 @@ class Transaction(Tidy):
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> SendResult:
-        """Store one more message, invisible until all of them appear together. Only in a
+        """Store one more message, invisible until all of them appear together. Only for a
         transaction that was made without a message; all messages go to one broker."""
         if self._is_over or not self._is_begun:
             raise UsageError("messages are sent inside the transaction's block only")
@@ -302,16 +302,15 @@ class Transaction(Tidy):
         return await self._send(message)
 
     def database_decides(self) -> Awaitable[None]:
-        """From here on the outcome is your database's: call it right before its commit. It waits
-        for nothing, and need not be awaited.
+        """From here on your database decides the outcome: call it right before its commit. It does
+        not wait, and need not be awaited.
 
-        When the block ends well, the transaction is committed. Whatever is raised behind this, the
-        transaction is neither committed nor rolled back: the check-back answers from the database.
-        What the broker says to the commit is not raised any more, as the database stands: see
-        `outcome`, `error`, the log, and an interceptor's `after_settle`.
+        If the block ends without an exception, the transaction is committed. After an exception it
+        is neither committed nor rolled back: the check-back answers from the database. The broker's
+        reply to the commit is no longer raised, because the database has committed: see `outcome`,
+        `error`, the log, and an interceptor's `after_settle`.
 
-        Raises TransactionBroken when a message could not be sent; then do not commit.
-        """
+        Raises TransactionBroken if a message could not be sent; then do not commit."""
         self._check_running("let the database decide")
         if self._failure is not None:
             raise broken_by(self._failure)
@@ -319,20 +318,21 @@ class Transaction(Tidy):
         return Done()
 
     def unknown(self) -> Awaitable[None]:
-        """Leave the outcome open at the end of the block, also when something is raised: the broker
-        will ask the check-back."""
+        """Leave the outcome open at the end of the block, even if it raises: the broker will check
+        back."""
         self._plan = Outcome.UNKNOWN
         return Done()
 
     def rollback(self) -> Awaitable[None]:
-        """Roll back at the end of the block, although nothing was raised."""
+        """Roll back at the end of the block, even if it does not raise."""
         self._plan = Outcome.ROLLBACK
         return Done()
 
     def detach(self) -> str:
-        """The transaction's id. The block leaves it alone from now on: whoever has the id ends it
-        with `Producer.commit` or `Producer.rollback`, from any process; else a check-back does.
-        Raises TransactionBroken when a message could not be sent."""
+        """Return the transaction's id. The end of the block then leaves the transaction open:
+        anyone who has the id can end it with `Producer.commit` or `Producer.rollback`, from any
+        process; otherwise a check-back does. Raises TransactionBroken if a message could not be
+        sent."""
         if not self._halves:
             raise UsageError("a transaction without a message cannot be detached; send one first")
         self._check_running("detach it")
@@ -343,7 +343,7 @@ class Transaction(Tidy):
         return self.id
 
     async def settle(self, outcome: Outcome) -> None:
-        """End it now. A block does this by itself."""
+        """End the transaction now. A block does this by itself."""
         self._check_running("settle it")
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
@@ -365,11 +365,11 @@ class Transaction(Tidy):
 
     @property
     def _count(self) -> int:
-        """How many messages the end is told to have; 0 says nothing about it."""
+        """The number of messages for the END; 0 leaves it open."""
         return len(self._halves) if self._bundle and self._halves[0].signed_id else 0
 
     def _is_waited_for(self, outcome: Outcome) -> bool:
-        """Whether an end returns once the broker has confirmed it."""
+        """Whether an END returns only once the broker has confirmed it."""
         return outcome is not Outcome.COMMIT or self._producer.options.confirms_commits
 
     def _settle_in_background(self, outcome: Outcome) -> None:
@@ -391,7 +391,7 @@ class Transaction(Tidy):
         )
 
     async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:
-        """Wait until the broker was told of the end."""
+        """Wait until the END was sent to the broker."""
         try:
             await work
         except BaseException as error:
@@ -404,7 +404,7 @@ class Transaction(Tidy):
             self._outcome = outcome
 
     def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
-        """Raise it to who must know; not behind a database whose commit stands."""
+        """Raise it to the caller, but not after the database has committed."""
         producer = self._producer
         producer.unconfirmed_count += 1
         self._outcome = settled_before(error)
@@ -429,8 +429,8 @@ class Transaction(Tidy):
         await self._end_quietly(Outcome.ROLLBACK)
 
     async def _end_quietly(self, outcome: Outcome) -> None:
-        """What went wrong in the block is news; that its end went wrong too is a line in the log,
-        as the broker will ask."""
+        """The block's own exception is what matters; if its END fails too, that is only logged,
+        because the broker will ask."""
         try:
             await self.settle(outcome)
         except EscrowMQError as error:
@@ -443,7 +443,7 @@ class Transaction(Tidy):
     async def _take(
         self, message: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> SendResult:
-        """Wait until a message is stored, as safely as that is asked for."""
+        """Wait until a message is stored, as safely as required."""
         try:
             told = await work
             self._took(message, told)

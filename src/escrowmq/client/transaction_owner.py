@@ -1,4 +1,4 @@
-"""What transactions need of the producer that they are made by."""
+"""What transactions need of their producer."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class TransactionOwner(Protocol):
     options: ProducerOptions
     wire_group: str
     unconfirmed_count: int
-    """Ends of which nobody has said that they arrived."""
+    """ENDs that no broker has confirmed."""
 
     def check_open(self) -> None:
-        """Raises what it is that keeps it from being used now."""
+        """Raise if it cannot be used now."""
         ...
 
     def keep_end(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """Brokers are being told how a transaction ended: `flush` and the producer's end wait for
-        that. Returns what it was given."""
+        """An END is being sent: `flush` and closing the producer wait for it. Returns its
+        argument."""
         ...

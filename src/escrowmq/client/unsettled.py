@@ -1,4 +1,4 @@
-"""What brokers may ask a producer group about."""
+"""Transactions that brokers may still ask a producer group about."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from escrowmq.errors import NotSupported
 
 
 class Unsettled(NamedTuple):
-    """What brokers may ask a group about."""
+    """Transactions that brokers may still ask a group about."""
 
     keys: set[str]
     brokers: dict[str, int]
-    """Those that were asked, by name: when the first message in a broker's log was stored; 0 where
-    there may have been others before it, NOT_YET where there is none."""
+    """The brokers asked, by name, with the store time of the first message in the broker's log; 0
+    if there may have been older ones, NOT_YET if the log is empty."""
 
 
 NOT_YET: Final = 2**63 - 1
@@ -27,7 +27,7 @@ NOT_YET: Final = 2**63 - 1
 
 
 def begun_ms(figures: Mapping[str, str]) -> int:
-    """Since when a broker's log has messages, as far as its figures tell."""
+    """The store time of the first message in a broker's log, as far as its figures show."""
     try:
         first_offset, first_ms = (
             int(figures[name]) for name in ("commitLogMinOffset", "earliestMessageTimeStamp")
@@ -40,9 +40,9 @@ def begun_ms(figures: Mapping[str, str]) -> int:
 
 
 async def unsettled(instance: Instance, group: str) -> Unsettled:
-    """What all masters that the name server knows may ask about, now or when they are told to
-    resume it. Raises when one of them cannot be asked. RocketMQ's cannot say what they have
-    pending."""
+    """Transactions that any master known to the name server may ask about, now or after it is told
+    to resume them. Raises if one of them cannot be asked. RocketMQ's brokers cannot list their
+    pending transactions."""
     await instance.watch_all_brokers()
     cluster = Cluster(instance)
     transactions, brokers = Transactions(cluster), Brokers(cluster)

@@ -1,4 +1,4 @@
-"""What users' code raised: its own failure, or the end of what runs it."""
+"""Exceptions raised by users' code: its own failure, or the end of the task or program."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ import threading
 
 
 def is_failure(error: BaseException) -> bool:
-    """Whether this is a failure of the users' code that raised it, to be logged and lived with.
+    """Whether this exception is a failure of users' code, to be logged and survived.
 
-    A CancelledError is one when nobody cancelled the task that it was raised in: something that
-    the code waited for was cancelled, a pool's future for example. An interrupt and SystemExit end
-    the program in its main thread, and no client's thread anywhere else.
-    """
+    A CancelledError is one if the task in which it was raised was not cancelled: then something
+    that the code awaited was cancelled, for example a pool's future. An interrupt and SystemExit
+    end the program in its main thread, but no client's thread elsewhere."""
     if isinstance(error, asyncio.CancelledError):
         task = asyncio.current_task()
         return task is None or not task.cancelling()

@@ -12,17 +12,16 @@ from typing import Any, Final
 from escrowmq.client import greenlets
 
 LEFT_ALONE_MAX: Final = 64
-"""Threads whose work never came to an end; beyond, no further thread replaces one."""
+"""Abandoned threads that never ended; beyond that, no new thread replaces one."""
 
 Job = tuple[Callable[..., Any], tuple[Any, ...], "asyncio.Future[Any]"]
 
 
 class Workers:
-    """At most so many threads at a time. One that hangs can be given up; another takes its place.
+    """A limited number of threads. If one hangs, it can be abandoned; another takes its place.
 
-    The threads are daemons: code that hangs does not keep the process from ending. Where gevent has
-    replaced threads, they are greenlets of the hub where the client was made.
-    """
+    The threads are daemons: hanging code does not keep the process from ending. Where gevent has
+    replaced threads, they are greenlets of the hub where the client was made."""
 
     def __init__(self, *, threads_max: int, name: str) -> None:
         self._threads_max = threads_max
@@ -36,7 +35,7 @@ class Workers:
         self._left_alone: set[asyncio.Future[Any]] = set()
 
     def run(self, work: Callable[..., Any], *given: Any) -> asyncio.Future[Any]:  # noqa: ANN401
-        """The future of what the function returns or raises on a thread. Call it on the loop."""
+        """Return the future of a function that runs on a thread. Call it on the loop."""
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop, self._hub = loop, greenlets.hub_of(loop)
@@ -59,8 +58,8 @@ class Workers:
         return future
 
     def give_up(self, future: asyncio.Future[Any]) -> bool:
-        """The thread that works on this hangs: let another take its place. False when too many
-        hang already; then this one is waited for."""
+        """Abandon the thread that runs this, and let another take its place. Returns False if too
+        many hang already; then wait for this one."""
         if future not in self._under_way:  # it came to its end meanwhile
             return True
         future.cancel()

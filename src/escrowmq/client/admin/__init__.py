@@ -1,2 +1,2 @@
-"""The admin client: what operators ask and change, over the wire. Nothing in here consumes or
-sends on behalf of an application."""
+"""The admin client: requests by which operators read and change a cluster, over the wire. Nothing
+in here sends or consumes for an application."""

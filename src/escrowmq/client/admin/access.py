@@ -1,5 +1,5 @@
-"""Users and policies of ACL 2.0, and the question who may do what. Each broker keeps its own:
-changes go to all of them, or to the one that is named."""
+"""Users and policies of ACL 2.0, and explanations of who may do what. Each broker keeps its own
+users: changes go to all brokers, or to the named one."""
 
 from __future__ import annotations
 
@@ -27,17 +27,18 @@ _SUBJECT = "User:"
 
 
 class UserFields(TypedDict, total=False):
-    """What can be said of a user; what is not given stays as it is."""
+    """Fields of a user; fields that are not given stay unchanged."""
 
     password: str
     is_super: bool
     is_enabled: bool
     keeps_former: bool
-    """With a password: the one until now counts on beside it. False alone: it counts no more."""
+    """With a new password: the previous one stays valid as well. False alone ends the validity of
+    the previous one."""
 
 
 class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):
-    """A user at one broker."""
+    """A user, as one broker has it."""
 
     broker: str
     name: str
@@ -46,7 +47,7 @@ class UserSummary(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
-    """One line of a user's policies at one broker."""
+    """One entry of a user's policies, as one broker has it."""
 
     broker: str
     user: str
@@ -58,13 +59,13 @@ class PolicyEntry(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Answer(Judgement, kw_only=True, rename="camel"):
-    """What one broker says, and why."""
+    """One broker's answer to `explain`, with its reasons."""
 
     broker: str = ""
 
 
 class Access:
-    """`Admin.access`."""
+    """Users and policies: `Admin.access`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -72,7 +73,7 @@ class Access:
     # -- users -------------------------------------------------------------------------------
 
     async def users(self, part: str = "", *, broker: str = "") -> list[UserSummary]:
-        """The users whose names have a part."""
+        """Return the users whose names contain a text."""
 
         async def listed(name: str, address: str) -> list[UserSummary]:
             reply = await self._cluster.ask(address, Request.AUTH_LIST_USER, {"filter": part})
@@ -94,14 +95,14 @@ class Access:
     async def create_user(
         self, name: str, password: str, *, is_super: bool = False, broker: str = ""
     ) -> None:
-        """Add a user. PermissionDenied when there is one of that name."""
+        """Add a user. Raises PermissionDenied if the name is taken."""
         info = UserInfo(password=password, user_type=_type(is_super), user_status="enable")
         await self._tell(Request.AUTH_CREATE_USER, {"username": name}, info, broker)
 
     async def update_user(
         self, name: str, *, broker: str = "", **fields: Unpack[UserFields]
     ) -> None:
-        """Change a user. PermissionDenied when there is none of that name."""
+        """Change a user. Raises PermissionDenied if there is no such user."""
         info = UserInfo(password=fields.get("password"))
         if "is_super" in fields:
             info.user_type = _type(fields["is_super"])
@@ -113,7 +114,7 @@ class Access:
         await self._tell(Request.AUTH_UPDATE_USER, {"username": name}, info, broker)
 
     async def delete_user(self, name: str, *, broker: str = "") -> None:
-        """Remove a user with his policies; nothing happens when there is none."""
+        """Remove a user and its policies; does nothing if there is no such user."""
         await self._tell(Request.AUTH_DELETE_USER, {"username": name}, None, broker)
 
     # -- policies ----------------------------------------------------------------------------
@@ -121,7 +122,7 @@ class Access:
     async def policies(
         self, user: str = "", *, resource: str = "", broker: str = ""
     ) -> list[PolicyEntry]:
-        """The entries of users whose names, and about resources whose names have a part."""
+        """Return policy entries, filtered by parts of the names of users and resources."""
         fields = {"subjectFilter": user, "resourceFilter": resource}
 
         async def listed(name: str, address: str) -> list[PolicyEntry]:
@@ -144,7 +145,7 @@ class Access:
         is_default: bool = False,
         broker: str = "",
     ) -> None:
-        """Let a user do something, or forbid it. What was said of that resource before goes."""
+        """Allow or deny a user something. Replaces the user's earlier entry for that resource."""
         entry = EntryInfo(
             resource=resource, actions=list(actions), source_ips=list(sources), decision=decision
         )
@@ -157,7 +158,7 @@ class Access:
     async def delete_policy(
         self, user: str, resource: str = "", *, is_default: bool = False, broker: str = ""
     ) -> None:
-        """Take back what was said of a resource, or everything when none is named."""
+        """Remove a user's entry for a resource, or all entries if no resource is given."""
         fields = {"subject": _SUBJECT + user, "policyType": "Default" if is_default else "Custom"}
         if resource:
             fields["resource"] = resource
@@ -174,9 +175,9 @@ class Access:
         address: str = "127.0.0.1",
         broker: str = "",
     ) -> list[Answer]:
-        """Whether a user may do something when he comes from an address, and which rule says so;
-        an answer of each broker and each kind of access control that is on. EscrowMQ's brokers
-        only; others raise NotSupported."""
+        """Say whether a user may do something from an address, and which rule decides: one answer
+        per broker and kind of access control that is on. EscrowMQ's brokers only; others raise
+        NotSupported."""
         question = Question(user=user, action=action, resource=resource, address=address)
 
         async def asked(name: str, to: str) -> list[Answer]:

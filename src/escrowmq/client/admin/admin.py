@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """What operators ask and change. Open it with `async with`, or await `open()`.
+    """Reads and changes a cluster, for operators. Open it with `async with`, or await `open()`.
 
     >>> async def main():
     ...     async with escrowmq.aio.Admin(nameserver) as admin:
@@ -33,9 +33,8 @@ class Admin:
     >>> "paid" in asyncio.run(main())
     True
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. Settings are those of `ClientOptions`.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. Settings are those of `ClientOptions`."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class Admin:
         return f"<aio.Admin of {';'.join(self.instance.options.name_servers)}, {state}>"
 
     async def open(self) -> Self:
-        """Begin. NoNameServer when none can be reached."""
+        """Connect. Raises NoNameServer if none can be reached."""
         if self._is_closed:
             raise ClientClosed("the admin client is closed; make a new one")
         if not self._is_open:
@@ -76,7 +75,7 @@ class Admin:
         return self
 
     async def close(self) -> None:
-        """End. Calling it again does nothing."""
+        """Close all connections. Calling it again does nothing."""
         self._is_closed = True
         await self.instance.close()
 

@@ -1,4 +1,4 @@
-"""Brokers: listed, looked at, set."""
+"""Brokers: list them, show them, change their settings."""
 
 from __future__ import annotations
 
@@ -20,28 +20,29 @@ class BrokerInfo(msgspec.Struct, kw_only=True, rename="camel"):
     name: str
     cluster: str
     id: int
-    """0 is the master."""
+    """0 for the master."""
     address: str
     version: str = ""
-    """The release of RocketMQ whose protocol it speaks. Empty when it does not answer, or does not
+    """The release of RocketMQ whose protocol it speaks. Empty if it does not answer, or does not
     say."""
     build: str = ""
-    """Which EscrowMQ it is: release and commit. Empty for brokers of RocketMQ."""
+    """The build of EscrowMQ: release and commit. Empty for RocketMQ's brokers."""
     gone_ms: int = 0
-    """Since when it is registered no longer; 0 for a broker that is."""
+    """When it was last registered, if it is no longer; 0 for a registered broker."""
     was_stopped: bool = False
-    """Whether it took its leave when it went, as a broker does that is stopped."""
+    """Whether it unregistered when it left, as a broker does that is stopped."""
 
 
 class ChangedSetting(msgspec.Struct, kw_only=True, rename="camel"):
-    """A setting that a request has changed."""
+    """A setting changed by a request."""
 
     name: str
     value: str
     before: str
-    """What the broker was started with."""
+    """The value with which the broker was started."""
     who: str = ""
-    """The address of who changed it, with the account before an `@`; empty when nobody noted it."""
+    """The address from which it was changed, preceded by the account and an `@`; empty if that was
+    not recorded."""
     at_ms: int = 0
 
 
@@ -57,22 +58,23 @@ class _Table(msgspec.Struct):
 
 
 class Brokers:
-    """`Admin.brokers`."""
+    """Brokers and their settings: `Admin.brokers`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def gone(self) -> list[BrokerInfo]:
-        """Brokers that left within the last hour and are not back, as the name server remembers.
-        It knows of none when it is RocketMQ's, or was started since."""
+        """Return the brokers that left within the last hour and have not come back, as the name
+        server remembers. RocketMQ's name servers remember none, nor does one that was restarted
+        since."""
         return [_gone(one) for one in await self._cluster.gone()]
 
     async def missing(self) -> list[BrokerInfo]:
-        """Those of them whose name no other broker has: what they hold is in no answer."""
+        """Return the gone brokers whose name no other broker has: answers lack what they hold."""
         return [_gone(one) for one in await self._cluster.missing()]
 
     async def all(self) -> list[BrokerInfo]:
-        """All brokers that the name server knows, slaves too, sorted."""
+        """Return all brokers that the name server knows, slaves too, sorted."""
         self._cluster.instance.check_usable()
         info = await self._cluster.instance.names.brokers()
         found = [
@@ -85,14 +87,14 @@ class Brokers:
         return found
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """What a broker tells of itself: figures by RocketMQ's names."""
+        """Return a broker's figures, under RocketMQ's names."""
         found = await self._cluster.ask_for(
             await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
         )
         return dict(sorted(found.table.items()))
 
     async def config(self, broker: str) -> dict[str, str]:
-        """A broker's settings by RocketMQ's names."""
+        """Return a broker's settings, under RocketMQ's names."""
         address = await self._address(broker)
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
         with reading_from(address, Request.GET_BROKER_CONFIG):
@@ -101,9 +103,9 @@ class Brokers:
         return {name.strip(): value.strip() for name, mark, value in lines if mark}
 
     async def changes(self, broker: str) -> list[ChangedSetting]:
-        """Settings that requests have changed and that are other than the broker was started with,
-        sorted. Secrets are not among them, nor is what was changed back: the brokers' audit log has
-        each change. RocketMQ's brokers say nothing of it."""
+        """Return the settings that requests have changed to other values than those of the start,
+        sorted. Secrets are not included, nor are settings that were changed back: the broker's
+        audit log has each change. RocketMQ's brokers do not report this."""
         address = await self._address(broker)
         reply = await self._cluster.ask(address, Request.GET_BROKER_CONFIG)
         text = (reply.ext or {}).get("escrowChanges", "{}")

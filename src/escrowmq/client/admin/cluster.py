@@ -1,4 +1,4 @@
-"""Which brokers there are, and questions to one or all of them."""
+"""The cluster's brokers, and requests to one or all of them."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _NO_BROKER: Final = "the name server knows no broker; is one running, and starte
 
 
 class Cluster:
-    """The brokers as an admin client sees them. Names of topics and groups are the users'."""
+    """The brokers as an admin client sees them. Names of topics and groups are those of users."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
 
     def wrap(self, name: str) -> str:
-        """The brokers' name for a topic or a group."""
+        """The brokers' name for a topic or a group of the user."""
         return self.instance.options.wrap(name)
 
     def unwrap(self, name: str) -> str:
-        """The user's name for a topic or a group."""
+        """The user's name for a topic or a group of the brokers."""
         return self.instance.options.unwrap(name)
 
     async def masters(self, broker: str = "") -> dict[str, str]:
-        """Addresses of all masters by broker name, or that of one broker. RouteMissing without
-        any."""
+        """Addresses of all masters by broker name, or that of one broker. Raises RouteMissing if
+        there are none."""
         names = await self._names()
         book = self.instance.book
         if broker:
@@ -47,7 +47,8 @@ class Cluster:
         return masters
 
     async def all_readers(self) -> dict[str, str]:
-        """Where all brokers can be asked, by name; see `readers`. RouteMissing without any."""
+        """Addresses at which all brokers can be read, by name; see `readers`. Raises RouteMissing
+        if there are none."""
         book, names = self.instance.book, await self._names()
         readers = self.readers(name for name in names if book.addresses(name))
         if not readers:
@@ -70,7 +71,7 @@ class Cluster:
         return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
 
     async def missing(self) -> list[GoneBroker]:
-        """Those whose name no broker has now: what they hold is in no answer."""
+        """The gone brokers whose name no broker has now: answers lack what they hold."""
         gone = await self.gone()
         if not gone:
             return []
@@ -78,11 +79,11 @@ class Cluster:
         return [one for one in gone if one.name not in here]
 
     async def missing_names(self) -> list[str]:
-        """Their names, sorted."""
+        """Names of the missing brokers, sorted."""
         return sorted({one.name for one in await self.missing()})
 
     async def names_of(self, topic: str) -> list[str]:
-        """The names of the brokers that have a topic. RouteMissing when there are none."""
+        """The names of the brokers that have a topic. Raises RouteMissing if there are none."""
         self.instance.check_usable()
         wire_topic = self.wrap(topic)
         await self.instance.refresh(wire_topic)
@@ -93,13 +94,13 @@ class Cluster:
         return names
 
     def readers(self, names: Iterable[str]) -> dict[str, str]:
-        """Where brokers can be asked, by name: at the masters, and where there is none just now at
-        a slave, as mqadmin does (BrokerData.selectBrokerAddr)."""
+        """Addresses at which brokers can be read, by name: masters, or a slave where there is no
+        master, as mqadmin does (BrokerData.selectBrokerAddr)."""
         return {name: self.instance.reader_address(name) for name in names}
 
     def changers(self, topic: str, names: Sequence[str]) -> dict[str, str]:
-        """The masters of all brokers that have a topic. RouteMissing when one has none: what is to
-        change everywhere is not to change here and there."""
+        """The masters of all brokers that have a topic. Raises RouteMissing if one of them has no
+        master: a change must be made on all or none."""
         found = {name: self.instance.book.address(name, MASTER) for name in names}
         masters = {name: address for name, address in found.items() if address is not None}
         if len(masters) < len(names):
@@ -118,7 +119,7 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> Command:
-        """The reply of one server; ResponseError when it refuses."""
+        """Return one server's reply; raises ResponseError if it refuses."""
         return await self.instance.ask(address, code, dict(fields or {}), body)
 
     async def ask_for(
@@ -130,7 +131,7 @@ class Cluster:
         fields: Mapping[str, str] | None = None,
         body: bytes = b"",
     ) -> T:
-        """The typed body of a reply."""
+        """Return the typed body of a reply."""
         reply = await self.ask(address, code, fields, body)
         with reading_from(address, code):
             return decode_body(kind, reply.body)
@@ -138,9 +139,9 @@ class Cluster:
     async def each(
         self, masters: Mapping[str, str], work: Callable[[str, str], Awaitable[T]]
     ) -> list[T]:
-        """What the work gives for each master (name, address), all at the same time. When it fails
-        at one, that is told once it is over at all: what is done about it meets no change that is
-        still on its way."""
+        """Run the work for each master (name, address) concurrently, and return the results. If one
+        fails, its error is raised after all have finished, so that no change is still in flight
+        when the caller reacts."""
         works = (work(*master) for master in masters.items())
         found: list[T] = []
         for one in await asyncio.gather(*works, return_exceptions=True):

@@ -1,4 +1,4 @@
-"""Dead letters given back to their group, by the brokers that keep them."""
+"""Redelivery of dead letters to their group, by the brokers that keep them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PAGE_COUNT: Final = 100
 
 
 class DeadLetter(dead_letter_bodies.DeadLetter, kw_only=True, rename="camel"):
-    """A dead letter, and what became of it."""
+    """A dead letter and its state."""
 
     broker: str = ""
 
@@ -32,7 +32,7 @@ class _Page(msgspec.Struct, rename="camel"):
 async def redeliver(
     cluster: Cluster, group: str, *, topic: str, limit: int | None, dry_run: bool
 ) -> AsyncIterator[DeadLetter]:
-    """See `Groups.redeliver_dead`."""
+    """Implements `Groups.redeliver_dead`."""
     try:
         described = await Topics(cluster).describe(Topic.DLQ_PREFIX + group)
     except (TopicNotFound, RouteMissing):  # nothing ever died

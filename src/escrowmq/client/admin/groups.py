@@ -1,4 +1,4 @@
-"""Consumer groups: listed, described, created, changed, deleted; and how far they are."""
+"""Consumer groups: list, describe, create, change and delete them; their progress."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SYSTEM_GROUPS: Final = frozenset({"TOOLS_CONSUMER", "FILTERSRV_CONSUMER", "SELF
 
 
 class GroupInfo(msgspec.Struct, kw_only=True, rename="camel"):
-    """A consumer group as one broker has it."""
+    """A consumer group, as one broker has it."""
 
     group: str
     broker: str
@@ -46,16 +46,16 @@ class Member(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 class Members(msgspec.Struct, kw_only=True, rename="camel"):
-    """Who consumes for a group now, and what."""
+    """The connected members of a group, and their subscriptions."""
 
     members: list[Member] = []
     model: str = ""
-    """`CLUSTERING` or `BROADCASTING`; empty while nobody is there."""
+    """`CLUSTERING` or `BROADCASTING`; empty without members."""
     kind: str = ""
     """`CONSUME_PASSIVELY` (push), `CONSUME_ACTIVELY` (pull) or `CONSUME_POP`."""
     consume_from: str = ""
     topics: dict[str, str] = {}
-    """Topics, and which of their messages are wanted."""
+    """Topics, and which of their messages the members subscribe to."""
 
 
 class _Progress(msgspec.Struct, rename="camel"):
@@ -68,36 +68,36 @@ class _Progress(msgspec.Struct, rename="camel"):
 
 
 class Lag(msgspec.Struct, kw_only=True, rename="camel"):
-    """How far a group is in one queue."""
+    """A group's progress in one queue."""
 
     queue: MessageQueue
     end: int
     """The offset of the next message."""
     committed: int
     inflight: int
-    """Messages that were fetched and are not done with."""
+    """Messages that were fetched and not acknowledged yet."""
     consumed_ms: int
-    """When the last message that is done with was stored; 0 without one."""
+    """When the last acknowledged message was stored; 0 if there is none."""
 
     @property
     def count(self) -> int:
-        """Messages that are not done with."""
+        """Messages that are not acknowledged yet."""
         return max(0, self.end - self.committed)
 
 
 class GroupDescription(msgspec.Struct, kw_only=True, rename="camel"):
-    """All about one group."""
+    """A group's configuration, members and progress."""
 
     group: str
     brokers: list[GroupInfo]
     online: Members
     lags: list[Lag]
     missing: list[str] = []
-    """Brokers that left within the last hour: what they know of the group is not here."""
+    """Brokers that left within the last hour: what they know of the group is not included."""
 
     @property
     def lag(self) -> int:
-        """Messages that are not done with, in all queues."""
+        """Messages that are not acknowledged yet, in all queues."""
         return sum(one.count for one in self.lags)
 
 
@@ -130,13 +130,13 @@ class _Connections(msgspec.Struct, rename="camel"):
 
 
 class Groups:
-    """`Admin.groups`."""
+    """Consumer groups: `Admin.groups`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def names(self, *, with_system: bool = False) -> list[str]:
-        """Names of consumer groups, sorted; `with_system` adds the brokers' own."""
+        """Return the names of consumer groups, sorted; `with_system` adds the brokers' own."""
         found: set[str] = set()
         for address in (await self._cluster.all_readers()).values():
             found |= (await self._table(address)).keys()
@@ -146,8 +146,8 @@ class Groups:
         return sorted(self._cluster.unwrap(name) for name in found)
 
     async def describe(self, group: str) -> GroupDescription:
-        """Its configuration on each broker, its members and how far it is. GroupNotFound when
-        there is none."""
+        """Return a group's configuration on each broker, its members and its progress. Raises
+        GroupNotFound if there is none."""
         infos: list[GroupInfo] = []
         for name, address in (await self._cluster.all_readers()).items():
             config = (await self._table(address)).get(self._cluster.wrap(group))
@@ -174,8 +174,8 @@ class Groups:
         may_broadcast: bool | None = None,
         is_ordered: bool | None = None,
     ) -> None:
-        """Create a group on all brokers: 16 attempts, one retry queue, enabled, when nothing else
-        is said. Of one that exists, what is given is changed and nothing else."""
+        """Create a group on all brokers, by default with 16 attempts and one retry queue, enabled.
+        If the group exists, the given fields are changed and nothing else."""
         check_group(group)
         name = self._cluster.wrap(group)
         changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
@@ -194,7 +194,8 @@ class Groups:
         may_broadcast: bool | None = None,
         is_ordered: bool | None = None,
     ) -> None:
-        """Change what is given, wherever the group is. GroupNotFound when there is none."""
+        """Change the given fields wherever the group exists. Raises GroupNotFound if there is
+        none."""
         changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         is_known = False
         for address in (await self._cluster.masters()).values():
@@ -206,8 +207,8 @@ class Groups:
             raise GroupNotFound(f"there is no consumer group {group!r}; create it first")
 
     async def delete(self, group: str) -> None:
-        """Delete a group with its offsets, its retries and its dead letters. GroupNotFound when
-        there is none."""
+        """Delete a group with its offsets, retries and dead letters. Raises GroupNotFound if there
+        is none."""
         wire_group = self._cluster.wrap(group)
         masters = await self._cluster.masters()
         known = [wire_group in await self._table(address) for address in masters.values()]
@@ -226,13 +227,13 @@ class Groups:
     async def redeliver_dead(
         self, group: str, *, topic: str = "", limit: int | None = None, dry_run: bool = False
     ) -> AsyncIterator[DeadLetter]:
-        """Give a group its dead letters once more, the oldest first: no other group sees the
-        copies, and their attempts are counted anew. `topic` chooses those that failed there,
-        `limit` how many are given back at most; `dry_run` only shows them.
+        """Redeliver a group's dead letters to it, the oldest first. No other group sees the copies,
+        and their attempts are counted from zero. `topic` selects those that failed there, `limit`
+        sets a maximum, `dry_run` only lists them.
 
-        Each letter is given back once, however often this is called, and after a crash in between:
-        one that was before is shown as `done`. One that dies again is another letter. For
-        EscrowMQ's brokers; NotSupported is what RocketMQ's answer.
+        Each dead letter is redelivered once, however often this is called, even after a crash in
+        between: one that was redelivered before is listed as `done`. A copy that fails again
+        becomes another dead letter. For EscrowMQ's brokers; RocketMQ's raise NotSupported.
 
         >>> with escrowmq.Admin(nameserver) as admin:
         ...     [letter.status for letter in admin.groups.redeliver_dead("mailer", dry_run=True)]
@@ -246,7 +247,7 @@ class Groups:
             yield letter
 
     async def members(self, group: str) -> Members:
-        """Who consumes for it now; nobody is no error."""
+        """Return the connected members; having none is not an error."""
         fields = {"consumerGroup": self._cluster.wrap(group)}
         found = Members()
         seen: dict[str, Member] = {}
@@ -272,7 +273,7 @@ class Groups:
         return found
 
     async def lag(self, group: str, *, topic: str = "") -> list[Lag]:
-        """How far it is, queue by queue, in all topics that it reads or in one."""
+        """Return the group's progress by queue, in all topics that it reads or in one."""
         fields = {"consumerGroup": self._cluster.wrap(group)}
         if topic:
             fields["topic"] = self._cluster.wrap(topic)
@@ -315,7 +316,7 @@ def _given(
     may_broadcast: bool | None,
     is_ordered: bool | None,
 ) -> dict[str, Any]:
-    """What is given, under RocketMQ's names."""
+    """The given fields, under RocketMQ's names."""
     given = {
         "retryMaxTimes": attempts_max,
         "retryQueueNums": retry_queues,

@@ -1,4 +1,4 @@
-"""Messages: found by id, by key, by place; sent again."""
+"""Messages: find them by id, key or position; send them again."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class _Consumed(msgspec.Struct, rename="camel"):
 
 
 class Messages:
-    """`Admin.messages`."""
+    """Stored messages: `Admin.messages`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def get(self, message_id: str, *, topic: str = "", broker: str = "") -> ReceivedMessage:
-        """One message: by the id that its producer got (then its topic is needed, and only
-        `broker` is asked when it is given), or by the `offset_id` of a stored copy. NotFound when
+        """Return one message: by the id that its producer got (then its topic is required, and
+        `broker` limits the search), or by the `offset_id` of a stored copy. Raises NotFound if
         there is none."""
         if topic:
             found = await self._query(
@@ -67,9 +67,9 @@ class Messages:
         raise NotFound(f"there is no message {message_id}{hint}")
 
     async def prepared(self, message_id: str, *, topic: str, broker: str = "") -> ReceivedMessage:
-        """The message of a transaction under its own topic, whatever became of the transaction:
-        consumers may have seen it, or never will. Only `broker` is asked when it is given.
-        NotFound when none keeps it."""
+        """Return the message of a transaction under its own topic, whatever the transaction's
+        outcome: consumers may or may not have seen it. `broker` limits the search. Raises NotFound
+        if no broker has it."""
         found = await self._query(
             topic, message_id, is_unique=True, count_max=FOUND_MAX, broker=broker
         )
@@ -96,7 +96,7 @@ class Messages:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> list[ReceivedMessage]:
-        """Messages with a key, the newest first, stored in a span of time."""
+        """Return messages with a key that were stored within a time span, the newest first."""
         return await self._query(
             topic, key, is_unique=False, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
         )
@@ -104,7 +104,7 @@ class Messages:
     async def at(
         self, queue: MessageQueue, queue_offset: int, *, count_max: int = 1
     ) -> list[ReceivedMessage]:
-        """Messages of a queue from an offset on. NotFound when there is none."""
+        """Return messages of a queue, starting at an offset. Raises NotFound if there are none."""
         wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
         wanted = Subscription(topic=wire.topic)
         fields = pull_fields(
@@ -132,12 +132,12 @@ class Messages:
                 raise response_error(reply.code, reply.remark, address=address)
 
     async def send(self, message: Message) -> SendResult:
-        """Send a message by hand."""
+        """Send one message."""
         async with Producer(group="escrowmq-admin", instance=self._cluster.instance) as producer:
             return await producer.send(message)
 
     async def resend(self, message: ReceivedMessage, *, topic: str = "") -> SendResult:
-        """Send a copy of a message to its own topic (a dead letter's is the one where it failed)
+        """Send a copy of a message to its own topic (for a dead letter, the topic where it failed)
         or to another, as a new message for all groups."""
         again = Message(
             topic or self._own_topic(message),
@@ -151,8 +151,9 @@ class Messages:
         return await self.send(again)
 
     async def deliver(self, message: ReceivedMessage, *, group: str, client_id: str) -> None:
-        """Let one connected member of a group consume a message now, whatever its offsets.
-        MessageRefused when its handler failed; ConsumerOffline and the like when it cannot."""
+        """Make one connected member of a group consume a message now, independently of its offsets.
+        Raises MessageRefused if its handler failed; ConsumerOffline and others if that is
+        impossible."""
         readers = await self._readers_of(message.topic)
         address = readers.get(message.broker_name) or next(iter(readers.values()))
         consumed = await self._cluster.ask_for(
@@ -180,7 +181,8 @@ class Messages:
         return self._cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
 
     async def _readers_of(self, topic: str, broker: str = "") -> dict[str, str]:
-        """Where the brokers that have a topic can be asked; one of them alone when it is named."""
+        """Addresses at which the brokers of a topic can be read; only that of one broker if it is
+        named."""
         names = await self._cluster.names_of(topic)
         return self._cluster.readers(name for name in names if broker in ("", name))
 
@@ -238,8 +240,8 @@ class Messages:
             return decode_record(reply.body)
 
     def _all_received(self, found: list[StoredMessage], broker_name: str) -> list[ReceivedMessage]:
-        """The messages of one reply, up to the one whose body passes UNPACKED_SIZE_MAX in all:
-        what is packed small may be large."""
+        """The messages of one reply, until their decompressed bodies exceed UNPACKED_SIZE_MAX in
+        total: a small compressed message may be large."""
         messages: list[ReceivedMessage] = []
         size = 0
         for stored in found:
@@ -264,8 +266,8 @@ class Messages:
 
 
 def _shown(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
-    """A message for whoever looks at it. One whose body does not unpack is just what somebody may
-    look for."""
+    """A message for display. If its body cannot be decompressed, it is shown compressed, since that
+    may be what the operator is looking for."""
     try:
         return received(stored, topic=topic, broker_name=broker_name)
     except RemoteProtocolError as error:

@@ -1,4 +1,4 @@
-"""Offsets of consumer groups: shown, reset, cloned."""
+"""Offsets of consumer groups: show, reset and clone them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _LATEST: Final = -1
 
 
 class Offsets:
-    """`Admin.offsets`."""
+    """Offsets of groups: `Admin.offsets`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._groups = Groups(cluster)
 
     async def show(self, group: str, *, topic: str = "") -> list[Lag]:
-        """How far a group is, queue by queue. GroupNotFound when there is none."""
+        """Return a group's progress by queue. Raises GroupNotFound if there is none."""
         found = await self._groups.lag(group, topic=topic)
         # Brokers show a group that they do not know as a new one.
         if not any(lag.committed > 0 for lag in found) and group not in await self._known():
@@ -36,9 +36,9 @@ class Offsets:
         return found
 
     async def reset(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
-        """Set a group back or forward in all queues of a topic; the offsets from which it goes on.
-        Members that are connected follow by themselves. RouteMissing, and nothing is set, while a
-        broker of the topic has no master; `set` sets queues of the others."""
+        """Move a group back or forward in all queues of a topic; return the new offsets. Connected
+        members follow by themselves. Raises RouteMissing, and changes nothing, while a broker of
+        the topic has no master; `set` can set queues on the others."""
         moment_ms = _moment_ms(to)
         found: dict[MessageQueue, int] = {}
         names = await self._cluster.names_of(topic)
@@ -58,7 +58,7 @@ class Offsets:
         return found
 
     async def preview(self, group: str, topic: str, to: Place) -> dict[MessageQueue, int]:
-        """Where `reset` would let the group go on, by now; nothing is changed."""
+        """Return the offsets that `reset` would set now; changes nothing."""
         moment_ms = _moment_ms(to)
         found: dict[MessageQueue, int] = {}
         for name in await self._cluster.names_of(topic):
@@ -66,7 +66,7 @@ class Offsets:
         return found
 
     async def set(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
-        """Let a group go on at an offset of one queue. Members that are connected follow by
+        """Make a group continue at an offset of one queue. Connected members follow by
         themselves."""
         if queue_offset < 0:
             raise UsageError(f"queue_offset={queue_offset!r}; 0 or more is expected")
@@ -92,8 +92,8 @@ class Offsets:
             await self._keeper(group).commit(wire, queue_offset)
 
     async def clone(self, source: str, target: str, *, topic: str = "") -> None:
-        """Give one group the offsets of another, in all topics or in one. GroupNotFound when the
-        other one does not exist."""
+        """Give one group the offsets of another, in all topics or in one. Raises GroupNotFound if
+        the other one does not exist."""
         await self.show(source, topic=topic)
         fields = {
             "srcGroup": self._cluster.wrap(source),
@@ -126,7 +126,8 @@ class Offsets:
     async def _reset_alone(
         self, group: str, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """What brokers of RocketMQ 4 leave to the tool while no member is connected."""
+        """Reset offsets one by one, as RocketMQ 4's brokers expect of the tool while no member is
+        connected."""
         found = await self._places(topic, broker_name, moment_ms)
         keeper = self._keeper(group)
         for queue, queue_offset in found.items():
@@ -137,7 +138,7 @@ class Offsets:
     async def _places(
         self, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """Of a broker's queues, the offset that a time stands for."""
+        """For each queue of a broker, the offset that a time stands for."""
         wire_topic = self._cluster.wrap(topic)
         route = await self._cluster.instance.route(wire_topic)
         bounds = QueueBounds(self._cluster.instance)

@@ -1,4 +1,4 @@
-"""Topics: listed, described, created, changed, deleted."""
+"""Topics: list, describe, create, change and delete them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 class TopicInfo(msgspec.Struct, kw_only=True, rename="camel"):
-    """A topic as one broker has it."""
+    """A topic, as one broker has it."""
 
     topic: str
     broker: str
@@ -47,29 +47,29 @@ class _Bounds(msgspec.Struct, rename="camel"):
 
 
 class QueueStatus(msgspec.Struct, kw_only=True, rename="camel"):
-    """What a queue holds."""
+    """The bounds of a queue's messages."""
 
     queue: MessageQueue
     min_offset: int
     max_offset: int
     updated_ms: int
-    """When its newest message was stored; 0 without one."""
+    """When its newest message was stored; 0 if it is empty."""
 
 
 class TopicDescription(msgspec.Struct, kw_only=True, rename="camel"):
-    """All about one topic."""
+    """A topic's configuration, queues and readers."""
 
     topic: str
     brokers: list[TopicInfo]
     queues: list[QueueStatus]
     groups: list[str]
-    """Consumer groups that read it, or did."""
+    """Consumer groups that read it now, or did before."""
     missing: list[str] = []
-    """Brokers that left within the last hour: what they have of the topic is not here."""
+    """Brokers that left within the last hour: what they have of the topic is not included."""
 
     @property
     def count(self) -> int:
-        """Messages that are kept."""
+        """Messages that are stored."""
         return sum(one.max_offset - one.min_offset for one in self.queues)
 
 
@@ -82,14 +82,14 @@ class _Groups(msgspec.Struct, rename="camel"):
 
 
 class Topics:
-    """`Admin.topics`."""
+    """Topics of the cluster: `Admin.topics`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
     async def names(self, *, with_system: bool = False) -> list[str]:
-        """Names of topics, sorted; `with_system` adds the brokers' own, retries and dead
-        letters."""
+        """Return the names of topics, sorted; `with_system` adds the brokers' own, retry topics and
+        dead letters."""
         self._cluster.instance.check_usable()
         names = self._cluster.instance.names
         found = set(
@@ -105,8 +105,8 @@ class Topics:
         return sorted(self._cluster.unwrap(name) for name in found)
 
     async def describe(self, topic: str) -> TopicDescription:
-        """Its configuration on each broker, its queues and who reads it. TopicNotFound when there
-        is none."""
+        """Return a topic's configuration on each broker, its queues and its readers. Raises
+        TopicNotFound if there is none."""
         wire_topic = self._cluster.wrap(topic)
         readers = self._cluster.readers(await self._names_of(topic))
         infos = await asyncio.gather(
@@ -142,8 +142,8 @@ class Topics:
         attributes: Mapping[str, str] | None = None,
         broker: str = "",
     ) -> None:
-        """Create a topic on all brokers, or on one, readable and writable with 8 unordered queues
-        when nothing else is said. Of one that exists, what is given is changed and nothing else.
+        """Create a topic on all brokers, or on one; by default readable and writable, with 8
+        unordered queues. If the topic exists, the given fields are changed and nothing else.
         `attributes` are RocketMQ's, such as `{"message.type": "TRANSACTION"}`."""
         check_topic(topic)
         wire_topic = self._cluster.wrap(topic)
@@ -175,8 +175,9 @@ class Topics:
         attributes: Mapping[str, str] | None = None,
         broker: str = "",
     ) -> None:
-        """Change what is given, on all brokers that have the topic or on one. TopicNotFound when
-        there is none; RouteMissing, and nothing is changed, while one of them has no master."""
+        """Change the given fields, on all brokers that have the topic or on one. Raises
+        TopicNotFound if there is none; RouteMissing, and changes nothing, while one of them has no
+        master."""
 
         async def change(name: str, address: str) -> tuple[str, RegisteredTopic]:
             config = await self._config(address, self._cluster.wrap(topic))
@@ -196,8 +197,8 @@ class Topics:
             await self._pin(self._cluster.wrap(topic), ordered, is_whole=False)
 
     async def delete(self, topic: str) -> None:
-        """Delete a topic with its messages everywhere. TopicNotFound when there is none;
-        RouteMissing, and nothing is deleted, while one of its brokers has no master."""
+        """Delete a topic and its messages everywhere. Raises TopicNotFound if there is none;
+        RouteMissing, and deletes nothing, while one of its brokers has no master."""
         wire_topic = self._cluster.wrap(topic)
         fields = {"topic": wire_topic}
         masters = await self._masters_of(topic)
@@ -258,7 +259,7 @@ class Topics:
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
     async def _known(self, address: str, wire_topic: str) -> RegisteredTopic:
-        """A topic as a broker has it, or as one that is new is made."""
+        """The topic as a broker has it, or with the defaults of a new one."""
         try:
             return await self._config(address, wire_topic)
         except TopicNotFound:
@@ -273,9 +274,9 @@ class Topics:
     async def _pin(
         self, wire_topic: str, made: Mapping[str, RegisteredTopic], *, is_whole: bool
     ) -> None:
-        """Tell name servers the queues of an ordered topic: they stay the same while a broker is
-        away, so that no key moves to another queue. Those of other brokers stay pinned unless this
-        `is_whole`: producers send to no queue that is not."""
+        """Tell name servers the queues of an ordered topic. They then stay the same while a broker
+        is unreachable, so that no key moves to another queue. Queues of other brokers stay pinned
+        unless this `is_whole`: producers send only to pinned queues."""
         place = {"namespace": _ORDER_NAMESPACE, "key": wire_topic}
         counts = {name: str(config.write_queue_nums) for name, config in made.items()}
         for address in self._cluster.instance.options.name_servers:
@@ -294,7 +295,7 @@ class Topics:
         return {name: count for name, _, count in parts if name and count}
 
     async def _await_route(self, wire_topic: str, masters: Mapping[str, str]) -> None:
-        """Brokers register a new topic a moment after they have answered."""
+        """Wait for the route: brokers register a new topic shortly after they have answered."""
         instance = self._cluster.instance
         deadline = instance.now() + instance.options.request_timeout_ms / 1000
         while True:

@@ -1,5 +1,5 @@
-"""Pending and discarded transactions: looked at, decided, asked about. EscrowMQ's brokers only:
-those of RocketMQ beside them are passed over, and NotSupported says that there are no others."""
+"""Pending and discarded transactions: show, settle and check them. EscrowMQ's brokers only:
+RocketMQ's brokers beside them are skipped, and NotSupported is raised if there are no others."""
 
 from __future__ import annotations
 
@@ -30,40 +30,40 @@ _NOT_HERE: Final = frozenset(
 
 
 class PendingTransaction(Item, kw_only=True, rename="camel"):
-    """One half message; see docs/extensions.md for its members."""
+    """One half message; docs/extensions.md describes its fields."""
 
     broker: str = ""
 
 
 class TransactionFilter(TypedDict, total=False):
-    """Which transactions are meant; what is not given does not matter."""
+    """Selects transactions; fields that are not given match all."""
 
     topic: str
     group: str
     bundle: str
-    """The id that messages of one transaction have in common."""
+    """The id shared by the messages of one transaction."""
     state: State
     min_age_ms: int
     max_age_ms: int
     broker: str
-    """Only those of this broker; NotSupported when it is RocketMQ's."""
+    """Only those on this broker; NotSupported if it is RocketMQ's."""
 
 
 class TransactionCounts(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many halves are pending, on all brokers together."""
+    """Numbers of pending halves, on all brokers together."""
 
     count: int = 0
     parked: int = 0
     oldest_ms: int = -1
-    """When the oldest was stored; -1 without any."""
+    """When the oldest was stored; -1 if there are none."""
     by_topic: dict[str, int] = {}
     by_group: dict[str, int] = {}
     parked_by_group: dict[str, int] = {}
-    """Those with nobody to ask. The group of a gRPC producer's is the topic."""
+    """Parked halves, which have no producer to ask. For gRPC producers the group is the topic."""
     not_counted: list[str] = []
-    """Brokers that cannot say it: RocketMQ's."""
+    """Brokers that cannot report it: RocketMQ's."""
     missing: list[str] = []
-    """Brokers that left within the last hour: what is pending there is not counted."""
+    """Brokers that left within the last hour: their pending halves are not counted."""
 
 
 class _Page(msgspec.Struct, rename="camel"):
@@ -72,7 +72,7 @@ class _Page(msgspec.Struct, rename="camel"):
 
 
 class Transactions:
-    """`Admin.transactions`."""
+    """Pending and discarded transactions: `Admin.transactions`."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -80,14 +80,14 @@ class Transactions:
     async def pending(
         self, **wanted: Unpack[TransactionFilter]
     ) -> AsyncIterator[PendingTransaction]:
-        """Pending transactions, broker by broker, the oldest first; page after page is asked for
-        while they are taken."""
+        """Iterate over pending transactions, broker by broker, the oldest first; pages are fetched
+        as needed."""
         masters = await self._cluster.masters(wanted.get("broker", ""))
         async for item in self._all(masters, Request.ESCROW_PENDING_LIST, self._filter(wanted)):
             yield item
 
     async def count(self, **wanted: Unpack[TransactionFilter]) -> TransactionCounts:
-        """How many are pending, by topic and by group."""
+        """Return the numbers of pending halves, by topic and by group."""
 
         which = self._filter(wanted)
         total = TransactionCounts()
@@ -105,9 +105,9 @@ class Transactions:
     async def show(
         self, transaction: str, *, topic: str = "", broker: str = ""
     ) -> list[PendingTransaction]:
-        """All that is known of a transaction, pending or settled: one item for each message, with
-        its events. `transaction` is a transaction id or the id of one of its messages; only
-        `broker` is asked when it is given. NotFound when nobody knows it."""
+        """Return everything known about a transaction, pending or settled: one item per message,
+        with its events. `transaction` is a transaction id or the id of one of its messages;
+        `broker` limits the search. Raises NotFound if no broker knows it."""
         found: list[PendingTransaction] = []
         which = self._which(transaction, topic=topic)
         refusals: list[ResponseError] = []
@@ -127,24 +127,24 @@ class Transactions:
     async def commit(
         self, transaction: str, *, topic: str = "", reason: str = "", broker: str = ""
     ) -> str:
-        """Commit in the producer's place; the outcome that holds now. AlreadyRolledBack and
-        AlreadySettled when it had ended another way. Only `broker` is asked when it is given."""
+        """Commit in the producer's place; return the outcome. Raises AlreadyRolledBack or
+        AlreadySettled if it had ended another way. `broker` limits the search."""
         which = {**self._which(transaction, topic=topic), "verdict": "commit", "reason": reason}
         return await self._settle(transaction, which, broker)
 
     async def rollback(
         self, transaction: str, *, topic: str = "", reason: str = "", broker: str = ""
     ) -> str:
-        """Roll back in the producer's place; the outcome that holds now. AlreadyCommitted and
-        AlreadySettled when it had ended another way. Only `broker` is asked when it is given."""
+        """Roll back in the producer's place; return the outcome. Raises AlreadyCommitted or
+        AlreadySettled if it had ended another way. `broker` limits the search."""
         which = {**self._which(transaction, topic=topic), "verdict": "rollback", "reason": reason}
         return await self._settle(transaction, which, broker)
 
     async def check(
         self, transaction: str = "", *, reason: str = "", **wanted: Unpack[TransactionFilter]
     ) -> int:
-        """Let producers be asked at once, about one transaction or all that match; how many are
-        asked about."""
+        """Make brokers check one transaction, or all that match, at once; return how many are
+        checked."""
         broker = wanted.pop("broker", "")
         if transaction and wanted:
             raise UsageError("give a transaction, or what chooses transactions; not both")
@@ -157,8 +157,8 @@ class Transactions:
     async def discarded(
         self, *, topic: str = "", group: str = "", broker: str = ""
     ) -> AsyncIterator[PendingTransaction]:
-        """Transactions that were given up after their last check; only `broker` is asked when it is
-        given."""
+        """Iterate over transactions that were given up after their last check; `broker` limits the
+        search."""
         body = self._named(topic=topic, group=group)
         masters = await self._cluster.masters(broker)
         async for item in self._all(masters, Request.ESCROW_DISCARDED_LIST, body):
@@ -173,8 +173,8 @@ class Transactions:
         limit: int = PAGE_COUNT,
         reason: str = "",
     ) -> int:
-        """Let transactions that were given up be asked about again: one, by its `offset_id`, or
-        those of a topic or group; how many messages are pending again."""
+        """Make discarded transactions pending again: one, by its `offset_id`, or those of a topic
+        or group; return how many messages are pending again."""
         if not (offset_id or topic or group):
             raise UsageError("say which: an offset id, a topic or a group")
         which = {**self._named(topic=topic, group=group), "reason": reason}
@@ -208,8 +208,8 @@ class Transactions:
         return count
 
     async def rotate_key(self, *, broker: str = "", reason: str = "") -> dict[str, int]:
-        """Let brokers sign transaction ids with a new key; its number, by broker. Ids signed
-        before stay good."""
+        """Make brokers sign transaction ids with a new key; return its number by broker. Ids signed
+        before stay valid."""
         keys: dict[str, int] = {}
         for name, address in (await self._cluster.masters(broker)).items():
             done = await self._done(address, Request.ESCROW_KEY_ROTATE, {"reason": reason})
@@ -379,7 +379,7 @@ def _broker_of(transaction: str) -> str:
 
 
 def _of_another(error: ResponseError) -> ResponseError:
-    """A refusal that only says that this broker does not know the transaction; others are
+    """Whether a refusal only says that this broker does not know the transaction; other errors are
     raised."""
     if error.code not in _NOT_HERE:
         raise error
@@ -387,7 +387,7 @@ def _of_another(error: ResponseError) -> ResponseError:
 
 
 def _unknown(transaction: str, refusals: list[ResponseError]) -> ResponseError:
-    """NotFound, or NotSupported when no broker knows such requests at all."""
+    """The error to raise: NotFound, or NotSupported if no broker supports such requests."""
     said = [error for error in refusals if not isinstance(error, NotSupported)]
     if refusals and not said:
         return refusals[0]

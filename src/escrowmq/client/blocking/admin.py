@@ -1,4 +1,4 @@
-"""The admin client for plain code."""
+"""The blocking admin client."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from escrowmq.client.producer_settings import ConnectionSettings
 
 
 class Access(Face[access.Access]):
-    """`Admin.access`."""
+    """Users and policies: `Admin.access`."""
 
     users = plain(access.Access.users)
     create_user = plain(access.Access.create_user)
@@ -34,7 +34,7 @@ class Access(Face[access.Access]):
 
 
 class Brokers(Face[brokers.Brokers]):
-    """`Admin.brokers`."""
+    """Brokers and their settings: `Admin.brokers`."""
 
     all = plain(brokers.Brokers.all)
     gone = plain(brokers.Brokers.gone)
@@ -53,7 +53,7 @@ class Diagnosis(Face[diagnosis.Diagnosis]):
 
 
 class Groups(Face[groups.Groups]):
-    """`Admin.groups`."""
+    """Consumer groups: `Admin.groups`."""
 
     names = plain(groups.Groups.names)
     describe = plain(groups.Groups.describe)
@@ -66,7 +66,7 @@ class Groups(Face[groups.Groups]):
 
 
 class Messages(Face[messages.Messages]):
-    """`Admin.messages`."""
+    """Stored messages: `Admin.messages`."""
 
     get = plain(messages.Messages.get)
     prepared = plain(messages.Messages.prepared)
@@ -78,7 +78,7 @@ class Messages(Face[messages.Messages]):
 
 
 class Offsets(Face[offsets.Offsets]):
-    """`Admin.offsets`."""
+    """Offsets of groups: `Admin.offsets`."""
 
     show = plain(offsets.Offsets.show)
     reset = plain(offsets.Offsets.reset)
@@ -88,7 +88,7 @@ class Offsets(Face[offsets.Offsets]):
 
 
 class Topics(Face[topics.Topics]):
-    """`Admin.topics`."""
+    """Topics of the cluster: `Admin.topics`."""
 
     names = plain(topics.Topics.names)
     describe = plain(topics.Topics.describe)
@@ -98,7 +98,7 @@ class Topics(Face[topics.Topics]):
 
 
 class Transactions(Face[transactions.Transactions]):
-    """`Admin.transactions`."""
+    """Pending and discarded transactions: `Admin.transactions`."""
 
     pending = plain_iterator(transactions.Transactions.pending)
     count = plain(transactions.Transactions.count)
@@ -113,16 +113,16 @@ class Transactions(Face[transactions.Transactions]):
 
 @plain_face()
 class Admin(Served[engine.Admin]):
-    """What operators ask and change. It is open when it is made; close it, or use it with `with`.
+    """Reads and changes a cluster, for operators. It is open once it is made; close it, or use it
+    with `with`.
 
     >>> with escrowmq.Admin(nameserver) as admin:
     ...     admin.topics.create("paid", queues=8)
     ...     "paid" in admin.topics.names()
     True
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. Settings are those of `ClientOptions`.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. Settings are those of `ClientOptions`."""
 
     def __init__(
         self,

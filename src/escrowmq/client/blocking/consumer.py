@@ -1,4 +1,4 @@
-"""The consumer for plain code."""
+"""The blocking consumer."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 _END_S: Final = 15.0
-"""How long the end of the program waits for each consumer that is being closed."""
+"""How long the exit of the program waits for each consumer to close."""
 
 
 class _Engine(engine.Consumer):
-    """Makes deliveries for plain code."""
+    """An engine that makes deliveries with blocking methods."""
 
     def __init__(
         self,
@@ -55,7 +55,8 @@ class _Engine(engine.Consumer):
 
 @plain_face()
 class Batches:
-    """Lists of messages, for `for`. Each is acknowledged when the next one is asked for."""
+    """Iterates over lists of messages. Each list is acknowledged when the loop asks for the next
+    one."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class Batches:
 
 @plain_face()
 class Iteration:
-    """Messages one by one, for `for`. Each is acknowledged when the next one is asked for."""
+    """Iterates over messages. Each is acknowledged when the loop asks for the next one."""
 
     def __init__(self, batches: Batches) -> None:
         self._batches = batches
@@ -119,7 +120,7 @@ class Iteration:
 
 @plain_face()
 class Consumer(KeywordGroup, Served[_Engine]):
-    """Receives messages, shared with the other members of its group. It is open when it is made;
+    """Receives messages, shared with the other members of its group. It is open once it is made;
     close it, or use it with `with`.
 
     >>> with escrowmq.Consumer(nameserver, group="mailer", topic="paid") as consumer:
@@ -128,11 +129,10 @@ class Consumer(KeywordGroup, Served[_Engine]):
     >>> message.topic
     'paid'
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. With `handler=`, messages are handed to it instead, on `concurrency`
-    threads: it returns when a message is consumed, and raises when it is to come again. Settings
-    are those of `ConsumerOptions` and `ClientOptions`.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. With `handler=`, messages are passed to it instead, on `concurrency` threads: it
+    returns when it has consumed a message, and raises to have it redelivered. Settings are those of
+    `ConsumerOptions` and `ClientOptions`."""
 
     __signature__ = Settings(ConsumerOptions, ClientOptions)
 
@@ -172,9 +172,9 @@ class Consumer(KeywordGroup, Served[_Engine]):
     # -- life --------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """End: running handlers are waited for, offsets kept, the group told. What was handed out
-        and not settled comes again. Takes a few seconds at most; calling it again does nothing.
-        A handler may call it: then the end comes after it has returned."""
+        """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
+        messages are redelivered. It takes a few seconds at most; calling it again does nothing. A
+        handler may call it: the consumer then closes after the handler has returned."""
         if self._is_closed:
             return
         _running.discard(self)
@@ -185,7 +185,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self._leave()
 
     def wait(self) -> None:
-        """Wait until the consumer is closed, by a handler or by another thread."""
+        """Wait until the consumer is closed by a handler or another thread."""
         with contextlib.suppress(ClientClosed):
             self._portal.call(self._inner.wait())
 
@@ -209,9 +209,9 @@ class Consumer(KeywordGroup, Served[_Engine]):
     # -- receiving ---------------------------------------------------------------------------
 
     def __iter__(self) -> Iteration:
-        """Messages one by one. Each is acknowledged when the next one is asked for, or when the
-        consumer's block ends without an exception. What a loop held when it was left comes again
-        otherwise: `ack()` it before a `break`.
+        """Iterate over messages. Each is acknowledged when the loop asks for the next one, or when
+        the consumer's block ends without an exception. Otherwise the message that a loop held when
+        it ended is redelivered: `ack()` it before a `break`.
 
         >>> for message in escrowmq.Consumer(nameserver, group="audit", topic="paid"):
         ...     message.retry(after=10)  # or ack(), or reject() to the dead letters
@@ -220,11 +220,11 @@ class Consumer(KeywordGroup, Served[_Engine]):
         return Iteration(Batches(self, self._portal, self._inner))
 
     def batches(self, count_max: int = 100, *, within_s: float = 1.0) -> Batches:
-        """Lists of messages for `for`, of all queues: so many, or those that have come `within_s`
-        after the first of them. A list is acknowledged when the next one is asked for, or when the
-        consumer's block ends without an exception; after an exception it comes again, but for what
-        was settled by itself (`ack()`, `retry()`, `reject()` on each). With `is_orderly`, a list
-        has messages of one queue, as many as are there.
+        """Iterate over lists of messages of all queues. A list ends when it is full, or `within_s`
+        seconds after its first message. It is acknowledged when the loop asks for the next one, or
+        when the consumer's block ends without an exception. After an exception it is redelivered,
+        except messages that were settled with `ack()`, `retry()` or `reject()`. With `is_orderly`,
+        a list has the available messages of one queue.
 
         >>> with escrowmq.Consumer(nameserver, group="copies", topic="paid") as consumer:
         ...     for messages in consumer.batches(500, within_s=0.2):
@@ -234,8 +234,8 @@ class Consumer(KeywordGroup, Served[_Engine]):
         return Batches(self, self._portal, self._inner, count_max=count_max, within_s=within_s)
 
     def receive(self, count_max: int = 32, *, timeout_s: float | None = None) -> list[Delivery]:
-        """At most so many messages of one queue, as soon as there is one; none when the time is
-        over. Each is to be settled: `ack()`, `retry()` or `reject()`.
+        """Return up to `count_max` messages of one queue as soon as there is one, or none after the
+        timeout. Settle each with `ack()`, `retry()` or `reject()`.
 
         >>> with escrowmq.Consumer(nameserver, group="books", topic="paid") as consumer:
         ...     for message in consumer.receive(10, timeout_s=30):
@@ -252,48 +252,48 @@ class Consumer(KeywordGroup, Served[_Engine]):
     # -- topics ------------------------------------------------------------------------------
 
     def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
-        """Read one more topic, or other messages of a topic. All members of a group must want the
-        same."""
+        """Subscribe to one more topic, or to other messages of a topic. All members of a group must
+        have the same subscriptions."""
         self._portal.call(self._inner.subscribe(topic, tags=tags, sql=sql))
 
     def unsubscribe(self, topic: str) -> None:
-        """Read a topic no more."""
+        """Stop reading a topic."""
         self._portal.call(self._inner.unsubscribe(topic))
 
     # -- queues ------------------------------------------------------------------------------
 
     def queues(self) -> list[MessageQueue]:
-        """The queues that this member reads now."""
+        """Return the queues that this member reads now."""
         return self._portal.call(self._inner.queues())
 
     def pause(self, *queues: MessageQueue) -> None:
-        """Hand out nothing more of these queues, or of any."""
+        """Deliver no more messages of these queues, or of any."""
         self._portal.call(self._inner.pause(*queues))
 
     def resume(self, *queues: MessageQueue) -> None:
-        """Go on with these queues, or with all."""
+        """Continue to deliver messages of these queues, or of all."""
         self._portal.call(self._inner.resume(*queues))
 
     def seek(self, queue: MessageQueue, where: Where) -> None:
-        """Go on elsewhere in a queue: at an offset, at the first message since a time (a datetime
-        with a time zone), at the `first` one, or at the end (`last`)."""
+        """Continue elsewhere in a queue: at an offset, at the first message since a time (a
+        datetime with a time zone), at the `first` message, or at the end (`last`)."""
         self._portal.call(self._inner.seek(queue, where))
 
     def position(self, queue: MessageQueue) -> int:
-        """The offset up to which everything of a queue is done with here."""
+        """Return the offset below which every message of a queue is settled here."""
         return self._portal.call(self._inner.position(queue))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The offset that is kept for the group; None when none is."""
+        """Return the group's committed offset; None if there is none."""
         return self._portal.call(self._inner.committed(queue))
 
     def commit(self) -> None:
-        """Keep the offsets of what is done with now, not only in a while."""
+        """Commit the offsets of settled messages now instead of at the next interval."""
         self._portal.call(self._inner.commit())
 
 
 def _marking(handler: Handler, inside: threading.local) -> Handler:
-    """The handler, which knows its own thread while it runs."""
+    """The handler, wrapped so that it knows its own thread while it runs."""
 
     def run(given: Any) -> Any:  # noqa: ANN401 - whatever the user's handler takes
         inside.is_handling = True
@@ -307,13 +307,13 @@ def _marking(handler: Handler, inside: threading.local) -> Handler:
 
 _open: weakref.WeakSet[Consumer] = weakref.WeakSet()
 _running: set[Consumer] = set()
-"""Consumers with handlers work on although nobody holds them."""
+"""Consumers with handlers keep working although the program holds no reference to them."""
 
 _ending: set[threading.Event] = set()
 
 
 def _close_later(portal: Portal, inner: engine.Consumer) -> None:
-    """Let the loop's thread close it; nobody waits, but for the end of the program."""
+    """Have the loop's thread close it without waiting, except at the exit of the program."""
     ended = threading.Event()
     _ending.add(ended)
 
@@ -345,8 +345,8 @@ os.register_at_fork(after_in_child=_forget_parent)
 
 
 def _end() -> None:
-    """At the end of the program: offsets are kept, groups left. The portal ends after this, for
-    what was registered first runs last."""
+    """At the exit of the program: commit offsets, leave groups. The portal ends after this, because
+    exit functions run in reverse order of registration."""
     for consumer in [*_open, *_running]:
         consumer.close()
     for ended in [*_ending]:

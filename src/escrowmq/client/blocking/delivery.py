@@ -1,4 +1,4 @@
-"""A message in the hands of plain code."""
+"""A received message with blocking methods."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from escrowmq.errors import UsageError
 
 @plain_face()
 class Delivery(HeldMessage, kw_only=True, eq=False):
-    """A message that was handed over. It is acknowledged by itself, when the next one is asked for
-    or when the handler returns, unless one of these methods was called.
+    """A message that was delivered. It is acknowledged automatically when the loop asks for the
+    next one or the handler returns, unless one of these methods was called.
 
     >>> with escrowmq.Consumer(nameserver, group="careful", topic="paid") as consumer:
     ...     (message,) = consumer.receive(1)
@@ -28,16 +28,16 @@ class Delivery(HeldMessage, kw_only=True, eq=False):
     """For this library alone."""
 
     def ack(self) -> None:
-        """It is consumed: no member of the group gets it again."""
+        """Acknowledge the message: no member of the group gets it again."""
         self._settle(None)
 
     def retry(self, after: dt.timedelta | float | None = None) -> None:
-        """It is to come again: after the broker's own back-off, or after a time (a timedelta, or
-        seconds; the broker's next longer delay level counts)."""
+        """Have the message redelivered: after the broker's own back-off, or after a time (a
+        timedelta, or seconds; rounded up to the broker's next delay level)."""
         self._settle(delay_level(after))
 
     def reject(self) -> None:
-        """It goes to the group's dead letters and comes no more."""
+        """Move the message to the group's dead letters; it is not redelivered."""
         self._settle(NEVER)
 
     def _settle(self, level: int | None) -> None:

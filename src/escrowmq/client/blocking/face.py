@@ -1,4 +1,4 @@
-"""How a plain face is made of an asyncio one: method by method, with types and docstrings."""
+"""Makes a blocking class from an asyncio one: method by method, with types and docstrings."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ T = TypeVar("T")
 K = TypeVar("K", bound=type)
 
 _SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__next__"})
-"""Methods that begin with an underscore and that users call."""
+"""Methods that begin with an underscore and are called by users."""
 
 
 def plainly(method: Callable[P, T]) -> Callable[P, T]:
-    """The same method, whose errors of ours begin with it: a traceback shows the caller's line and
-    this method. Anything else that is raised (a fault of ours, or an interceptor's own) keeps all
-    of its frames."""
+    """Wrap a method so that tracebacks of our own errors start there: they show the caller's line
+    and this method only. Other errors (a bug of ours, or an interceptor's own) keep all their
+    frames."""
 
     @functools.wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> T:
@@ -40,15 +40,15 @@ def plainly(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
-    """What is called instead of a method, under its name in tracebacks too."""
+    """A function to call instead of a method, under its name in tracebacks too."""
     assert isinstance(call, FunctionType)
     call.__code__ = call.__code__.replace(co_name=method.__name__, co_qualname=method.__qualname__)
     return call
 
 
 def plain_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
-    """Makes all methods of a class so. `but` are those that do it themselves, as they are called
-    for each message and can do without one more call."""
+    """Make all methods of a class blocking. `but` names those that the class implements itself,
+    because they are called for each message and should cost no extra call."""
 
     def decorate(kind: K) -> K:
         for name, found in list(vars(kind).items()):
@@ -61,7 +61,7 @@ def plain_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
 
 
 class Face(Generic[E]):
-    """A plain object in front of an asyncio one."""
+    """A blocking object in front of an asyncio one."""
 
     def __init__(self, portal: Portal, inner: E) -> None:
         self.portal = portal
@@ -72,7 +72,7 @@ class Closable(Protocol):
     """An asyncio client."""
 
     async def close(self) -> None:
-        """End."""
+        """Close it."""
 
 
 C = TypeVar("C", bound=Closable)
@@ -80,14 +80,14 @@ C = TypeVar("C", bound=Closable)
 
 @plain_face()
 class Served(Generic[C]):
-    """A plain client that has a share in the process's event loop until it is closed."""
+    """A blocking client that shares the process's event loop until it is closed."""
 
     _portal: Portal
     _inner: C
     _is_closed: bool
 
     def _join(self) -> Portal:
-        """Take a share in the process's event loop."""
+        """Start to use the process's event loop."""
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             _log.warning(
@@ -99,13 +99,13 @@ class Served(Generic[C]):
         return portal
 
     def close(self) -> None:
-        """End: what is under way fails, brokers are told. Calling it again does nothing; after an
-        interrupt, it does the rest."""
+        """Close the client: calls in flight fail, brokers are informed. Calling it again does
+        nothing; after an interrupt, it completes the rest."""
         if not self._is_closed:
             self._leave()
 
     def _leave(self) -> None:
-        """Close what stands behind it, and give up its share."""
+        """Close the asyncio client, and stop using the event loop."""
         try:
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
@@ -133,14 +133,14 @@ class Served(Generic[C]):
 
 
 def engine_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
-    """The asyncio client behind a plain one; any other object is returned as it is."""
+    """The asyncio client behind a blocking one; any other object is returned unchanged."""
     return client._inner if isinstance(client, Served) else client  # noqa: SLF001 - its own module
 
 
 def plain(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[E], P], T]:
-    """The same method, which waits for its result."""
+    """The same method, but waiting for its result."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -152,7 +152,7 @@ def plain(
 def plain_iterator(
     method: Callable[Concatenate[E, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Face[E], P], Iterator[T]]:
-    """The same iterator, which waits for each item that is not here yet."""
+    """The same iterator, but waiting for each item that is not available yet."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Messages whose outcome stands in the user's database, for plain code."""
+"""Messages whose outcome is decided by the user's database, for blocking code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @plain_face()
 class Marked(Face[engine.Marked]):
-    """For integrations: what `escrowmq.client.outbox_messages.Marked` is, from any thread."""
+    """For integrations: `escrowmq.client.outbox_messages.Marked`, from any thread."""
 
     def __init__(self, portal: Portal, inner: engine.Marked) -> None:
         super().__init__(portal, inner)
@@ -25,33 +25,33 @@ class Marked(Face[engine.Marked]):
 
     @property
     def key(self) -> str:
-        """Of the marker."""
+        """The marker's key."""
         return self.inner.key
 
     @property
     def outcome(self) -> Outcome | None:
-        """As far as all brokers have confirmed it; UNKNOWN when the marker is to tell."""
+        """The outcome as far as all brokers have confirmed it; UNKNOWN if the marker decides."""
         return self.inner.outcome
 
     @property
     def error(self) -> EscrowMQError | None:
-        """Why they have not."""
+        """Why brokers have not confirmed it."""
         return self.inner.error
 
     def send(self, messages: Sequence[Message]) -> None:
-        """Store all of them, invisible. When one cannot be stored, all are rolled back."""
+        """Store all messages, invisible. If one cannot be stored, all are rolled back."""
         self.begin(messages)
         self.stored()
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Begin to store them; `stored` waits for it."""
+        """Start to store the messages; `stored` waits for it."""
         inner = self.inner
         self._sending = self.portal.begin_quickly(
             lambda finish: inner.send_quickly(messages, finish), lambda: inner.send(messages)
         )
 
     def stored(self) -> None:
-        """Wait until all of them are stored. When one cannot be, all are rolled back."""
+        """Wait until all messages are stored. If one cannot be, all are rolled back."""
         assert self._sending is not None
         try:
             self._sending.result()
@@ -62,21 +62,21 @@ class Marked(Face[engine.Marked]):
             raise
 
     def abandon(self) -> None:
-        """The database is not going to commit: roll back what was stored, without waiting."""
+        """The database will not commit: roll back the stored messages, without waiting."""
         self.portal.post(self.inner.abandon)
 
     @property
     def brokers(self) -> Collection[str]:
-        """The names of those that have stored something."""
+        """The names of the brokers that have stored messages."""
         return self.inner.brokers
 
     def leave(self) -> None:
-        """The database is about to commit: whatever happens now, the marker tells."""
+        """The database is about to commit: from now on the marker alone decides."""
         self.inner.leave()
 
     def committed(self) -> None:
-        """The database has committed: tell the brokers, in the background. Nothing that goes wrong
-        is raised: the marker answers for it."""
+        """The database has committed: report it to the brokers in the background. Errors are not
+        raised, because the marker answers the checks."""
         try:
             self.portal.begin_soon(self.inner.committed)
         except EscrowMQError as error:

@@ -1,4 +1,4 @@
-"""The producer for plain code."""
+"""The blocking producer."""
 
 from __future__ import annotations
 
@@ -36,19 +36,18 @@ _log = logging.getLogger(__name__)
 
 @plain_face(but={"send"})
 class Producer(KeywordGroup, Served[engine.Producer]):
-    """Sends messages, alone or in transactions, from any thread. It is open when it is made;
-    close it, or use it with `with`.
+    """Sends messages, alone or in transactions, from any thread. It is open once it is made; close
+    it, or use it with `with`.
 
     >>> with escrowmq.Producer(nameserver, group="orders") as producer:
     ...     sent = producer.send("paid", b"order 1", tag="card", keys=["o-1"])
     >>> sent.status
     <SendStatus.OK: 0>
 
-    `name_servers` is `host:port`, several with `;` between them; None asks the environment
-    variable NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
-    `ProducerOptions` and `ClientOptions`. Checks and interceptors run beside: plain checks on
-    threads, coroutine functions on the client's own event loop, which they must not block.
-    """
+    `name_servers` is `host:port`, several separated by `;`; None means the environment variable
+    NAMESRV_ADDR. All processes of one service share one `group`. Settings are those of
+    `ProducerOptions` and `ClientOptions`. Checks that are plain functions run on threads; coroutine
+    functions and interceptors run on the client's own event loop, which they must not block."""
 
     __signature__ = Settings(ProducerOptions, ClientOptions)
 
@@ -74,7 +73,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
 
     @property
     def unconfirmed_count(self) -> int:
-        """Ends of transactions that a broker did not confirm, whether raised or only logged."""
+        """ENDs that a broker did not confirm, whether that was raised or only logged."""
         return self._inner.unconfirmed_count
 
     # -- sending -----------------------------------------------------------------------------
@@ -88,13 +87,13 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
-        """Store one message; the result says where and how safely.
+        """Store one message; return where and how safely it is stored.
 
-        Messages of one `order_key` go to one queue, in the order in which they are sent.
+        Messages with the same `order_key` go to one queue, in the order in which they are sent.
         `delay` and `deliver_at` (or `delay_level`) deliver later. Raises InvalidMessage before
-        anything is sent; a refusal as the ResponseError that all brokers answered with;
-        RequestTimeout when the time is over; SendFailed when every attempt failed; RouteMissing
-        and NoNameServer when there is nobody to send to.
+        anything is sent; ResponseError if all brokers refuse; RequestTimeout when the time is over;
+        SendFailed when every attempt failed; RouteMissing or NoNameServer if there is no broker to
+        send to.
 
         >>> producer.send("paid", b"order 2", order_key="customer 7").queue.topic
         'paid'
@@ -113,9 +112,8 @@ class Producer(KeywordGroup, Served[engine.Producer]):
             raise error.with_traceback(None)  # noqa: B904 - itself, without what is inside
 
     def flush(self) -> None:
-        """Send what lingers (`linger_ms`) now, and return when all of it is stored, or its senders
-        were told why not, and when brokers have confirmed the commits of outboxes so far, or are
-        known not to.
+        """Send lingering messages (`linger_ms`) now. Return when all of them are stored or have
+        failed, and when the commits of outboxes so far are confirmed or have failed.
 
         >>> with escrowmq.Producer(nameserver, group="orders", linger_ms=20) as lingering:
         ...     lingering.flush()
@@ -125,10 +123,10 @@ class Producer(KeywordGroup, Served[engine.Producer]):
     def send_many(
         self, messages: Sequence[Message], *, timeout_ms: int | None = None
     ) -> list[SendResult]:
-        """Store many messages with few requests; the results stand in the messages' order.
+        """Store many messages with few requests; the results are in the order of the messages.
 
-        Messages of one topic and order key travel together and are stored together, up to
-        `body_size_max` bytes at a time. Delayed messages cannot: send them one by one.
+        Messages with the same topic and order key are sent and stored together, up to
+        `body_size_max` bytes at a time. Send delayed messages one by one.
 
         >>> orders = [escrowmq.Message("paid", f"order {n}".encode()) for n in range(3)]
         >>> len(producer.send_many(orders))
@@ -139,11 +137,12 @@ class Producer(KeywordGroup, Served[engine.Producer]):
     def send_one_way(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> str:
-        """Hand a message to the network without an answer; its id. It may be lost unnoticed."""
+        """Write a message to the network without waiting for an answer; return its id. It may be
+        lost unnoticed."""
         return self._portal.call(self._inner.send_one_way(topic, body, **fields))
 
     def recall(self, topic: str, handle: str) -> str:
-        """Take a delayed message back before its time; its id. The handle is the send result's
+        """Cancel a delayed message before its time; return its id. The handle is the send result's
         `recall_handle`. The broker must allow it (recallMessageEnable)."""
         return self._portal.call(self._inner.recall(topic, handle))
 
@@ -155,14 +154,14 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> ReceivedMessage:
-        """Send a message and wait for a consumer's reply to it. ReplyTimeout when none comes in
+        """Send a message and wait for a consumer's reply. Raises ReplyTimeout if none comes in
         time, although the message is stored."""
         return self._portal.call(self._inner.request(topic, body, timeout_ms=timeout_ms, **fields))
 
     def reply(
         self, request: ReceivedMessage, body: bytes, **fields: Unpack[MessageFields]
     ) -> SendResult:
-        """Answer a message that was sent with `request`."""
+        """Reply to a message that was sent with `request`."""
         return self._portal.call(self._inner.reply(request, body, **fields))
 
     # -- transactions ------------------------------------------------------------------------
@@ -176,14 +175,14 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         check_after: dt.timedelta | float | None = None,
         **fields: Unpack[MessageFields],
     ) -> Transaction:
-        """A transaction for `with`: commits when the block ends, rolls back when it raises; what is
-        raised behind `tx.database_decides()` leaves it to the check-back.
+        """Return a transaction for `with`: it commits when the block ends and rolls back when the
+        block raises. Exceptions after `tx.database_decides()` leave it to the check-back.
 
-        With a topic, its one message is stored, invisible, when the block begins. Without, any
-        number of messages is sent inside with `tx.send`, all of which appear or none (brokers of
-        EscrowMQ only). `checker` names which of the producer's `checkers` answers for it.
-        `check_after` (seconds, or a timedelta) lets brokers ask no sooner: give it to a transaction
-        that takes longer than their transactionTimeOut (6 s).
+        With a topic, its one message is stored, invisible, when the block begins. Without, send any
+        number of messages inside with `tx.send`: all of them appear or none (EscrowMQ's brokers
+        only). `checker` names the one of the producer's `checkers` that answers for it.
+        `check_after` (seconds, or a timedelta) delays the first check: use it if the transaction
+        takes longer than the brokers' transactionTimeOut (6 s).
 
         >>> with producer.transaction("paid", b"order 3", keys=["o-3"], check_after=60) as tx:
         ...     pass  # change the database here
@@ -200,7 +199,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
 
     def send_in_transaction(self, message: Message, arg: object = None) -> SendResult:
         """Send with the producer's `listener`: its `execute(message, arg)` runs here, between the
-        two phases, and tells the outcome. When it raises, the outcome is not known and the broker
+        two phases, and returns the outcome. If it raises, the outcome is unknown and the broker
         will ask."""
         listener = self._inner.listener()
         tx = self.transaction(message).begin()
@@ -213,7 +212,7 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         return msgspec.structs.replace(tx.results[0], outcome=outcome)
 
     def commit(self, transaction_id: str) -> None:
-        """Commit a transaction that was detached, here or in another process.
+        """Commit a detached transaction, of this or another process.
 
         >>> with producer.transaction("paid", b"order 5") as tx:
         ...     transaction_id = tx.detach()
@@ -222,21 +221,22 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         self._portal.call(self._inner.commit(transaction_id))
 
     def rollback(self, transaction_id: str) -> None:
-        """Roll back a transaction that was detached, here or in another process."""
+        """Roll back a detached transaction, of this or another process."""
         self._portal.call(self._inner.rollback(transaction_id))
 
     # -- for integrations --------------------------------------------------------------------
 
     @property
     def account(self) -> str:
-        """Whose messages these are, for brokers with access control; empty without credentials."""
+        """The account that owns the messages, for brokers with access control; empty without
+        credentials."""
         return self._inner.account
 
     def answer_from(
         self, check: DatabaseCheck, *, on_close: Callable[[], object] | None = None
     ) -> None:
-        """Let a database answer the checks of messages that have a marker; plain functions run on
-        threads of their own. `on_close` is called when the producer is closed."""
+        """Register a database that answers the checks of messages that have a marker; plain
+        functions run on threads of their own. `on_close` is called when the producer is closed."""
 
         async def answer() -> None:
             self._inner.answer_from(check, on_close=on_close)
@@ -244,12 +244,12 @@ class Producer(KeywordGroup, Served[engine.Producer]):
         self._portal.call(answer())
 
     def answer_no_more(self, check: DatabaseCheck) -> None:
-        """That database answers no more checks."""
+        """Unregister that database."""
         if not self._is_closed:
             self._portal.post(lambda: self._inner.answer_no_more(check))
 
     def marked(self, database: str) -> Marked:
-        """Messages whose outcome a row of a database tells."""
+        """Messages whose outcome a row of a database decides."""
         from escrowmq.client.blocking.outbox_messages import Marked  # which few programs need
 
         return Marked(self._portal, self._inner.marked(database))

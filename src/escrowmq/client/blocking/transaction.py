@@ -1,4 +1,4 @@
-"""A transaction for plain code."""
+"""The blocking transaction."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 class Transaction:
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
-    Call `database_decides()` right before your database commits: what is raised from there on says
-    nothing about the database, and the check-back settles the transaction. An interrupt or a
-    cancellation says nothing either, wherever it comes.
+    Call `database_decides()` right before your database commits: an exception after that proves
+    nothing about the database, so the check-back settles the transaction. The same holds for an
+    interrupt or a cancellation at any point.
 
-    A commit is confirmed by the broker before the block is left; OutcomeUnknown says that it was
-    not, and that the check-back will settle it.
+    The block ends when the broker has confirmed the commit; otherwise OutcomeUnknown is raised, and
+    the check-back will settle the transaction.
 
     >>> with producer.transaction("paid", b"order 1", keys=["o-1"]) as tx:
     ...     pass  # write to your database here; what is raised rolls both back
@@ -45,34 +45,35 @@ class Transaction:
 
     @property
     def id(self) -> str:
-        """The id with which any process can end it; empty before the first message is stored."""
+        """The id with which any process can end the transaction; empty before the first message is
+        stored."""
         return self._inner.id
 
     @property
     def message(self) -> Message:
-        """The message that it began with."""
+        """The message with which it was made."""
         return self._inner.message
 
     @property
     def plan(self) -> Outcome:
-        """What the end of the block will do, if nothing is raised in it."""
+        """What the end of the block will do, unless it raises."""
         return self._inner.plan
 
     @property
     def outcome(self) -> Outcome | None:
-        """How it ended, as far as the broker has confirmed it: UNKNOWN when the check-back is to
-        settle it, None before the end."""
+        """The outcome as far as the broker has confirmed it: UNKNOWN if the check-back will settle
+        it, None before the end."""
         return self._inner.outcome
 
     @property
     def error(self) -> EscrowMQError | None:
-        """What was not raised after `database_decides()`: OutcomeUnknown, OutcomeContradicted or
-        what else the broker said to the end."""
+        """The error that was not raised after `database_decides()`: OutcomeUnknown,
+        OutcomeContradicted or another answer of the broker."""
         return self._inner.error
 
     @property
     def results(self) -> list[SendResult]:
-        """What was stored, in the order of sending."""
+        """Results of the stored messages, in the order of sending."""
         return self._inner.results
 
     def begin(self) -> Self:
@@ -114,39 +115,39 @@ class Transaction:
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> SendResult:
-        """Store one more message, invisible until all of them appear together. Only in a
+        """Store one more message, invisible until all of them appear together. Only for a
         transaction that was made without a message; all messages go to one broker."""
         return self._portal.call(self._inner.send(topic, body, **fields))
 
     def database_decides(self) -> None:
-        """From here on the outcome is your database's: call it right before its commit.
+        """From here on your database decides the outcome: call it right before its commit.
 
-        When the block ends well, the transaction is committed. Whatever is raised behind this, the
-        transaction is neither committed nor rolled back: the check-back answers from the database.
-        What the broker says to the commit is not raised any more, as the database stands: see
-        `outcome`, `error`, the log, and an interceptor's `after_settle`.
+        If the block ends without an exception, the transaction is committed. After an exception it
+        is neither committed nor rolled back: the check-back answers from the database. The broker's
+        reply to the commit is no longer raised, because the database has committed: see `outcome`,
+        `error`, the log, and an interceptor's `after_settle`.
 
-        Raises TransactionBroken when a message could not be sent; then do not commit.
-        """
+        Raises TransactionBroken if a message could not be sent; then do not commit."""
         self._inner.database_decides()
 
     def unknown(self) -> None:
-        """Leave the outcome open at the end of the block, also when something is raised: the broker
-        will ask the check-back."""
+        """Leave the outcome open at the end of the block, even if it raises: the broker will check
+        back."""
         self._inner.unknown()
 
     def rollback(self) -> None:
-        """Roll back at the end of the block, although nothing was raised."""
+        """Roll back at the end of the block, even if it does not raise."""
         self._inner.rollback()
 
     def detach(self) -> str:
-        """The transaction's id. The block leaves it alone from now on: whoever has the id ends it
-        with `Producer.commit` or `Producer.rollback`, from any process; else a check-back does.
-        Raises TransactionBroken when a message could not be sent."""
+        """Return the transaction's id. The end of the block then leaves the transaction open:
+        anyone who has the id can end it with `Producer.commit` or `Producer.rollback`, from any
+        process; otherwise a check-back does. Raises TransactionBroken if a message could not be
+        sent."""
         return self._inner.detach()
 
     def settle(self, outcome: Outcome) -> None:
-        """End it now. A block does this by itself."""
+        """End the transaction now. A block does this by itself."""
         inner = self._inner
         self._portal.call_quickly(
             functools.partial(inner.settle_quickly, outcome), lambda: inner.settle(outcome)

@@ -1,1 +1,2 @@
-"""What a client decides, as values and functions: no sockets, no clock, no chance of its own."""
+"""The client's decisions, as values and functions: no sockets, no clock, no randomness of its
+own."""

@@ -1,4 +1,4 @@
-"""Addresses as users write them."""
+"""Parsing of addresses that users write."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """Host and port; UsageError when it is not `host:port`."""
+    """Return host and port; raises UsageError unless the text is `host:port`."""
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:

@@ -1,9 +1,8 @@
 """Which of a topic's queues each member of a group consumes.
 
-All members of a group reckon this for themselves, from the same sorted queues and members, so that
-each strategy must give what RocketMQ's classes of the same purpose give
-(AllocateMessageQueueAveragely, -AveragelyByCircle, -ConsistentHash).
-"""
+Each member of a group computes this itself, from the same sorted queues and members, so each
+strategy must give the same result as RocketMQ's class of the same purpose
+(AllocateMessageQueueAveragely, -AveragelyByCircle, -ConsistentHash)."""
 
 from __future__ import annotations
 
@@ -15,29 +14,29 @@ from typing import Final
 from escrowmq.client.core.routes import MessageQueue
 
 Strategy = Callable[[Sequence[MessageQueue], Sequence[str], str], list[MessageQueue]]
-"""Takes the sorted queues, the sorted members and one member; tells that member's queues."""
+"""Takes the sorted queues, the sorted members and one member; returns that member's queues."""
 
 _POINTS_COUNT: Final = 10
 _HASH_SIZE: Final = 4
 
 
 def average(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """Neighbouring queues, as evenly as can be; the first members have one more."""
+    """Neighbouring queues, as evenly as possible; the first members have one more."""
     index, share, rest = members.index(me), *divmod(len(queues), len(members))
     start = index * share + min(index, rest)
     return list(queues[start : start + share + (index < rest)])
 
 
 def circle(queues: Sequence[MessageQueue], members: Sequence[str], me: str) -> list[MessageQueue]:
-    """Every n-th queue: those of one broker go to different members."""
+    """Every n-th queue, so that the queues of one broker go to different members."""
     return list(queues[members.index(me) :: len(members)])
 
 
 def consistent_hash(
     queues: Sequence[MessageQueue], members: Sequence[str], me: str
 ) -> list[MessageQueue]:
-    """A ring of hashes: when a member comes or goes, few queues change hands; the shares are
-    less even."""
+    """A ring of hashes: when a member joins or leaves, few queues change hands; the shares are less
+    even."""
     ring = sorted(
         (_hash(f"{member}-{n}"), member) for member in members for n in range(_POINTS_COUNT)
     )
@@ -68,7 +67,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 def allocate(
     strategy: Strategy, queues: Sequence[MessageQueue], *, members: Sequence[str], me: str
 ) -> list[MessageQueue]:
-    """This member's queues; none when the group does not know it yet."""
+    """This member's queues; none if the group does not know it yet."""
     members = sorted(set(members))
     if me not in members or not queues:
         return []

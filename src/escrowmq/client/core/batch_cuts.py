@@ -1,4 +1,4 @@
-"""A list of messages is cut into batches that a broker takes."""
+"""Cuts a list of messages into batches that a broker accepts."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final
 from escrowmq.client.core.message import Message
 
 _ENTRY_SIZE: Final = 256
-"""Bytes of an entry of a batch beside its body and the user's texts; plenty. Those of messages that
-linger are encoded by then, and are measured (client/lingering)."""
+"""Upper bound of an entry's bytes besides its body and the user's texts. Lingering messages are
+already encoded and are measured exactly (client/lingering)."""
 
 
 def batches_of(
     messages: Sequence[Message], indexes: Sequence[int], *, size_max: int
 ) -> list[list[int]]:
-    """Indexes of messages that fit into one batch together, in their order."""
+    """Indexes of messages that fit into one batch together, in order."""
     batches: list[list[int]] = []
     room = 0
     for index in indexes:

@@ -1,4 +1,4 @@
-"""What calling a user's function does: its work, or only the making of something to be run."""
+"""Whether calling a user's function does its work, or only makes a coroutine or a generator."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def is_coroutine(function: object) -> bool:
 
 
 def has_yield(function: object) -> bool:
-    """Whether a call returns a generator, so that nothing of the function runs."""
+    """Whether a call returns a generator, so that none of the function's code runs."""
     return any(
         inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each)
         for each in _forms(function)
@@ -21,7 +21,7 @@ def has_yield(function: object) -> bool:
 
 
 def _forms(function: object) -> tuple[Any, Any]:
-    """The function below any `partial`, and the method of an object that can be called."""
+    """The function inside a `partial`, and the method of a callable object."""
     while isinstance(function, functools.partial):
         function = function.func
     return function, getattr(function, "__call__", None)  # noqa: B004

@@ -1,4 +1,4 @@
-"""Who a client is."""
+"""A client's credentials."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _KEY_SIZE_MIN: Final = 1
 
 
 class Credentials(msgspec.Struct, frozen=True):
-    """Who the client is, for brokers with access control.
+    """A client's account, for brokers with access control.
 
     >>> who = escrowmq.Credentials("orders", "the secret of orders")
     >>> with escrowmq.Producer(nameserver, group="signed", credentials=who) as signed:

@@ -1,6 +1,6 @@
-"""What is asked on one connection and what becomes of it: numbers, replies, deadlines, signatures.
-No socket and no clock: whoever has them writes what is handed to `write`, feeds what was read, and
-says what time it is. Times are in seconds."""
+"""One connection's requests and their results: numbers, replies, deadlines, signatures. It has no
+socket and no clock: the owner writes what is passed to `write`, feeds what was read, and passes the
+time. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escrowmq.codec.own_signature import SESSION
 from escrowmq.errors import ConnectionLost, RequestTimeout, TransportError, UsageError
 
 REQUESTS_WAITING_MAX: Final = 65_535
-"""Requests of one connection without an answer yet."""
+"""Unanswered requests of one connection."""
 
 _OPAQUE_MASK: Final = 0x7FFF_FFFF
 _FOREIGN: Final = (
@@ -30,24 +30,24 @@ _FOREIGN: Final = (
     (b"\x15\x03", "TLS"),
     (b"SSH-", "SSH"),
 )
-"""How the answers of other servers begin."""
+"""First bytes of the answers of other protocols' servers."""
 
 _MYSQL: Final = b"\x00\x0a"
-"""Sequence and version of what MySQL and MariaDB greet with, behind three bytes of length."""
+"""Sequence number and version in the greeting of MySQL and MariaDB, after three bytes of length."""
 
 Fields = dict[str, str]
 Done = Callable[["Command | None", "TransportError | None"], None]
-"""Is given the reply, or why there is none. It must not raise."""
+"""Called with the reply, or with the reason why there is none. It must not raise."""
 
 Decorate = Callable[["Fields", bytes], "Fields"]
 """Adds what every request carries: namespace, signature."""
 
 SignOwn = Callable[[int, "Fields", bytes, str, int], "Fields"]
-"""Code, fields, body, session and number to fields with the signature of our own."""
+"""Makes fields with a signature of our own, from code, fields, body, session and number."""
 
 
 class _Asked(NamedTuple):
-    """A request without an answer yet."""
+    """A request without an answer."""
 
     done: Done
     deadline: float
@@ -56,7 +56,7 @@ class _Asked(NamedTuple):
     fields: Fields
     body: bytes
     is_own: bool
-    """Signed as our own clients do."""
+    """Signed in our own way."""
 
 
 class Dialogue:
@@ -73,13 +73,13 @@ class Dialogue:
     ) -> None:
         self.address = address
         self.language: str | int | None = None
-        """What the peer says it is written in; known after its first reply."""
+        """The peer's implementation language, known after its first reply."""
         self.is_leaving = False
-        """The peer shuts down: nothing new is to be asked here."""
+        """The peer is shutting down: make no new requests here."""
         self.lost_for = ""
-        """Why nothing can be asked any more."""
+        """Why no request can be made any more."""
         self.wake_at = math.inf
-        """Call `sweep` no later."""
+        """Call `sweep` by this time."""
         self._write = write
         self._serve = serve
         self._decorate = decorate
@@ -89,14 +89,15 @@ class Dialogue:
         self._opaque = 0
         self._now = 0.0
         self._session = ""
-        """What a broker that wants our own signatures has chosen for this connection."""
+        """The session that a broker which requires our own signatures has chosen for this
+        connection."""
         self._signed_count = 0
         self._refused: list[tuple[_Asked, Command]] = []
-        """Requests that are made again once there is a session, and how they were refused."""
+        """Requests to repeat once there is a session, and how they were refused."""
 
     @property
     def waiting_count(self) -> int:
-        """Requests that have no answer yet."""
+        """Requests without an answer."""
         return len(self._asked)
 
     # -- what goes out -----------------------------------------------------------------------
@@ -104,7 +105,7 @@ class Dialogue:
     def ask(
         self, code: int, fields: Fields, body: bytes, *, now: float, timeout_s: float, done: Done
     ) -> None:
-        """Make a request; `done` hears what comes of it, once."""
+        """Make a request; `done` is called once, with its result."""
         if self.lost_for:
             raise self.loss()
         if len(self._asked) >= REQUESTS_WAITING_MAX:
@@ -121,7 +122,7 @@ class Dialogue:
         self.wake_at = min(self.wake_at, deadline)
 
     def tell(self, code: int, fields: Fields, body: bytes, *, remark: str | None = None) -> None:
-        """A one-way request: nobody answers, and a loss is not noticed."""
+        """Send a one-way request: there is no answer, and a loss goes unnoticed."""
         if self.lost_for:
             raise self.loss()
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK
@@ -140,8 +141,8 @@ class Dialogue:
     # -- what comes in -----------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> None:
-        """Hand replies to whoever waits for them, and the peer's requests to whoever serves them.
-        End the connection when it is `broken` then."""
+        """Pass replies to their callers, and the peer's requests to the owner. If `broken` is set
+        afterwards, end the connection."""
         self._now = now
         for command in self._reader.feed(data):
             if not command.flag & Flag.REPLY:
@@ -157,7 +158,7 @@ class Dialogue:
             self.language = command.language
 
     def broken(self, data: bytes) -> str:
-        """Why what was read, these bytes last, is no frame; empty while it is."""
+        """Why the bytes read, these last, are not a frame; empty if they are."""
         error = self._reader.broken
         if error is None:
             return ""
@@ -168,8 +169,8 @@ class Dialogue:
     # -- signing -----------------------------------------------------------------------------
 
     def _ask_again(self, waiting: _Asked, refusal: Command) -> None:
-        """A broker of ours wants another signature of this account; no other broker ever says so,
-        and none is asked for a session before."""
+        """A broker of ours requires another signature from this account. No other broker ever
+        answers so, so no session is requested before."""
         if waiting.is_own or self._sign_own is None:
             waiting.done(refusal, None)
             return
@@ -204,7 +205,7 @@ class Dialogue:
     # -- time and ends -----------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        """Give up on what was not answered in time."""
+        """Fail requests that were not answered in time."""
         self._now = now
         late = [opaque for opaque, waiting in self._asked.items() if waiting.deadline <= now]
         for opaque in late:
@@ -217,7 +218,7 @@ class Dialogue:
         self.wake_at = min((each.deadline for each in self._asked.values()), default=math.inf)
 
     def lose(self, reason: str) -> None:
-        """The connection is gone: nobody is answered any more."""
+        """The connection is gone: fail all requests."""
         # First: whoever is told may ask again at once, and must not wait here for an answer.
         self.lost_for = reason
         asked, self._asked = self._asked, {}
@@ -225,19 +226,19 @@ class Dialogue:
             waiting.done(None, self.loss())
 
     def loss(self) -> ConnectionLost:
-        """What whoever asks is told from then on."""
+        """The error for every request from then on."""
         return ConnectionLost(f"the connection to {self.address} is gone: {self.lost_for}")
 
 
 def speaks(data: bytes) -> str:
-    """Which protocol of others an answer begins with; empty when that is not known."""
+    """The protocol of another server that an answer begins with; empty if unknown."""
     if data[3:5] == _MYSQL:
         return "MySQL"
     return next((name for words, name in _FOREIGN if data.startswith(words)), "")
 
 
 def another_port(protocol: str) -> str:
-    """What is wrong with a peer that speaks something else."""
+    """The error for a peer that speaks another protocol."""
     return f"it speaks {protocol} and not RocketMQ's remoting, so this is another server's port"
 
 

@@ -1,5 +1,5 @@
-"""The attempts to tell a broker how a transaction ends: what each says, how long it may take, what
-follows an answer or a failure. No socket, no clock and no waiting. Times are in seconds."""
+"""The attempts to send an END to a broker: their content, their timeouts, and what follows an
+answer or a failure. No socket, no clock and no waiting. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ _BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, 
 
 
 class Telling:
-    """The end of one transaction, until its broker has confirmed it or the time is over. `count` is
-    how many messages it has, when it has an id of its own."""
+    """The END of one transaction, until its broker has confirmed it or the time is over. `count` is
+    the number of its messages, if it has an id of its own."""
 
     def __init__(
         self, half: Half, outcome: Outcome, *, count: int, timeout_ms: int, started: float
     ) -> None:
         assert outcome is not Outcome.UNKNOWN, "which nobody has to confirm"
         self.fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
-        """What the next attempt says."""
+        """The header of the next attempt."""
         self._half = half
         self._outcome = outcome
         self._deadline = started + timeout_ms / 1000
         self._pauses = Pauses(most_s=_PAUSE_MAX_S)
 
     def left_s(self, now: float) -> float:
-        """How long the next attempt may take."""
+        """The timeout of the next attempt."""
         return max(_LEAST_S, self._deadline - now)
 
     def came(self, what: Command | EscrowMQError, *, now: float, address: str = "") -> float | None:
-        """None when it is confirmed, else how long to wait before it is told again. Raises
-        OutcomeUnknown when it is told no more, and what the broker refuses for good."""
+        """Return None once confirmed, otherwise the pause before the next attempt. Raises
+        OutcomeUnknown after the last attempt, and the error if the broker refuses permanently."""
         failure: EscrowMQError | None
         if isinstance(what, Command):
             failure = judge_end(what, self._outcome, address=address)
@@ -74,8 +74,8 @@ class Telling:
         return pause_s
 
     def _may_repeat(self, failure: EscrowMQError) -> bool:
-        """An END that may have arrived is repeated only where that changes nothing: RocketMQ's
-        own brokers store a message that is committed twice twice."""
+        """An END that may have arrived is repeated only where that is harmless: RocketMQ's own
+        brokers store a message twice if it is committed twice."""
         if isinstance(failure, ConnectFailed | RouteMissing):
             return True
         if not self._half.signed_id:

@@ -1,10 +1,9 @@
-"""The end of a transaction: the request's fields, what the answer means, and ids that travel.
+"""END_TRANSACTION: the request's fields, the meaning of the answer, and ids for other processes.
 
-An id that a broker of EscrowMQ signed is taken as it is; only the broker's name is read from it
-(codec/signed_id). For other brokers an id is made here: `u1.` and then URL-safe
-base64, without padding, of the JSON of `Half`. It proves nothing: whoever has it can end the
-transaction, as with any client of these brokers.
-"""
+An id signed by an EscrowMQ broker is used unchanged; only the broker's name is read from it
+(codec/signed_id). For other brokers an id is made here: `u1.` and then URL-safe base64, without
+padding, of the JSON of `Half`. It proves nothing: anyone who has it can end the transaction, like
+any client of these brokers."""
 
 from __future__ import annotations
 
@@ -36,17 +35,17 @@ from escrowmq.errors import (
 
 _OWN_MARK: Final = "u1."
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""The library's decoder passes over all other characters."""
+"""The base64 alphabet; the library's decoder ignores all other characters."""
 
 _ID_SIZE_MAX: Final = 2_048
 
 
 CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
-"""Brokers of EscrowMQ put a check off no longer."""
+"""The longest delay that EscrowMQ's brokers accept."""
 
 
 def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
-    """Whole seconds before a transaction's first check; 0 leaves it to the broker."""
+    """Whole seconds before a transaction's first check; 0 means the broker's default."""
     if check_after is None:
         return 0
     seconds: object = (
@@ -65,22 +64,22 @@ def check_after_seconds(check_after: dt.timedelta | float | None) -> int:
 
 
 class Half(msgspec.Struct, frozen=True, kw_only=True):
-    """The first phase of one message, as its end needs to name it."""
+    """The stored half of one message, as its END needs to name it."""
 
     broker_name: str
     topic: str
-    """As the broker knows it."""
+    """The broker's name."""
     group: str
-    """As the broker knows it."""
+    """The broker's name."""
     unique_key: str
     log_offset: int
     queue_offset: int
     signed_id: str = ""
-    """Given by EscrowMQ's brokers."""
+    """Issued by EscrowMQ's brokers."""
 
 
 def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_key: str) -> Half:
-    """What the reply to a half message says about it."""
+    """The half that the reply to a half message describes."""
     ext = reply.ext or {}
     try:
         _, log_offset = parse_offset_id(ext["msgId"])
@@ -101,8 +100,8 @@ def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_
 
 
 def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str]:
-    """The header of END_TRANSACTION. `count` is how many messages the transaction has, when it
-    has an id of its own."""
+    """The header of END_TRANSACTION. `count` is the number of the transaction's messages, if it has
+    an id of its own."""
     fields = {
         "producerGroup": half.group,
         "topic": half.topic,
@@ -126,7 +125,7 @@ def end_fields(half: Half, outcome: Outcome, *, count: int = 0) -> dict[str, str
 def check_answer_fields(
     check: dict[str, str], outcome: Outcome, *, group: str, is_open: bool = False
 ) -> dict[str, str]:
-    """The header of END_TRANSACTION that answers a check; it says what the check said."""
+    """The header of END_TRANSACTION that answers a check."""
     unique_key = check.get("msgId", "")
     fields = {
         "producerGroup": group,
@@ -146,8 +145,8 @@ def check_answer_fields(
 
 
 def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQError | None:
-    """None when the transaction ended as asked for; OutcomeContradicted when it had ended another
-    way; else the refusal, after which it is pending still."""
+    """None if the transaction ended as requested; OutcomeContradicted if it had ended another way;
+    otherwise the refusal, and the transaction is still pending."""
     if reply.code == Response.SUCCESS:
         return None
     refusal = response_error(reply.code, reply.remark, address=address)
@@ -163,7 +162,7 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
 
 
 def settled_before(error: EscrowMQError) -> Outcome:
-    """What a broker says that a transaction had ended with, when it does not end as asked for."""
+    """The outcome that a broker reports if it is not the requested one."""
     if isinstance(error.__cause__, AlreadyCommitted):
         return Outcome.COMMIT
     return Outcome.ROLLBACK if isinstance(error.__cause__, AlreadyRolledBack) else Outcome.UNKNOWN
@@ -177,7 +176,7 @@ def token_of(half: Half) -> str:
 
 
 def half_of_token(token: object) -> Half:
-    """What an id says; UsageError when it is none."""
+    """The half that an id names; raises UsageError if the text is not an id."""
     if not isinstance(token, str) or len(token) > _ID_SIZE_MAX:
         raise _no_id(token)
     own = token.removeprefix(_OWN_MARK)

@@ -1,4 +1,4 @@
-"""Where tracing and metrics take part."""
+"""Interfaces for tracing and metrics."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Consumed = Literal["acknowledged", "retried", "rejected"]
 
 
 class Interceptor:
-    """Override what you need. The methods run on the client's event loop: they must be quick, and
-    what they raise is logged and otherwise ignored.
+    """Override the methods you need. They run on the client's event loop, so they must be quick.
+    Their exceptions are logged and otherwise ignored.
 
     >>> class Count(escrowmq.Interceptor):
     ...     sent = 0
@@ -31,16 +31,16 @@ class Interceptor:
     # -- sending -----------------------------------------------------------------------------
 
     def before_send(self, message: Message) -> None:
-        """A message is about to be sent; properties may be added to it."""
+        """Called before a message is sent; may add properties to it."""
 
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """It was sent, or could not be. A one-way message has neither result nor error."""
+        """Called after a message was sent, or could not be. A one-way message has neither result
+        nor error."""
 
     def before_send_many(self, messages: Sequence[Message]) -> None:
-        """Messages are about to be sent as one batch; unless overridden, `before_send` hears of
-        each."""
+        """Called before messages are sent as one batch; by default calls `before_send` for each."""
         for message in messages:
             self.before_send(message)
 
@@ -50,8 +50,8 @@ class Interceptor:
         results: Sequence[SendResult],
         error: BaseException | None,
     ) -> None:
-        """The batch was sent, or could not be and has no results; unless overridden,
-        `after_send` hears of each message."""
+        """Called after a batch was sent, or could not be and has no results; by default calls
+        `after_send` for each message."""
         for index, message in enumerate(messages):
             self.after_send(message, results[index] if results else None, error)
 
@@ -60,36 +60,37 @@ class Interceptor:
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """A broker is about to be told how a transaction ends. `messages` are those that were
-        sent in it, the received one for the answer to a check, and none when only its id is
-        known."""
+        """Called before an END is sent to a broker. `messages` are those sent in the transaction;
+        the received one for the answer to a check; none if only the id is known."""
 
     def after_settle(
         self, transaction_id: str, outcome: Outcome, error: BaseException | None
     ) -> None:
-        """The end of a transaction was told to its broker, or could not be. It also comes for
-        the answers to checks."""
+        """Called after an END was sent to its broker, or could not be. Also called for answers to
+        checks."""
 
     def around_check(self, message: ReceivedMessage) -> AbstractContextManager[object]:
-        """Is entered where the user's check runs, on its thread, and left when it returns or
-        raises."""
+        """Return a context manager; it is entered where the user's check runs, on its thread, and
+        left when the check returns or raises."""
         return contextlib.nullcontext()
 
     # -- consuming ---------------------------------------------------------------------------
 
     def before_consume(self, message: ReceivedMessage) -> None:
-        """A message is about to be handed to a handler, an iteration, or who called `receive`."""
+        """Called before a message is passed to a handler, an iteration, or the caller of
+        `receive`."""
 
     def before_consume_many(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Messages are about to be handed over together, perhaps only one; unless overridden,
-        `before_consume` hears of each."""
+        """Called before messages are delivered together, perhaps only one; by default calls
+        `before_consume` for each."""
         for message in messages:
             self.before_consume(message)
 
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> AbstractContextManager[object]:
-        """Is entered where the user's handler runs, on its thread, and left when it returns or
-        raises."""
+        """Return a context manager; it is entered where the user's handler runs, on its thread, and
+        left when the handler returns or raises."""
         return contextlib.nullcontext()
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
-        """It was acknowledged, or is to come again, or goes to the dead letters."""
+        """Called after a message was acknowledged, sent back for redelivery, or moved to the dead
+        letters."""

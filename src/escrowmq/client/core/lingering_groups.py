@@ -1,6 +1,5 @@
-"""Messages that wait a moment for others that may go along, and when they leave. What is bound to
-one queue keeps its order: of one place, the next group leaves when the one before it was answered.
-Times are in seconds."""
+"""Groups of messages that wait a moment to leave together. Where order matters, the next group of a
+place leaves only after the one before it was answered. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -10,13 +9,13 @@ from typing import Final, Generic, NamedTuple, TypeVar
 from escrowmq.client.core.routes import MessageQueue
 
 GROUP_COUNT_MAX: Final = 4_096
-"""Messages of one group, however small they are: an answer names each of them."""
+"""Messages of one group, however small: the answer names each of them."""
 
 T = TypeVar("T")
 
 
 class BatchPlace(NamedTuple):
-    """Where messages go that may go together."""
+    """The destination of messages that may share a batch."""
 
     topic: str
     order_key: str
@@ -24,12 +23,12 @@ class BatchPlace(NamedTuple):
 
     @property
     def is_bound(self) -> bool:
-        """Whether the order in which its messages came is to be kept."""
+        """Whether the order of its messages must be kept."""
         return bool(self.order_key or self.queue is not None)
 
 
 class Group(Generic[T]):
-    """Messages of one place that leave together."""
+    """Messages for one place that leave together."""
 
     __slots__ = ("due_at", "is_due", "is_full", "items", "place", "size")
 
@@ -40,7 +39,7 @@ class Group(Generic[T]):
         self.size = 0
         self.is_due = False
         self.is_full = False
-        """Nothing more is put into it."""
+        """No further message is added."""
 
 
 class _Line(Generic[T]):
@@ -51,12 +50,12 @@ class _Line(Generic[T]):
     def __init__(self) -> None:
         self.groups: collections.deque[Group[T]] = collections.deque()
         self.is_held = False
-        """One was handed out whose answer is waited for."""
+        """A group has been handed out and its answer is awaited."""
 
 
 class BatchGroups(Generic[T]):
-    """`put` messages, `take` the groups that leave now, and tell `answered` of each. Call `take`
-    again no later than `wake_at`."""
+    """`put` messages, `take` the groups that leave now, and report each as `answered`. Call `take`
+    again by `wake_at`."""
 
     def __init__(self, *, linger_s: float, size_max: int, count_max: int = GROUP_COUNT_MAX) -> None:
         self._linger_s = linger_s
@@ -68,7 +67,7 @@ class BatchGroups(Generic[T]):
 
     @property
     def wake_at(self) -> float | None:
-        """When the next group has waited long enough; None when none waits."""
+        """When the next group has waited long enough; None if none waits."""
         while self._timed and self._timed[0].is_full:
             self._timed.popleft()  # which is handed out by now, or waits for an answer
         return self._timed[0].due_at if self._timed else None
@@ -76,7 +75,8 @@ class BatchGroups(Generic[T]):
     def put(
         self, place: BatchPlace, item: T, size: int, *, now: float, is_alone: bool = False
     ) -> bool:
-        """One more message, which `is_alone` keeps others from; whether some leave now."""
+        """Add a message, which with `is_alone` shares its group with no other; return whether
+        groups are ready to leave."""
         line = self._lines.get(place)
         if line is None:
             line = self._lines[place] = _Line()
@@ -106,12 +106,12 @@ class BatchGroups(Generic[T]):
         return ready
 
     def hurry(self) -> None:
-        """Let everything leave that waits for company."""
+        """Let all waiting groups leave now."""
         while self._timed:
             self._let_go(self._timed.popleft())
 
     def answered(self, group: Group[T]) -> None:
-        """What became of a group is known: the next one of its place may leave."""
+        """A group has its result: the next one of its place may leave."""
         line = self._lines.get(group.place)
         if line is not None and line.is_held:
             line.is_held = False

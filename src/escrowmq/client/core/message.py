@@ -1,4 +1,4 @@
-"""Messages as users see them, and how they become properties on the wire."""
+"""Messages as users see them, and their properties on the wire."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ Moment = dt.datetime | float
 class Message(msgspec.Struct):
     """A message to send.
 
-    `tag` is what consumers filter by, `keys` are what it can be found by. Messages of one
-    `order_key` go to one queue, in order. At most one of `delay_level` (1 to 18 as the broker is
-    set up), `delay` (a timedelta, or seconds) and `deliver_at` (a datetime with a time zone, or
-    seconds since the epoch) says when it is delivered.
+    Consumers can filter by `tag`; a message can be found by its `keys`. Messages with the same
+    `order_key` go to one queue, in order. At most one of `delay_level` (1 to 18, as configured at
+    the broker), `delay` (a timedelta, or seconds) and `deliver_at` (a datetime with a time zone, or
+    seconds since the epoch) sets the time of delivery.
 
     >>> message = escrowmq.Message("paid", b"order 1", keys=["o-1"], properties={"shop": "3"})
     >>> message.delay = 0.5
@@ -45,13 +45,13 @@ class Message(msgspec.Struct):
 
     @property
     def key_list(self) -> list[str]:
-        """The keys as a list, however they were given."""
+        """The keys as a list, in whatever form they were given."""
         return [self.keys] if isinstance(self.keys, str) else self.keys
 
 
 class ReceivedMessage(Message, kw_only=True):
-    """A message as a broker handed it over. `properties` are the user's own; what RocketMQ and
-    EscrowMQ keep beside them is in `system`.
+    """A message received from a broker. `properties` are the user's own; RocketMQ's and EscrowMQ's
+    are in `system`.
 
     >>> found = []
     >>> def was_it_committed(message: escrowmq.ReceivedMessage) -> escrowmq.Outcome:
@@ -60,7 +60,7 @@ class ReceivedMessage(Message, kw_only=True):
     """
 
     message_id: str = ""
-    """The id that its producer gave it, which is the same on every delivery."""
+    """The id that its producer gave it, the same on every delivery."""
     offset_id: str = ""
     """The id of this stored copy."""
     broker_name: str = ""
@@ -71,14 +71,14 @@ class ReceivedMessage(Message, kw_only=True):
     born_host: str = ""
     stored_ms: int = 0
     deliveries_before: int = 0
-    """How often it was handed over before (RocketMQ's reconsumeTimes)."""
+    """How often it was delivered before (RocketMQ's reconsumeTimes)."""
     sys_flag: int = 0
     prepared_log_offset: int = 0
     system: dict[str, str] = {}
 
     @property
     def transaction_id(self) -> str:
-        """The transaction that it came from; empty without one."""
+        """The id of its transaction; empty if it has none."""
         found = self.system
         return found.get("escrowTransaction") or found.get(Property.TRANSACTION_ID, "")
 
@@ -105,8 +105,9 @@ def received(
     broker_name: str = "",
     kind: type[ReceivedMessage] = ReceivedMessage,
 ) -> ReceivedMessage:
-    """What a record is to users, with its body unpacked. `topic` is the topic's name as the user
-    knows it, if that is another than the record's. RemoteProtocolError when the body is broken."""
+    """Make a `ReceivedMessage` from a record, with its body decompressed. `topic` is the user's
+    name for the topic, if it differs from the record's. Raises RemoteProtocolError if the body is
+    broken."""
     found = stored.properties
     if found.keys() <= RESERVED:  # of most messages; one look in C instead of two loops
         own, system = {}, found

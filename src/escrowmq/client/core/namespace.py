@@ -1,4 +1,4 @@
-"""Namespaces, version 1: a prefix before `%` of every topic's and group's name."""
+"""Namespaces, version 1: a prefix, followed by `%`, of every topic's and group's name."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _MARK: Final = "%"
 
 
 def wrap(name: str, namespace: str) -> str:
-    """The name as the broker knows it."""
+    """The broker's name for a user's name."""
     if not namespace or not name or _is_system(name):
         return name
     front, rest = _split(name)
@@ -23,7 +23,7 @@ def wrap(name: str, namespace: str) -> str:
 
 
 def unwrap(name: str, namespace: str) -> str:
-    """The name as the user knows it."""
+    """The user's name for a broker's name."""
     front, rest = _split(name)
     if namespace and rest.startswith(namespace + _MARK):
         return front + rest[len(namespace) + 1 :]

@@ -1,4 +1,4 @@
-"""Answers that cannot be read: whose they are, and what to look at."""
+"""Errors for answers that cannot be parsed: which server sent them, and where to look."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from escrowmq.errors import CorruptRecord, ProtocolError, RemoteProtocolError
 
 @contextmanager
 def reading_from(address: str, code: int) -> Iterator[None]:
-    """What fails in here was read from the answer to a request: RemoteProtocolError says who gave
-    it, and what is wrong with it."""
+    """Turn errors of the enclosed code, which parses an answer, into a RemoteProtocolError that
+    names the sender and the fault."""
     try:
         yield
     except (ProtocolError, CorruptRecord, msgspec.MsgspecError, UnicodeError) as error:

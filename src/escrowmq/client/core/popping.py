@@ -1,4 +1,4 @@
-"""Pop requests, and what a consumer shows when it is done with a popped message."""
+"""Pop requests, and how a consumer identifies popped messages."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pop_fields(
     now_ms: int,
     is_from_first: bool,
 ) -> dict[str, str]:
-    """A pop of any queue of a broker."""
+    """The header of a pop from any queue of a broker."""
     return {
         "consumerGroup": group,
         "topic": wanted.topic,
@@ -51,8 +51,8 @@ def pop_fields(
 
 
 def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) -> Receipt:
-    """What a message of a pop's answer is acknowledged with. Those that come again carry it; that
-    of others is put together from the answer's lists, as RocketMQ's clients do."""
+    """The receipt with which a message of a pop's answer is acknowledged. Redelivered messages
+    carry it; for others it is built from the lists of the answer, as RocketMQ's clients do."""
     carried = stored.properties.get(Property.POP_CK)
     if carried:
         return decode_receipt(carried)
@@ -77,7 +77,8 @@ def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) 
 
 
 def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
-    """Names a popped message: for ACK_MESSAGE, and with a time for another invisibility."""
+    """The fields that identify a popped message, for ACK_MESSAGE; with a time, for a change of its
+    invisible time."""
     return {
         "consumerGroup": group,
         "topic": retry_topic(topic, group, receipt.kind),
@@ -89,8 +90,8 @@ def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
 
 
 def hidden_ms(level: int, *, deliveries_before: int) -> int:
-    """For how long a message that failed is hidden: as long as a delay level says, and without
-    one longer from failure to failure."""
+    """How long a failed message is hidden: the time of its delay level, or without one longer after
+    each failure."""
     assert level != NEVER, "that one is not to come again"
     chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(LEVELS_S))
     return LEVELS_S[chosen - 1] * 1000

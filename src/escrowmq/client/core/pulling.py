@@ -1,4 +1,4 @@
-"""Pull requests, what their answers mean, and where a queue is read from next. No socket and no
+"""Pull requests, the meaning of their answers, and where to read a queue next. No socket and no
 clock."""
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _SUBSCRIPTION: Final = 4
 
 _AT_ONCE_MS: Final = 50
 _IN_VAIN_MAX: Final = 10
-"""Answers at once that say nothing is there; a broker that is about to stop gives a few."""
+"""Immediate empty answers before pauses begin; a broker that is about to stop gives a few."""
 
 _IN_VAIN_PAUSE_S: Final = (0.2, 1.0, 3.0)
 FAILED_PAUSE_S: Final = (0.2, 1.0, 3.0)
 MOVES_MAX: Final = 3
-"""So often a broker may say where to go on and is asked there at once."""
+"""How often a broker may redirect to another offset and is asked there at once."""
 
 REFUSED_PAUSE_S: Final = 5.0
 REST_S: Final = 0.02
@@ -43,24 +43,24 @@ REFUSALS: Final = frozenset(
         Response.FILTER_DATA_NOT_EXIST,
     }
 )
-"""Answers that only the user, or whoever runs the broker, can change."""
+"""Answers that only the user, or the broker's operator, can change."""
 
 
 def is_refusal(error: EscrowMQError) -> bool:
-    """Whether only the user, or whoever runs the broker, can change it. ACL 1.0 refuses with the
-    code of a fault."""
+    """Whether only the user, or the broker's operator, can change the answer. ACL 1.0 refuses with
+    the code of a system error."""
     return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
 
 
 class InVain:
-    """Counts answers that brought nothing, and came at once although the request might have waited
-    at the broker: how long to wait before one is asked again."""
+    """Counts empty answers that came at once although the broker could have held the request, and
+    computes the pause before the next one."""
 
     def __init__(self) -> None:
         self._count = 0
 
     def pause_s(self, *, took_ms: int, wait_ms: int) -> float:
-        """After one more answer that brought nothing."""
+        """The pause after one more empty answer."""
         if took_ms >= min(_AT_ONCE_MS, wait_ms):
             self._count = 0
             return 0.0
@@ -70,7 +70,7 @@ class InVain:
         return _IN_VAIN_PAUSE_S[min(self._count - _IN_VAIN_MAX, len(_IN_VAIN_PAUSE_S)) - 1]
 
     def clear(self) -> None:
-        """There was something, or the queue goes on elsewhere."""
+        """Reset: there was a message, or the queue continues elsewhere."""
         self._count = 0
 
 
@@ -80,15 +80,15 @@ class PullStep(enum.Enum):
     TAKE = enum.auto()
     """There are messages."""
     GO_ON = enum.auto()
-    """Nothing there, or nothing wanted: ask again at the offset told."""
+    """No matching messages: ask again at the offset in the answer."""
     MOVE = enum.auto()
-    """The offset is not in the queue, or was reset: go where the broker says."""
+    """The offset is outside the queue, or was reset: go to the offset in the answer."""
     REST = enum.auto()
-    """The broker asks for a moment."""
+    """The broker asks for a short pause."""
     REFUSED = enum.auto()
-    """The broker will not."""
+    """The broker refuses."""
     FAILED = enum.auto()
-    """It did not work this time."""
+    """It failed this time."""
 
 
 _STEPS: Final = {
@@ -101,7 +101,7 @@ _STEPS: Final = {
 
 
 def after_pull(code: int) -> PullStep:
-    """What an answer means."""
+    """The step that follows an answer."""
     return PullStep.REFUSED if code in REFUSALS else _STEPS.get(code, PullStep.FAILED)
 
 
@@ -115,7 +115,7 @@ def pull_fields(
     count_max: int,
     suspend_ms: int,
 ) -> dict[str, str]:
-    """A pull request. `commit_offset` 0 commits nothing, `suspend_ms` 0 does not wait."""
+    """The header of a pull. `commit_offset` 0 commits nothing, `suspend_ms` 0 does not wait."""
     flags = _SUSPEND if suspend_ms else 0
     if commit_offset > 0:
         flags |= _COMMIT_OFFSET
@@ -135,29 +135,29 @@ def pull_fields(
 
 
 def with_subscription(fields: dict[str, str], subscription: Subscription) -> dict[str, str]:
-    """The same for a consumer that its group does not know: what it wants stands in the request."""
+    """Add the subscription to a pull, for a consumer that is not a member of its group."""
     flags = int(fields["sysFlag"]) | _SUBSCRIPTION
     return {**fields, "sysFlag": str(flags), "subscription": subscription.expression}
 
 
 class Cursor(Generic[M]):
-    """Tell it each answer with `answered`, put what came onto the shelf, then ask for the pause."""
+    """Pass each answer to `answered`, put its messages onto the shelf, then ask for the pause."""
 
     def __init__(self, shelf: Shelf[M], *, wait_ms: int) -> None:
         self.broker_id = MASTER
-        """Whom of the broker's machines to ask."""
+        """Which of the broker's machines to ask."""
         self.failures_count = 0
-        """Pulls in a row that did not work."""
+        """Failed pulls in a row."""
         self.moves_count = 0
-        """How often it was said where to go on, since the last message."""
+        """Redirections to another offset since the last message."""
         self._shelf = shelf
         self._wait_ms = wait_ms
         self._came_from = 0
         self._in_vain = InVain()
 
     def answered(self, reply: Command) -> tuple[PullStep, int]:
-        """What an answer means, and the offset that it names to go on at. The shelf is at that
-        offset already, unless there are messages to be put there first."""
+        """The step that follows an answer, and the next offset. The shelf is already set to that
+        offset, unless there are messages to be put first."""
         step, next_offset = after_pull(reply.code), self._shelf.next_offset
         self._came_from = next_offset
         if step in (PullStep.TAKE, PullStep.GO_ON, PullStep.MOVE):
@@ -174,7 +174,7 @@ class Cursor(Generic[M]):
         return step, next_offset
 
     def pause_s(self, step: PullStep, *, took_ms: int) -> float:
-        """Before the next pull, after an answer that took so long."""
+        """The pause before the next pull, after an answer that took this long."""
         if step is PullStep.REST:
             return REST_S
         if step is PullStep.MOVE:
@@ -190,12 +190,12 @@ class Cursor(Generic[M]):
         return self._in_vain.pause_s(took_ms=took_ms, wait_ms=self._wait_ms)
 
     def lost(self) -> None:
-        """No answer came: the next one is asked of the master."""
+        """No answer came: ask the master next."""
         self.broker_id = MASTER
 
     def failed(self, *, is_refused: bool = False) -> float:
-        """One more pull that did not work: how long to wait before the next. What is refused
-        changes only when somebody changes it."""
+        """Count a failed pull; return the pause before the next. A refusal lasts until someone
+        changes the cause."""
         pause_s = FAILED_PAUSE_S[min(self.failures_count, len(FAILED_PAUSE_S) - 1)]
         self.failures_count += 1
         return max(REFUSED_PAUSE_S, pause_s) if is_refused else pause_s

@@ -1,4 +1,4 @@
-"""Which queue a message goes to."""
+"""The choice of a queue for a message."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ _LATENCIES: Final = (
     (1_800, 5_000),
     (550, 2_000),
 )
-"""From this latency in ms on, a broker is avoided for so many ms (RocketMQ's MQFaultStrategy)."""
+"""Pairs of ms: from this latency on, a broker is avoided for this time (RocketMQ's
+MQFaultStrategy)."""
 
 _FAILED_MS: Final = 10_000
-"""A failed send counts like an answer after so many ms."""
+"""The latency for which a failed send counts."""
 
 _START_MAX: Final = 1 << 20
 
@@ -32,11 +33,12 @@ class Faults:
         self._until_ms: dict[str, float] = {}
 
     def failed(self, broker_name: str, now_ms: float) -> None:
-        """A broker was not reached, or did not answer."""
+        """A broker was unreachable, or did not answer."""
         self._note(broker_name, _FAILED_MS, now_ms)
 
     def answered(self, broker_name: str, code: int, *, took_ms: float, now_ms: float) -> None:
-        """A broker answered a send after so long; whatever it has not stored has failed."""
+        """A broker answered a send after this latency; if it did not store the message, it has
+        failed."""
         self._note(broker_name, took_ms if code in STORED else _FAILED_MS, now_ms)
 
     def _note(self, broker_name: str, latency_ms: float, now_ms: float) -> None:
@@ -47,14 +49,14 @@ class Faults:
         self._until_ms.pop(broker_name, None)
 
     def is_avoided(self, broker_name: str, now_ms: float) -> bool:
-        """Whether a broker is better left alone now."""
+        """Whether a broker should be avoided now."""
         until_ms = self._until_ms.get(broker_name)
         return until_ms is not None and now_ms < until_ms
 
 
 class Chooser:
     """Goes round the queues of each topic, from a random start. With `faults`, brokers that were
-    slow lately are passed over as long as others are there."""
+    slow lately are skipped while there are others."""
 
     def __init__(self, chance: Chance, faults: Faults | None = None) -> None:
         self._chance = chance
@@ -64,7 +66,7 @@ class Chooser:
     def choose(
         self, queues: Sequence[MessageQueue], *, avoid: str = "", now_ms: float = 0
     ) -> MessageQueue:
-        """The next queue, of another broker than `avoid` if there is one."""
+        """The next queue, of another broker than `avoid` if possible."""
         assert queues, "a route without queues is refused before"
         topic = queues[0].topic
         index = self._next.get(topic)
@@ -91,9 +93,9 @@ class Chooser:
         return chosen
 
     def give_back(self, queue: MessageQueue) -> None:
-        """Nothing was sent to the queue that was chosen last for its topic: it is the next again.
-        Else a broker that is not connected yet would never be: whoever may not wait for it passes
-        it on, and the next one asks for another queue."""
+        """Nothing was sent to the queue last chosen for its topic, so it is the next one again.
+        Otherwise a broker without a connection would never get one: callers that cannot wait would
+        each pass on its queue."""
         self._next[queue.topic] -= 1
 
 

@@ -1,4 +1,4 @@
-"""When a message that failed comes again."""
+"""When a failed message is redelivered."""
 
 from __future__ import annotations
 
@@ -11,21 +11,19 @@ from escrowmq.errors import UsageError
 LEVELS_S: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
 )  # fmt: skip
-"""RocketMQ's delay levels, 1 to 18, as brokers have them unless their messageDelayLevel says
-otherwise."""
+"""RocketMQ's delay levels 1 to 18, the brokers' default for messageDelayLevel."""
 
 BROKER_DECIDES: Final = 0
 """The broker's own back-off: 10 s after the first failure, 30 s, 1 min, ... up to 2 h."""
 
 NEVER: Final = -1
-"""To the dead letters at once."""
+"""Move to the dead letters at once."""
 
 ATTEMPTS_DEFAULT: Final = 16
 
 
 def delay_level(after: dt.timedelta | float | None) -> int:
-    """The level whose delay is the shortest that is not below `after`; None leaves it to the
-    broker."""
+    """The level with the shortest delay not below `after`; None means the broker's back-off."""
     if after is None:
         return BROKER_DECIDES
     seconds: object = after.total_seconds() if isinstance(after, dt.timedelta) else after

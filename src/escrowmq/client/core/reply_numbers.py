@@ -1,4 +1,4 @@
-"""Numbers in replies: what a broker sends where a number belongs need not be one."""
+"""Numbers in replies: a field that should be a number may contain anything."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _DIGITS_MAX: Final = 20
 
 
 def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int:
-    """The number in a field of a reply, -1 for none of them; `otherwise` when the field is absent.
-    RemoteProtocolError when there is something else."""
+    """The number in a field of a reply, -1 meaning none; `otherwise` if the field is absent. Raises
+    RemoteProtocolError for anything else."""
     text = (reply.ext or {}).get(name)
     if text is None and otherwise is not None:
         return otherwise

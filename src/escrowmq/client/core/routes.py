@@ -1,4 +1,4 @@
-"""What the client knows of the brokers: where each topic's queues are, and at which addresses."""
+"""The client's knowledge of brokers: where each topic's queues are, and the brokers' addresses."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from escrowmq.codec.routes import BrokerData, TopicRoute
 _log = logging.getLogger(__name__)
 
 BROKERS_MAX: Final = 1_024
-"""Brokers that are believed of one route: each is called on. A name server's answer has room for a
-hundred thousand."""
+"""Brokers that are accepted from one route, because each is connected to. A name server's answer
+has room for a hundred thousand."""
 
 ADDRESSES_MAX: Final = 16
 """Addresses of one broker, by id."""
@@ -30,7 +30,7 @@ _READ: Final = 4
 
 
 class MessageQueue(msgspec.Struct, frozen=True, order=True, rename="camel"):
-    """One queue of a topic. Sorted by topic, broker and number, as every client sorts them.
+    """One queue of a topic. Queues sort by topic, broker and number, as in every client.
 
     >>> queue = producer.send("paid", b"order 1").queue
     >>> producer.send("paid", b"order 2", queue=queue).queue == queue
@@ -57,8 +57,7 @@ class RouteBook:
         self._brokers: dict[str, dict[int, str]] = {}
 
     def put(self, topic: str, route: TopicRoute) -> bool:
-        """Take over a route, as far as it can be believed; whether it differs from the one
-        before."""
+        """Store a route, within the bounds; return whether it differs from the one before."""
         route = bounded(route)
         before = self._routes.get(topic)
         if before == route:
@@ -72,14 +71,14 @@ class RouteBook:
         return True
 
     def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
-        """Take over the cluster's list of brokers: they are known without any topic's route."""
+        """Store the cluster's list of brokers, known without any topic's route."""
         listed = {name: dict(data.broker_addrs) for name, data in brokers.items()}
         if listed != self._listed:
             self._listed = listed
             self._collect()
 
     def drop(self, topic: str) -> None:
-        """Forget a topic; brokers that no other route names are forgotten with it."""
+        """Forget a topic, and brokers that no other route names."""
         route = self._routes.pop(topic, None)
         if route is not None:
             self._write.pop(topic)
@@ -90,7 +89,7 @@ class RouteBook:
                 self._collect()
 
     def get(self, topic: str) -> TopicRoute | None:
-        """The route as it was last seen."""
+        """The route as last seen."""
         return self._routes.get(topic)
 
     def topics(self) -> list[str]:
@@ -98,28 +97,28 @@ class RouteBook:
         return list(self._routes)
 
     def write_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that may be sent to; empty without a route, or when none may."""
+        """Queues for sending; empty without a route, or if none allows it."""
         return self._write.get(topic, ())
 
     def read_queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues that may be read, on any broker."""
+        """Queues for reading, on any broker."""
         route = self._routes.get(topic)
         return read_queues(topic, route) if route is not None else ()
 
     def address(self, broker_name: str, broker_id: int = MASTER) -> str | None:
-        """Where a broker is; None when no route says it."""
+        """The address of a broker; None if no route has it."""
         return self._brokers.get(broker_name, {}).get(broker_id)
 
     def addresses(self, broker_name: str) -> dict[int, str]:
-        """All addresses of a broker name by broker id: 0 is the master."""
+        """All addresses of a broker name by broker id; 0 is the master."""
         return dict(self._brokers.get(broker_name, {}))
 
     def broker_names(self) -> list[str]:
-        """All brokers that a route names."""
+        """All brokers in any route."""
         return list(self._brokers)
 
     def all_addresses(self, *, masters_only: bool) -> list[str]:
-        """Every address known, each once."""
+        """Every known address, each once."""
         found: dict[str, None] = {}
         for by_id in self._brokers.values():
             for broker_id, address in by_id.items():
@@ -140,7 +139,7 @@ def _add(brokers: dict[str, dict[int, str]], route: TopicRoute) -> None:
 
 
 def bounded(route: TopicRoute) -> TopicRoute:
-    """A route without what no cluster has: what is beyond the bounds is left out."""
+    """A route cut to the bounds, which no real cluster exceeds."""
     brokers = route.broker_datas or []
     queues = route.queue_datas or []
     names = {data.broker_name for data in brokers[:BROKERS_MAX]}
@@ -171,8 +170,8 @@ def bounded(route: TopicRoute) -> TopicRoute:
 
 
 def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """The queues to send to: of brokers with a master, in the order of an ordered topic's own
-    configuration when there is one, else by broker name."""
+    """The queues for sending: of brokers with a master, in the order of an ordered topic's own
+    configuration if it has one, otherwise by broker name."""
     if route.order_topic_conf:
         return _ordered_queues(topic, route.order_topic_conf)
     masters = {data.broker_name for data in route.broker_datas or () if MASTER in data.broker_addrs}
@@ -185,7 +184,7 @@ def write_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
 
 
 def read_queues(topic: str, route: TopicRoute) -> tuple[MessageQueue, ...]:
-    """The queues to consume from, sorted."""
+    """The queues for consuming, sorted."""
     found: list[MessageQueue] = []
     for queues in route.queue_datas or ():
         if queues.perm & _READ:

@@ -1,6 +1,6 @@
-"""The attempts of one message: where each goes and how long it may take, what follows an answer or
-a failure, and what is said when none is left. No socket, no clock and no waiting: whoever has them
-makes the attempt and tells what came of it. Times are in seconds."""
+"""The attempts to send one message: the target and timeout of each, what follows an answer or a
+failure, and the final error. No socket, no clock and no waiting: the caller makes each attempt and
+reports its result. Times are in seconds."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ _log = logging.getLogger(__name__)
 
 _PAUSE_MAX_S: Final = 0.25
 _IN_DOUBT: Final = (ConnectionLost, RequestTimeout)
-"""After these nobody knows whether the message is stored."""
+"""After these errors the message may or may not be stored."""
 
 
 class SendRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often, how long and to whom a producer sends."""
+    """How often, how long and to which brokers a producer sends."""
 
     group: str
-    """As the brokers know it."""
+    """The brokers' name for the group."""
     retries: int = 2
     retries_unsafe: bool = False
     avoids_slow: bool = False
@@ -48,16 +48,16 @@ class SendRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One message to send, and how."""
+    """One message to send, and its options."""
 
     message: Outgoing
     timeout_ms: int
     queue: MessageQueue | None = None
-    """To a given queue, or that of an order key, there is one attempt: another would break the
-    order."""
+    """With a given queue, or that of an order key, there is only one attempt: another would break
+    the order."""
     order_key: str = ""
     may_repeat: bool = True
-    """Whether it may be sent again although it may be stored already."""
+    """Whether it may be sent again although it may already be stored."""
 
 
 class SendAnswer(msgspec.Struct):
@@ -69,27 +69,27 @@ class SendAnswer(msgspec.Struct):
 
 
 class Attempts:
-    """What was tried for one message, and what is next: `aim`, make the attempt, tell `came`."""
+    """The attempts for one message: call `aim`, make the attempt, report it to `came`."""
 
     def __init__(self, sending: SendRequest, rules: SendRules, *, started: float) -> None:
         self.deadline = started + sending.timeout_ms / 1000
         self.queue = sending.queue
-        """The one that it must go to."""
+        """The queue that it must go to."""
         self.broker_name = ""
-        """Of the latest attempt."""
+        """The broker of the latest attempt."""
         self._is_sent = False
-        """Whether anything has left for a broker."""
+        """Whether anything has been sent to a broker."""
         self._sending = sending
         self._retries_unsafe = rules.retries_unsafe
         self._is_bound = bool(sending.queue is not None or sending.order_key)
         self._left = 1 if self._is_bound else 1 + rules.retries
         self._failures: list[tuple[str, Exception]] = []
         self._nowhere: EscrowMQError | None = None
-        """Why there was nobody to send to, the last time that this was so."""
+        """Why there was no broker to send to, when that last happened."""
         self._time_up: RequestTimeout | None = None
-        """Said by this message's own clock: no broker's failure, and not told as one."""
+        """This message's own timeout, which is not reported as a broker's failure."""
         self._kept: SendAnswer | None = None
-        """Stored, but less safely than asked for."""
+        """A result that is stored less safely than required."""
         self._refused: set[str] = set()
         self._pauses = Pauses(most_s=_PAUSE_MAX_S)
 
@@ -98,8 +98,8 @@ class Attempts:
     def aim(
         self, queues: Sequence[MessageQueue], chooser: Chooser, *, now_ms: float = 0
     ) -> MessageQueue:
-        """Where the next attempt goes: the queue that it must go to, or the next in turn of another
-        broker than the last one, if there is one."""
+        """The target of the next attempt: the queue that it must go to, or the next in turn, of
+        another broker than the last one if possible."""
         if self.queue is None and self._sending.order_key:
             self.queue = queue_of_key(queues, self._sending.order_key)
         return self.aimed(
@@ -107,17 +107,17 @@ class Attempts:
         )
 
     def aimed(self, queue: MessageQueue) -> MessageQueue:
-        """An attempt goes there."""
+        """Record the target of an attempt."""
         self.broker_name = queue.broker_name
         return queue
 
     def leaves(self) -> None:
-        """The message is handed to a connection: it may be stored from now on."""
+        """The message is passed to a connection: from now on it may be stored."""
         self._is_sent = True
 
     def left_s(self, now: float) -> float:
-        """How long the next attempt may take: all that is left of the message's time. Raises when
-        it is used up."""
+        """The timeout of the next attempt: the rest of the message's time. Raises when it is used
+        up."""
         left_s = self.deadline - now
         if left_s <= 0:
             raise self.timeout()
@@ -133,9 +133,9 @@ class Attempts:
         names: Callable[[], Collection[str]],
         has_names: bool = True,
     ) -> SendAnswer | float:
-        """The answer that counts, or how long to wait before the next attempt. Raises what the
-        user is to hear when there is none. `names` are the brokers that would do; `has_names`
-        says whether name servers answer at other times."""
+        """Return the answer that counts, or the pause before the next attempt. Raises the final
+        error if there is none. `names` are the brokers that could be used; `has_names` says whether
+        name servers normally answer."""
         if isinstance(what, SendAnswer) and what.reply.code in STORED:
             return self._stored(what, now)
         if what is self._time_up:
@@ -164,7 +164,7 @@ class Attempts:
         return 0.0
 
     def _noted(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
-        """What went wrong. Of a broker that refuses again and again, the last time is kept."""
+        """The recorded errors. If a broker refuses repeatedly, its last refusal is kept."""
         if isinstance(what, RouteMissing | NoNameServer):
             self._nowhere = what
             return what
@@ -177,9 +177,9 @@ class Attempts:
         return what
 
     def _pause(self, names: Collection[str], now: float) -> float | None:
-        """The latest broker refuses connections, or is going away: it is being restarted, perhaps.
-        Nothing was sent, so that this is no attempt; it only takes of the message's time. None
-        when there is not enough left; 0 when there are others to turn to."""
+        """The latest broker refuses connections, or is shutting down, so it may be restarting.
+        Nothing was sent, so this does not count as an attempt; it only uses the message's time.
+        None if too little time is left; 0 if there are other brokers to try."""
         name = self.broker_name
         others = {name} if self._is_bound else {*names}
         if name not in self._refused and others - self._refused - {name}:
@@ -191,7 +191,7 @@ class Attempts:
     # -- what is said at the end -------------------------------------------------------------
 
     def timeout(self) -> RequestTimeout:
-        """The time is used up."""
+        """The error when the time is used up."""
         advice = (
             "it may be stored: send it again only if a duplicate does no harm, or allow more time"
             if self._is_sent
@@ -204,7 +204,7 @@ class Attempts:
         return self._time_up
 
     def _over(self, error: EscrowMQError, *, cause: EscrowMQError | None = None) -> SendAnswer:
-        """No attempt is left: what is stored less safely counts, else the user hears of it."""
+        """No attempt is left: return what is stored less safely, otherwise raise the error."""
         if self._kept is not None:
             return self._kept
         if cause is not None:
@@ -212,7 +212,7 @@ class Attempts:
         raise self._exhausted() if self._failures else error
 
     def _exhausted(self) -> EscrowMQError:
-        """A refusal that all brokers agree upon is raised as itself."""
+        """If all brokers refuse alike, that refusal is raised as it is."""
         last = self._failures[-1][1]
         if isinstance(last, ResponseError) and all(
             type(error) is type(last) for _, error in self._failures
@@ -243,7 +243,7 @@ class Attempts:
 
 
 def _is_away(error: EscrowMQError, has_names: bool) -> bool:
-    """Whether nothing was sent, as nobody was there who is there at other times."""
+    """Whether nothing was sent because a server was temporarily unreachable."""
     if isinstance(error, NoNameServer):
         return has_names
     return isinstance(error, ConnectFailed | GoingAway)

@@ -1,4 +1,4 @@
-"""What to do after an attempt to send, as RocketMQ's client decides (DefaultMQProducerImpl)."""
+"""What follows an attempt to send, as RocketMQ's client decides (DefaultMQProducerImpl)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ STORED: Final = frozenset(
         Response.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""Codes of a message that is stored: safely, or less safely than asked for."""
+"""Response codes of a stored message: safely, or less safely than required."""
 
 _PAUSE_FIRST_S: Final = 0.02
 _NO_BUYER_ID: Final = 204
@@ -45,15 +45,16 @@ class RetryStep(enum.Enum):
 
 
 def after_reply(code: int, *, retries_unsafe: bool) -> RetryStep:
-    """After an answer. `retries_unsafe` sends again what was stored less safely than asked for."""
+    """The step after an answer. `retries_unsafe` sends again if the message was stored less safely
+    than required."""
     if code == Response.SUCCESS or (code in STORED and not retries_unsafe):
         return RetryStep.DONE
     return RetryStep.AGAIN if code in STORED or code in RETRIED else RetryStep.GIVE_UP
 
 
 def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
-    """After an attempt that brought no answer, or a refusal as an exception. `may_repeat` says
-    whether the message may be sent again although it may be stored already."""
+    """The step after an attempt without an answer, or a refusal raised as an exception.
+    `may_repeat` says whether the message may be sent again although it may already be stored."""
     if isinstance(error, TransportError):
         return RetryStep.AGAIN if may_repeat else RetryStep.GIVE_UP
     if isinstance(error, PermissionDenied) and error.code == Response.SYSTEM_ERROR:
@@ -64,7 +65,7 @@ def after_failure(error: Exception, *, may_repeat: bool) -> RetryStep:
 
 
 class Pauses:
-    """Waits that grow: before each attempt twice as long as before the last one, up to a bound."""
+    """Exponential back-off: each pause is twice as long as the one before, up to a bound."""
 
     __slots__ = ("_most_s", "_next_s")
 
@@ -73,7 +74,7 @@ class Pauses:
         self._next_s = _PAUSE_FIRST_S
 
     def next_s(self, left_s: float) -> float | None:
-        """The next one; None when so much time is not left."""
+        """The next pause; None if there is not enough time left."""
         pause_s = self._next_s
         if left_s <= pause_s:
             return None

@@ -1,4 +1,4 @@
-"""Who asks: the fields that prove it, in every request."""
+"""Authentication fields of requests."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NOTHING: Final[Fields] = {}
 
 
 class Signer:
-    """Adds to requests what all of them carry, and signs them for an account."""
+    """Adds the common fields to requests, and signs them for an account."""
 
     def __init__(self, who: Credentials | None, *, also: Fields = _NOTHING) -> None:
         self._who = who
         self._also = also
 
     def decorate(self, fields: Fields, body: bytes) -> Fields:
-        """With RocketMQ's signature, for whoever has an account."""
+        """Sign with RocketMQ's signature, if there is an account."""
         who = self._who
         if self._also:
             fields = {**fields, **self._also}
@@ -32,7 +32,7 @@ class Signer:
         return fields
 
     def sign_own(self, code: int, fields: Fields, body: bytes, session: str, number: int) -> Fields:
-        """With the signature of our own, for a broker that wants more than RocketMQ's."""
+        """Sign with our own signature, for a broker that requires more than RocketMQ's."""
         assert self._who is not None, "nobody asks for it who has no account"
         fields = {**fields, NUMBER: str(number)}
         fields[SIGNATURE] = sign_own(

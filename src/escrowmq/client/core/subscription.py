@@ -1,4 +1,4 @@
-"""What a consumer wants of each topic."""
+"""A consumer's subscriptions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TOPICS_MAX: Final = 1_000
 
 
 class Subscription(msgspec.Struct, frozen=True, kw_only=True):
-    """A topic, by the broker's name for it, and which of its messages are wanted."""
+    """A topic, by the broker's name, and which of its messages are wanted."""
 
     topic: str
     expression: str = ALL
@@ -29,12 +29,12 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
     tags: TagFilter = TagFilter(ALL, frozenset(), frozenset())
 
     def wants(self, tag: str) -> bool:
-        """Whether a message with this tag is meant. Brokers compare hashes of tags, which may be
-        equal for different tags; conditions in SQL92 are theirs alone."""
+        """Whether a message with this tag matches. Brokers compare hashes of tags, which may be
+        equal for different tags; SQL92 is evaluated by brokers alone."""
         return self.kind != TAG or self.tags.matches(tag)
 
     def body(self) -> SubscriptionBody:
-        """How a heartbeat tells it."""
+        """Its form in a heartbeat."""
         return SubscriptionBody(
             topic=self.topic,
             sub_string=self.expression,
@@ -48,8 +48,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 def subscription(
     topic: str, *, tags: str = "", sql: str = "", version: int, wire_topic: str
 ) -> Subscription:
-    """What a user's words mean: `tags` are `a || b`, `*` or nothing for all; `sql` is a condition
-    about properties. UsageError when they say nothing that can be."""
+    """Parse a user's subscription: `tags` are `a || b`, `*` or nothing for all; `sql` is a
+    condition over properties. Raises UsageError if it is invalid."""
     check_topic_name(topic)
     if sql:
         if tags:
@@ -60,7 +60,7 @@ def subscription(
 
 
 def check_topics(topics: object) -> dict[str, str]:
-    """The `topics` of a consumer: names, or names with their tags."""
+    """Validate the `topics` of a consumer: names, or names with their tags."""
     if isinstance(topics, str):
         return {topics: ALL}
     if isinstance(topics, Mapping):

@@ -1,7 +1,7 @@
-"""RocketMQ's message trace: what is told about a message, as its readers expect it.
+"""RocketMQ's message trace: its records, in the format that its readers expect.
 
-Records of text. Fields are separated by 0x01, each record ends with 0x02, what is not known is
-written `null` (RocketMQ's TraceDataEncoder, 5.3.3):
+Records are text. Fields are separated by 0x01, each record ends with 0x02, unknown fields are
+`null` (RocketMQ's TraceDataEncoder, 5.3.3):
 
   Pub             time, region, group, topic, message id, tag, keys, broker, body size, cost ms,
                   kind, offset id, success
@@ -10,8 +10,7 @@ written `null` (RocketMQ's TraceDataEncoder, 5.3.3):
   EndTransaction  time, region, group, topic, message id, tag, keys, broker, kind,
                   transaction id, state, from a check
 
-Trace messages are found by the ids and keys of the messages that they tell about.
-"""
+Trace messages are found by the ids and keys of the messages they describe."""
 
 from __future__ import annotations
 
@@ -26,10 +25,10 @@ from escrowmq.client.core.sending import Outcome, SendResult, SendStatus, delay_
 
 REGION_DEFAULT: Final = "DefaultRegion"
 BODY_SIZE_MAX: Final = 118_000
-"""Of one trace message; so large are those of RocketMQ's clients at most."""
+"""Of one trace message; the maximum of RocketMQ's clients."""
 
 KEYS_SIZE_MAX: Final = 16_000
-"""Of one trace message: half of what the properties of a message may be."""
+"""Of one trace message: half of the maximum size of a message's properties."""
 
 _FIELD_END: Final = "\x01"
 _RECORD_END: Final = "\x02"
@@ -41,7 +40,7 @@ _STATES: Final = {
 
 
 class TracedKind(enum.IntEnum):
-    """What a message was sent as (RocketMQ's MessageType)."""
+    """The kind of a sent message (RocketMQ's MessageType)."""
 
     NORMAL = 0
     HALF = 1
@@ -51,7 +50,7 @@ class TracedKind(enum.IntEnum):
 
 
 class ConsumeEnd(enum.IntEnum):
-    """How consuming ended (RocketMQ's ConsumeReturnType)."""
+    """The result of consuming (RocketMQ's ConsumeReturnType)."""
 
     SUCCESS = 0
     TIME_OUT = 1
@@ -60,7 +59,7 @@ class ConsumeEnd(enum.IntEnum):
 
 
 class Record(msgspec.Struct, frozen=True):
-    """One record and what it is to be found by."""
+    """One record and its keys for searching."""
 
     text: str
     keys: tuple[str, ...]
@@ -74,7 +73,7 @@ class Packed(msgspec.Struct, frozen=True):
 
 
 def kind_of(message: Message, *, is_half: bool) -> TracedKind:
-    """What a message is sent as."""
+    """The kind of a sent message."""
     if is_half:
         return TracedKind.HALF
     if delay_properties(message):
@@ -85,8 +84,8 @@ def kind_of(message: Message, *, is_half: bool) -> TracedKind:
 def sent_record(
     message: Message, result: SendResult, *, group: str, place: tuple[str, str], span: range
 ) -> Record:  # fmt: skip
-    """A message was stored. `place` is the region and the address of its broker, `span` from when
-    to when it took."""
+    """A message was stored. `place` is the region and the address of its broker, `span` the start
+    and duration."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
@@ -113,7 +112,7 @@ def taken_record(
 def consumed_record(
     message: Message, message_id: str, *, group: str, request_id: str, span: range, end: ConsumeEnd
 ) -> Record:
-    """A message was consumed, or is to come again."""
+    """A message was consumed, or will be redelivered."""
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
         "SubAfter", request_id, message_id, len(span), end is ConsumeEnd.SUCCESS, keys or None,
@@ -125,7 +124,7 @@ def ended_record(
     message: Message, message_id: str, *, group: str, place: tuple[str, str], now_ms: int,
     outcome: Outcome, is_from_check: bool,
 ) -> Record:  # fmt: skip
-    """A broker was told how a message's transaction ends."""
+    """An END for a message's transaction was sent to a broker."""
     region, address = place
     keys = KEYS_SEPARATOR.join(message.key_list)
     return _record(
@@ -136,7 +135,7 @@ def ended_record(
 
 
 def pack(records: Iterable[Record]) -> Iterator[Packed]:
-    """Records as few trace messages, none too large and none with too many keys."""
+    """Pack records into few trace messages, none too large and none with too many keys."""
     texts: list[str] = []
     keys: dict[str, None] = {}
     size = keys_size = 0

@@ -16,11 +16,11 @@ _PROCESS_MASK: Final = 0xFFFF
 _MONTHS: Final = 12
 _MARK_MASK: Final = 0xFFFF_FFFF
 _MARKS_APART: Final = 0x9E37_79B1
-"""Odd, so that no two months within four thousand million have one mark."""
+"""Odd, so that no two months within four billion have the same mark."""
 
 
 class _Month(NamedTuple):
-    """A month of local time, and what ids made in it begin with."""
+    """A month of local time, and the prefix of ids made in it."""
 
     start_ms: int
     end_ms: int
@@ -38,7 +38,7 @@ class UniqueIds:
         self._month = _Month(start_ms=0, end_ms=0, front="")
 
     def make(self, now_ms: int) -> str:
-        """An id that this maker gives once, to any thread."""
+        """Return an id that this maker never repeats; callable from any thread."""
         month = self._month
         if not month.start_ms <= now_ms < month.end_ms:
             month = self._month = self._month_of(now_ms)

@@ -1,5 +1,5 @@
-"""What no broker would take is refused before it is sent. InvalidMessage says what was seen, what
-is allowed, and what to do."""
+"""Refuses before sending what no broker would accept. InvalidMessage says what was seen, what is
+allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _SEPARATORS: Final = ("\x01", "\x02")
 
 
 def check_topic(topic: object, *, instead: str = "send to another") -> None:
-    """A topic that can be sent to, or read; `instead` says what to do if it cannot."""
+    """Validate a topic for sending or reading; `instead` says what to do if it is invalid."""
     check_topic_name(topic)
     if not is_sendable(str(topic)):
         raise InvalidMessage(f"the topic {topic!r} is the broker's own; {instead}")
 
 
 def check_topic_name(topic: object) -> None:
-    """A name that a topic can have."""
+    """Validate the name of a topic."""
     if not isinstance(topic, str):
         raise InvalidMessage(f"the topic is {topic!r}; name one")
     _check_topic_name(topic)
@@ -50,7 +50,7 @@ def _check_topic_name(topic: str) -> None:
 
 @functools.lru_cache(maxsize=1024)
 def check_group(group: object) -> None:
-    """A name for a group of producers or consumers."""
+    """Validate the name of a group of producers or consumers."""
     if not isinstance(group, str) or not group.strip():
         raise InvalidMessage(
             f"the group is {group!r}; name one, all processes of a service share it"
@@ -67,7 +67,7 @@ def check_group(group: object) -> None:
 
 
 def check_message(message: Message, *, body_size_max: int) -> None:
-    """A message as a user gives it."""
+    """Validate a message as a user gives it."""
     if not isinstance(message, Message):
         raise InvalidMessage(f"{message!r:.64} is no message; make one with escrowmq.Message")
     check_topic(message.topic)
@@ -141,7 +141,7 @@ def _check_delay(message: Message) -> None:
 
 
 def check_encoded(text: str, names_count: int) -> None:
-    """Encoded properties: no separator inside a name or value, and not too many bytes."""
+    """Validate encoded properties: no separator inside a name or value, and not too many bytes."""
     for separator in _SEPARATORS:
         if text.count(separator) != names_count:
             raise InvalidMessage(
