@@ -136,7 +136,7 @@ class Consumer(KeywordGroup, Tidy):
 
     async def open(self) -> Self:
         """Open the consumer. Servers that cannot be reached are retried in the background. Raises
-        ExpressionInvalid or NotSupported if a broker refuses an expression."""
+        ExpressionInvalid or NotSupported if a broker refuses a filter."""
         if self._is_closed:
             raise ClientClosed("the consumer is closed; make a new one")
         if self._is_open:
@@ -304,8 +304,7 @@ class Consumer(KeywordGroup, Tidy):
     async def take_into(
         self, box: list[HeldMessage], count_max: int, *, timeout_s: float | None = None
     ) -> None:
-        """Like `take`, but into the caller's list, so that they are not lost if the call is
-        cancelled."""
+        """Like `take`, into the caller's list: nothing is lost if the call is cancelled."""
         box += await self.take(count_max, timeout_s=timeout_s)
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
@@ -334,8 +333,7 @@ class Consumer(KeywordGroup, Tidy):
     # -- inside ------------------------------------------------------------------------------
 
     def _kind(self) -> type[HeldMessage]:
-        """The class of deliveries: plain handlers, on threads, get one whose methods need no
-        `await`."""
+        """The class of deliveries; that of plain handlers has methods without `await`."""
         handler = self.options.handler
         return Delivery if handler is None or is_coroutine(handler) else PlainDelivery
 

@@ -246,8 +246,7 @@ class Reading:
         self.sharing.revoked(reader.queue for reader in readers)
 
     async def _leave_when_idle(self, reader: QueueFetcher) -> None:
-        """Keep the queue locked while its batch is being handled: no other member may handle its
-        next message meanwhile."""
+        """Unlock the queue only after its batch: no other member may handle its next message."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.idle.wait()
@@ -400,8 +399,8 @@ class Reading:
 
     def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
         """Whether a message is still this consumer's to settle. If another member has its queue by
-        now, or the queue was set to another offset, the message is redelivered anyway, because it
-        was not committed. Returning it would duplicate it."""
+        now, or the queue was set to another offset, it is redelivered anyway, because it was not
+        committed. Returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
             and reader.shelf.generation == ticket.generation
