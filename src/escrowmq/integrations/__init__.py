@@ -1,2 +1,2 @@
-"""Where the SDK meets other libraries; each module needs one that is not installed with EscrowMQ.
-Nothing here knows a broker's inside, and nothing else imports from here."""
+"""Integrations with other libraries; each module needs one that is not installed with EscrowMQ.
+Nothing here knows a broker's internals, and nothing else imports from here."""

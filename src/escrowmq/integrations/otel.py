@@ -5,17 +5,17 @@
 >>> with escrowmq.Producer(nameserver, group="orders", interceptors=[tracing]) as traced:
 ...     sent = traced.send("paid", b"order 1")
 
-The context travels in the messages' properties as W3C Trace Context (`traceparent`,
-`tracestate`) and `baggage`, or as the global propagator writes it. Names and attributes are those
-of OpenTelemetry's conventions for messaging and RocketMQ:
+The context is in the messages' properties as W3C Trace Context (`traceparent`, `tracestate`) and
+`baggage`, or as the global propagator writes it. Names and attributes are those of OpenTelemetry's
+conventions for messaging and RocketMQ:
 
-  send      a message is sent, alone or half; `create` for each and one `send` for a batch
-  commit, rollback, unknown   a broker is told how a transaction ends
+  send      a message is sent, plain or as a half; `create` for each and one `send` for a batch
+  commit, rollback, unknown   an END is sent to a broker
   check     the producer's check runs; its answer is a commit or rollback in the same trace
-  process   a message is handed over, until it is settled
+  process   from a message's delivery until it is settled
 
-Needs opentelemetry-api (`pip install escrowmq[otel]`); without an SDK beside it nothing is written.
-"""
+Needs opentelemetry-api (`pip install escrowmq[otel]`); without an SDK beside it nothing is
+written."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ from escrowmq.codec.ids import format_host, parse_offset_id
 from escrowmq.net.clock import SystemClock
 
 OPEN_MAX: Final = 10_000
-"""Spans of one kind that are open; of more, the oldest is ended. So much is held for messages that
-nobody ever settles."""
+"""Open spans of one kind; beyond that, the oldest is ended. This bounds memory if messages are
+never settled."""
 
 _SYSTEM: Final = "rocketmq"
 _OUTCOME: Final = "escrowmq.outcome"
@@ -53,14 +53,15 @@ T = TypeVar("T")
 
 
 class _Open(Generic[T]):
-    """What has begun and not ended, by the object that it belongs to."""
+    """Open spans, by the object to which they belong."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._found: dict[object, list[tuple[object, T]]] = {}
 
     def put(self, key: object, value: T) -> list[T]:
-        """Keep it; what had to go for that. One object may begin several times at once."""
+        """Store a span; return the one that had to be removed. One object may have several at
+        once."""
         with self._lock:
             # The object is held too, so that no other one gets its address.
             self._found.setdefault(_name(key), []).append((key, value))
@@ -69,12 +70,12 @@ class _Open(Generic[T]):
             return [old for _, old in self._found.pop(next(iter(self._found)))]
 
     def get(self, key: object) -> T | None:
-        """What has begun for an object."""
+        """Return an object's open span."""
         found = self._found.get(_name(key))
         return found[-1][1] if found else None
 
     def pop(self, key: object) -> T | None:
-        """The same, which ends."""
+        """Remove and return an object's span."""
         with self._lock:
             found = self._found.get(_name(key))
             if not found:
@@ -86,7 +87,7 @@ class _Open(Generic[T]):
 
 
 class _Handed:
-    """The span of messages that were handed over together."""
+    """The span of messages that were delivered together."""
 
     def __init__(self, span: Span, count: int) -> None:
         self.span = span
@@ -94,7 +95,7 @@ class _Handed:
         self._open_count = count
 
     def settled(self) -> None:
-        """One more is settled; the last one ends the span."""
+        """One more message is settled; the last one ends the span."""
         self._open_count -= 1
         assert self._open_count >= 0, self._open_count
         if self._open_count == 0:
@@ -104,9 +105,8 @@ class _Handed:
 class Tracing(Interceptor):
     """Pass it as `interceptors=[Tracing()]` to producers and consumers; one may serve many.
 
-    `tracer_provider` is OpenTelemetry's global one if none is given. `namespace` is told with each
-    span.
-    """
+    `tracer_provider` defaults to OpenTelemetry's global one. `namespace` becomes an attribute of
+    each span."""
 
     def __init__(
         self,
@@ -143,7 +143,8 @@ class Tracing(Interceptor):
             _end(span, error)
 
     def before_send_many(self, messages: Sequence[Message]) -> None:
-        """One span of the batch, and one for each message's creation, to which it is linked."""
+        """Start one span for the batch, and one for the creation of each message, to which it is
+        linked."""
         topic = messages[0].topic
         links = []
         for message in messages:
@@ -180,8 +181,8 @@ class Tracing(Interceptor):
     def before_settle(
         self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
     ) -> None:
-        """Begin a span: below the one that is current, else below that of the half message. The
-        answer to a check always belongs to the message's own trace."""
+        """Start a span: a child of the current one, or of the half message's. The answer to a check
+        always belongs to the message's own trace."""
         name = outcome.name.lower()
         topic = messages[0].topic if messages else ""
         attributes = self._common(name, "settle", topic)
@@ -230,7 +231,7 @@ class Tracing(Interceptor):
     # -- consuming ---------------------------------------------------------------------------
 
     def before_consume_many(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Begin a span: of one message in that message's trace, of several with links to
+        """Start a span: for one message in that message's trace, for several with links to
         theirs."""
         first = messages[0]
         attributes = {**self._common("process", "process", first.topic), **_consumer(first)}
@@ -256,14 +257,14 @@ class Tracing(Interceptor):
 
     @contextlib.contextmanager
     def around_consume(self, messages: Sequence[ReceivedMessage]) -> Iterator[None]:
-        """The handler runs in the span, which tells what it raises."""
+        """Run the handler in the span, which records its exceptions."""
         with self.inside(messages[0]):
             yield
 
     @contextlib.contextmanager
     def inside(self, message: ReceivedMessage) -> Iterator[None]:
-        """Make a message's span current, for what an iteration or `receive` has handed over;
-        handlers run in it by themselves.
+        """Make the span of a message from an iteration or `receive` current; handlers run in it
+        automatically.
 
         >>> with escrowmq.Consumer(
         ...     nameserver, group="books", topic="paid", interceptors=[tracing]
@@ -283,7 +284,7 @@ class Tracing(Interceptor):
             yield
 
     def after_consume(self, message: ReceivedMessage, outcome: Consumed) -> None:
-        """End the span, when no other message shares it any more."""
+        """End the span, unless other messages still share it."""
         handed = self._handed.pop(message)
         if handed is None:
             return
@@ -301,7 +302,7 @@ class Tracing(Interceptor):
             late.end()
 
     def _message(self, message: Message) -> Attributes:
-        """What a producer knows of a message before it is sent."""
+        """A producer's attributes of a message before it is sent."""
         found = _told(message)
         delay = delay_properties(message)
         if level := delay.get(Property.DELAY):
@@ -329,7 +330,7 @@ def _name(key: object) -> object:
 
 
 def _told(message: Message) -> Attributes:
-    """What both sides know of a message."""
+    """Attributes that producers and consumers have in common."""
     kind = "fifo" if message.order_key else "delay" if delay_properties(message) else "normal"
     found: Attributes = {
         "messaging.message.body.size": len(message.body),
@@ -345,7 +346,7 @@ def _told(message: Message) -> Attributes:
 
 
 def _result(result: SendResult) -> Attributes:
-    """What the broker's answer tells."""
+    """Attributes from the broker's answer."""
     found: Attributes = {
         "messaging.message.id": result.message_id,
         "messaging.destination.partition.id": str(result.queue.queue_id),
@@ -356,7 +357,7 @@ def _result(result: SendResult) -> Attributes:
 
 
 def _server(result: SendResult) -> Attributes:
-    """Which broker has stored it; nothing where that is not told."""
+    """Attributes of the broker that stored it; none if it is unknown."""
     try:
         host, _, port = format_host(parse_offset_id(result.offset_id)[0]).rpartition(":")
     except ValueError:
@@ -365,7 +366,7 @@ def _server(result: SendResult) -> Attributes:
 
 
 def _received(message: ReceivedMessage) -> Attributes:
-    """What a consumer knows of a message."""
+    """A consumer's attributes of a message."""
     found = _told(message)
     if message.transaction_id:
         found["messaging.rocketmq.message.type"] = "transaction"
@@ -375,7 +376,7 @@ def _received(message: ReceivedMessage) -> Attributes:
 
 
 def _consumer(message: ReceivedMessage) -> Attributes:
-    """Who consumes it."""
+    """Attributes of the consumer."""
     if not isinstance(message, HeldMessage):
         return {}
     model = "broadcasting" if message.is_broadcast else "clustering"
@@ -386,12 +387,12 @@ def _consumer(message: ReceivedMessage) -> Attributes:
 
 
 def _context(message: Message) -> Context:
-    """Where a message's producer was when it sent it."""
+    """The producer's propagated context of a message."""
     return propagate.extract(message.properties, Context())
 
 
 def _brought(message: Message) -> Context:
-    """The current context with what a message's producer had in its own."""
+    """The current context merged with the producer's propagated context."""
     return propagate.extract(message.properties, get_current())
 
 
@@ -406,8 +407,7 @@ def _is_in_span() -> bool:
 
 @contextlib.contextmanager
 def _current(span: Span, brought: Context | None) -> Iterator[None]:
-    """The span is current, with what a message has brought along beside it (baggage); what is
-    raised inside is told with it."""
+    """Make the span current, along with the message's baggage; record exceptions in it."""
     token = attach(trace.set_span_in_context(span, brought))
     try:
         yield

@@ -1,5 +1,5 @@
-"""What every outbox does with its database besides sending: answer checks, make the tables, forget
-what is old."""
+"""What every outbox does with its database besides sending: answer checks, create the tables,
+delete old rows."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from escrowmq.net.clock import SystemClock
 
 
 def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
-    """The circuit of an outbox that keeps messages; None of one that refuses them."""
+    """The circuit of an outbox that keeps messages; None if it refuses them."""
     if when_away not in ("refuse", "keep"):
         raise UsageError(
             f"when_away={when_away!r}: 'refuse' lets a transaction fail whose messages no broker "
@@ -48,12 +48,12 @@ def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
 
 
 def new_name() -> str:
-    """For a database that has none yet."""
+    """A name for a database that has none yet."""
     return secrets.token_hex(16)
 
 
 class _Checks:
-    """What is the same whether or not a database is awaited."""
+    """Parts shared by blocking and asyncio databases."""
 
     def __init__(self, producer: Producer | engine.Producer) -> None:
         self._own_mark = account_mark(producer.account) if producer.account else ""
@@ -79,7 +79,7 @@ class _Checks:
 
 
 class Keeper(_Checks):
-    """The part of an outbox that is the same for all plain databases."""
+    """The base of outboxes with blocking databases."""
 
     def __init__(
         self, producer: Producer, database: Database, circuit: Circuit | None = None
@@ -92,13 +92,13 @@ class Keeper(_Checks):
         producer.answer_from(self._check, on_close=self._end)
 
     def create_tables(self) -> None:
-        """Make the tables, where they are not there yet, for those who have no migrations."""
+        """Create missing tables, for programs without migrations."""
         database = self._database
         steps = schema.create(database.family, new_name=new_name())
         self._place = run(steps, database.execute)
 
     def find_name(self) -> str:
-        """The database's name, which markers carry. StepFailed when it cannot be asked, or the
+        """The database's name, which markers carry. Raises StepFailed if it cannot be asked, or the
         tables are missing."""
         database = self._database
         place = run(verdict.find_place(database.family, new_name=new_name()), database.execute)
@@ -108,9 +108,9 @@ class Keeper(_Checks):
     def forget_markers(
         self, *, keep: dt.timedelta = KEEP_DEFAULT, gone: Collection[str] = ()
     ) -> int:
-        """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough. RouteMissing, and nothing is deleted, while a broker that has taken
-        messages of this database says nothing; `gone` names those that are gone for good."""
+        """Delete older markers that no broker can ask for; return how many. Once a day is enough.
+        Raises RouteMissing, and deletes nothing, while a broker that has taken messages of this
+        database does not answer; `gone` names brokers that are gone for good."""
         keep_ms = span_ms(keep)
         expiry.check_keep(keep_ms)
         found = self._producer.unsettled()
@@ -125,45 +125,45 @@ class Keeper(_Checks):
         return run(steps, self._database.execute)
 
     def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete what consumers handled longer ago than that; how many rows went."""
+        """Delete records of messages handled longer ago than that; return how many."""
         now_ms = SystemClock().now_ms()
         steps = expiry.forget_handled(self._database.family, keep_ms=span_ms(keep), now_ms=now_ms)
         return run(steps, self._database.execute)
 
     def kept(self) -> KeptStatus:
-        """What is kept in the database until a broker can be reached (`when_away="keep"`)."""
+        """The messages kept in the database until a broker can be reached (`when_away="keep"`)."""
         return run(kept.look(self._database.family), self._database.execute)
 
     def hand_over_kept(self) -> int:
-        """Hand over now what is kept, as far as brokers take it; how many messages. With
-        `when_away="keep"`, this happens by itself."""
+        """Send the kept messages now, as far as brokers accept them; return how many. With
+        `when_away="keep"`, this also happens automatically."""
         found = self._go_through()
         if found.error is not None:
             raise found.error
         return found.handed_over
 
     def close(self) -> None:
-        """Answer no more checks from this database, and send no more with it. Closing the producer
-        does the same."""
+        """Answer no more checks from this database, and refuse sends. Closing the producer does the
+        same."""
         self._producer.answer_no_more(self._check)
         self._end()
         if self._relay is not None:
             self._relay.close()
 
     def _end(self) -> None:
-        """It is over, or its producer is."""
+        """The outbox or its producer is closed."""
         self._leave()
         if self._relay is not None:
             self._relay.stop()
 
     def _leave(self) -> None:
-        """Nothing is to be sent with it any more."""
+        """Refuse further sends."""
 
     def _go_through(self) -> Pass:
         return go_through(self._database, self._relaying)
 
     def _note_kept(self) -> None:
-        """Something is being kept."""
+        """Messages are being kept."""
         if self._relay is not None:
             self._relay.wake()
 
@@ -177,7 +177,7 @@ class Keeper(_Checks):
 
 
 class AsyncKeeper(_Checks):
-    """The part of an outbox that is the same for all databases that are awaited."""
+    """The base of outboxes with asyncio databases."""
 
     def __init__(
         self, producer: engine.Producer, database: AsyncDatabase, circuit: Circuit | None = None
@@ -194,13 +194,13 @@ class AsyncKeeper(_Checks):
             self._begin_relay()
 
     async def create_tables(self) -> None:
-        """Make the tables, where they are not there yet, for those who have no migrations."""
+        """Create missing tables, for programs without migrations."""
         database = self._database
         steps = schema.create(await database.find_family(), new_name=new_name())
         self._place = await run_async(steps, database.execute)
 
     async def find_name(self) -> str:
-        """The database's name, which markers carry. StepFailed when it cannot be asked, or the
+        """The database's name, which markers carry. Raises StepFailed if it cannot be asked, or the
         tables are missing."""
         database = self._database
         steps = verdict.find_place(await database.find_family(), new_name=new_name())
@@ -210,9 +210,9 @@ class AsyncKeeper(_Checks):
     async def forget_markers(
         self, *, keep: dt.timedelta = KEEP_DEFAULT, gone: Collection[str] = ()
     ) -> int:
-        """Delete markers that are older and that no broker can ask for; how many went. Once a day
-        is often enough. RouteMissing, and nothing is deleted, while a broker that has taken
-        messages of this database says nothing; `gone` names those that are gone for good."""
+        """Delete older markers that no broker can ask for; return how many. Once a day is enough.
+        Raises RouteMissing, and deletes nothing, while a broker that has taken messages of this
+        database does not answer; `gone` names brokers that are gone for good."""
         keep_ms = span_ms(keep)
         expiry.check_keep(keep_ms)
         found = await self._producer.unsettled()
@@ -227,35 +227,35 @@ class AsyncKeeper(_Checks):
         return await run_async(steps, self._database.execute)
 
     async def forget_handled(self, *, keep: dt.timedelta = KEEP_DEFAULT) -> int:
-        """Delete what consumers handled longer ago than that; how many rows went."""
+        """Delete records of messages handled longer ago than that; return how many."""
         now_ms = SystemClock().now_ms()
         family = await self._database.find_family()
         steps = expiry.forget_handled(family, keep_ms=span_ms(keep), now_ms=now_ms)
         return await run_async(steps, self._database.execute)
 
     async def kept(self) -> KeptStatus:
-        """What is kept in the database until a broker can be reached (`when_away="keep"`)."""
+        """The messages kept in the database until a broker can be reached (`when_away="keep"`)."""
         family = await self._database.find_family()
         return await run_async(kept.look(family), self._database.execute)
 
     async def hand_over_kept(self) -> int:
-        """Hand over now what is kept, as far as brokers take it; how many messages. With
-        `when_away="keep"`, this happens by itself."""
+        """Send the kept messages now, as far as brokers accept them; return how many. With
+        `when_away="keep"`, this also happens automatically."""
         found = await self._go_through()
         if found.error is not None:
             raise found.error
         return found.handed_over
 
     def close(self) -> None:
-        """Answer no more checks from this database, and send no more with it. Closing the producer
-        does the same. Not awaited: there is nothing to wait for."""
+        """Answer no more checks from this database, and refuse sends. Closing the producer does the
+        same. Not a coroutine: there is nothing to wait for."""
         self._producer.answer_no_more(self._check)
         self._leave()
         if self._relay_task is not None:
             self._relay_task.cancel()
 
     def _leave(self) -> None:
-        """Nothing is to be sent with it any more."""
+        """Refuse further sends."""
 
     async def _go_through(self) -> Pass:
         return await go_through_awaited(self._database, self._relaying)
@@ -265,7 +265,7 @@ class AsyncKeeper(_Checks):
             self._relay_task = self._producer.instance.keep("an outbox's relay", self._relay.run)
 
     def _note_kept(self) -> None:
-        """Something is being kept."""
+        """Messages are being kept."""
         if self._relay is not None:
             self._begin_relay()
             self._relay.wake()

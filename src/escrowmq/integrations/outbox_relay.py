@@ -1,9 +1,8 @@
-"""Hands over what is kept in the database, in order, as soon as a broker can be reached.
+"""Sends the messages kept in the database, in order, as soon as a broker can be reached.
 
-Each transaction deletes rows and sends their messages, as any transaction of the outbox: its marker
-says whether both happened, so that no message is handed over twice, and none is lost, whatever dies
-in between. Several processes may do this at a time: the rows are locked.
-"""
+Each transaction deletes rows and sends their messages, like any transaction of the outbox: its
+marker says whether both happened, so that no message is sent twice, and none is lost, whatever dies
+in between. Several processes may do this at the same time: the rows are locked."""
 
 from __future__ import annotations
 
@@ -36,49 +35,49 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 CLOSE_S = 5.0
-"""How long the end of an outbox waits for the thread that hands over."""
+"""How long closing an outbox waits for the relay thread."""
 
 
 class Pass(NamedTuple):
-    """What came of going through what is kept."""
+    """The result of one pass through the kept messages."""
 
     handed_over: int
-    """Messages."""
+    """Messages sent."""
     still_kept: int
     error: Exception | None
 
 
 class Database(Protocol):
-    """The primary, and not a copy for reading."""
+    """The primary database, not a read replica."""
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL."""
+        """Its SQL dialect."""
 
     def execute(self, step: SqlStep) -> Rows:
-        """Run one step on a connection of its own."""
+        """Run one step on a separate connection."""
 
     def transaction(self) -> AbstractContextManager[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
 
 
 class AsyncDatabase(Protocol):
-    """The same, awaited."""
+    """`Database` for asyncio."""
 
     async def find_family(self) -> SqlFamily:
-        """Its SQL; perhaps a connection has to be opened for that."""
+        """Its SQL dialect; this may open a connection."""
 
     async def execute(self, step: SqlStep) -> Rows:
-        """Run one step on a connection of its own."""
+        """Run one step on a separate connection."""
 
     def transaction(
         self,
     ) -> AbstractAsyncContextManager[Callable[[SqlStep], Awaitable[Rows]]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
 
 
 def go_through(database: Database, course: HandOver) -> Pass:
-    """One pass. What fails is in the result."""
+    """Make one pass. Failures are in the result."""
     clock = SystemClock()
     walk = KeptWalk(database.family)
     while not walk.is_over:
@@ -106,7 +105,7 @@ def go_through(database: Database, course: HandOver) -> Pass:
 
 
 async def go_through_awaited(database: AsyncDatabase, course: AsyncHandOver) -> Pass:
-    """The same, awaited."""
+    """`go_through` for asyncio."""
     clock = SystemClock()
     family = await database.find_family()
     walk = KeptWalk(family)
@@ -150,7 +149,7 @@ def _passed(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
 
 
 class _Pace:
-    """How the passes of one outbox follow one another."""
+    """The schedule of one outbox's passes."""
 
     def __init__(self, circuit: Circuit) -> None:
         self._circuit = circuit
@@ -158,7 +157,7 @@ class _Pace:
         self.pause_s = 0.0
 
     def end(self, found: Pass | Exception) -> None:
-        """A pass is over."""
+        """A pass has ended."""
         error = found if isinstance(found, Exception) else found.error
         loud = 1
         if isinstance(found, Exception) or isinstance(found.error, StepFailed):
@@ -183,7 +182,7 @@ class _Pace:
 
 
 class Relay:
-    """A thread that goes through what is kept, for as long as its outbox is open."""
+    """A thread that makes passes while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], Pass]) -> None:
         self._pace = _Pace(circuit)
@@ -194,17 +193,17 @@ class Relay:
         self._thread.start()
 
     def wake(self) -> None:
-        """Something was kept."""
+        """A message was kept."""
         if self._pace.is_idle:
             self._woken.set()
 
     def stop(self) -> None:
-        """Let it end soon."""
+        """End soon."""
         self._is_closed = True
         self._woken.set()
 
     def close(self) -> None:
-        """The same, and wait for its end."""
+        """End, and wait for it."""
         self.stop()
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
@@ -225,7 +224,7 @@ class Relay:
 
 
 class AsyncRelay:
-    """A task that does the same."""
+    """A task that makes passes while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[Pass]]) -> None:
         self._pace = _Pace(circuit)
@@ -233,7 +232,7 @@ class AsyncRelay:
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
-        """Something was kept."""
+        """A message was kept."""
         if self._pace.is_idle:
             self._woken.set()
 

@@ -1,6 +1,6 @@
-"""Messages that are sent when a database transaction commits, and only then, for connections
-without an ORM: psycopg, sqlite3, PyMySQL, mysqlclient and MariaDB's driver with `Outbox`; psycopg's
-asyncio, asyncpg and aiosqlite with `AsyncOutbox`. `docs/outbox.md` is the guide.
+"""Sends messages exactly if a database transaction commits, for connections without an ORM:
+psycopg, sqlite3, PyMySQL, mysqlclient and MariaDB's driver with `Outbox`; psycopg's asyncio,
+asyncpg and aiosqlite with `AsyncOutbox`. `docs/outbox.md` is the guide.
 
     outbox = Outbox(producer, lambda: psycopg.connect(address))
     with outbox.transaction(connection) as tx:

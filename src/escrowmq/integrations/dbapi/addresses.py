@@ -1,4 +1,4 @@
-"""Addresses of databases, for those who have no connection yet."""
+"""Connections to databases from addresses, for commands that have no connection yet."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _SWITCH: Final = {"true": True, "1": True, "false": False, "0": False}
 
 
 def connector(address: str) -> Callable[[], Any]:
-    """What makes connections to a database: `postgresql://user@host/name`, `mariadb://...` (or
-    `mysql://`), `sqlite:///file`. UsageError, which shows no password, for what is none."""
+    """Return a function that connects to a database: `postgresql://user@host/name`, `mariadb://...`
+    (or `mysql://`), `sqlite:///file`. Raises UsageError, which shows no password, for an invalid
+    address."""
     try:
         found = urlsplit(address)
         scheme, port = found.scheme.partition("+")[0], found.port
@@ -70,8 +71,8 @@ def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
 
 
 def _options(found: SplitResult, known: tuple[str, ...]) -> dict[str, str]:
-    """What stands behind the question mark. UsageError for what would be left out unsaid: a
-    certificate that is not asked for, for one."""
+    """The options after the question mark. Raises UsageError for options that would be ignored
+    silently, for example a certificate that is never checked."""
     options: dict[str, str] = {}
     for name, values in parse_qs(found.query, keep_blank_values=True).items():
         if name not in known:

@@ -1,4 +1,4 @@
-"""The outbox for connections that are awaited: psycopg's, asyncpg's and aiosqlite's."""
+"""The outbox for asyncio connections: psycopg's, asyncpg's and aiosqlite's."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ class Work(Protocol):
     """One connection's transaction."""
 
     async def begin(self) -> None:
-        """Begin it, unless one is under way."""
+        """Begin it, unless one is open."""
 
     async def execute(self, statement: Statement) -> None:
         """Run a statement."""
 
     async def rows(self, statement: Statement) -> Rows:
-        """Run one that has rows."""
+        """Run a statement and return its rows."""
 
     async def changed(self, statement: Statement) -> int:
-        """Run one that changes rows; how many."""
+        """Run a statement and return the number of changed rows."""
 
     async def commit(self) -> None:
         """Commit it."""
@@ -51,7 +51,7 @@ class Work(Protocol):
 
 
 class _CursorWork:
-    """Of psycopg and aiosqlite."""
+    """A transaction of psycopg or aiosqlite."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
@@ -84,8 +84,8 @@ class _CursorWork:
 
 
 class _AsyncpgWork:
-    """Of asyncpg, whose transactions are objects. One that is under way already is its owner's to
-    commit, behind which no message could follow."""
+    """A transaction of asyncpg, whose transactions are objects. One that is already open belongs to
+    its owner, who commits it; no message could follow that commit."""
 
     def __init__(self, connection: Any) -> None:  # noqa: ANN401
         self._connection = connection
@@ -123,7 +123,7 @@ def work_on(connection: object) -> Work:
 
 
 class _Block:
-    """A transaction of a connection, from the beginning of an outbox's block to its end."""
+    """A transaction of a connection, for the duration of an outbox's block."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._connection = connection
@@ -131,20 +131,20 @@ class _Block:
         self.work = work_on(connection)
 
     async def begin(self) -> None:
-        """Begin it, unless one is under way."""
+        """Begin it, unless one is open."""
 
     async def settle(self) -> None:
-        """Return when all is heard that was done so far."""
+        """Wait until all statements so far have been noticed."""
 
     async def finish(self) -> None:
-        """The user's part is over. UsageError when it has ended the transaction."""
+        """The user's code has ended. Raises UsageError if it has ended the transaction."""
 
     async def commit(self) -> None:
         """Commit it."""
         await self.work.commit()
 
     async def roll_back(self, error: BaseException) -> None:
-        """Roll it back for an error, which is told if the connection is lost."""
+        """Roll it back after an error, to which a lost connection is added."""
         with contextlib.suppress(Exception):
             await self.work.rollback()
 
@@ -184,7 +184,7 @@ class _SqliteBlock(_Block):
 
 
 class _PsycopgBlock(_Block):
-    """See that of plain connections."""
+    """See the class of the same name for blocking connections."""
 
     _own: Any = None
 
@@ -220,7 +220,7 @@ _BLOCKS: Final[dict[str, type[_Block]]] = {
 
 
 class AwaitedDatabase:
-    """A database that `connect` makes connections to."""
+    """A database with connections made by `connect`."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
@@ -228,7 +228,7 @@ class AwaitedDatabase:
         self._schema = schema
 
     async def find_family(self) -> SqlFamily:
-        """Its SQL; found out with the first connection."""
+        """Its SQL dialect; determined by the first connection."""
         if self._family is None:
             try:
                 connection = await self._connect()
@@ -256,7 +256,7 @@ class AwaitedDatabase:
 
     @contextlib.asynccontextmanager
     async def transaction(self) -> AsyncIterator[Callable[[SqlStep], Awaitable[Rows]]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
         connection = await self._connect()
         try:
             work = work_on(connection)
@@ -268,7 +268,7 @@ class AwaitedDatabase:
             await connection.close()
 
     async def execute_in(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:
-        """Run one step in a transaction that is under way."""
+        """Run one step in an open transaction."""
         if step.is_apart:
             return await self.execute(step)
         return await self._run(work, family, step)
@@ -293,7 +293,7 @@ class AsyncTransaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: Marked | None = None
-        """Where the marker is written with the first message."""
+        """Set where the marker is written with the first message."""
 
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -313,8 +313,8 @@ class AsyncTransaction:
 
     @contextlib.asynccontextmanager
     async def savepoint(self) -> AsyncIterator[None]:
-        """A part that is taken back alone when it raises: what it changed and what it sent. So is a
-        block of the driver's own `connection.transaction()`."""
+        """Return a block whose changes and messages are rolled back on their own if it raises. A
+        block of the driver's own `connection.transaction()` does the same."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
         work = self._block.work
@@ -331,14 +331,14 @@ class AsyncTransaction:
         self.unsent.released(name)
 
     def end(self) -> list[Message]:
-        """Nothing can be sent in it any more; what was."""
+        """Refuse further sends; return what was sent."""
         self._is_over = True
         return self.unsent.messages
 
 
 class AsyncOutbox(AsyncKeeper):
-    """The same as `Outbox`, for an `escrowmq.aio.Producer` and connections that are awaited.
-    `connect` returns what makes one when it is awaited: `lambda: asyncpg.connect(address)`."""
+    """An `Outbox` for an `escrowmq.aio.Producer` and asyncio connections. `connect` returns an
+    awaitable connection: `lambda: asyncpg.connect(address)`."""
 
     def __init__(
         self,
@@ -366,8 +366,8 @@ class AsyncOutbox(AsyncKeeper):
 
     @contextlib.asynccontextmanager
     async def transaction(self, connection: Any) -> AsyncIterator[AsyncTransaction]:  # noqa: ANN401
-        """A block that begins a transaction, commits it, and rolls it back when it raises. Do
-        neither in it."""
+        """Return a block that begins a transaction, commits it, and rolls it back when it raises.
+        Do neither in it."""
         name, driver = driver_of(connection, AWAITED)
         if self._is_closed:
             raise is_closed()
@@ -397,7 +397,7 @@ class AsyncOutbox(AsyncKeeper):
             marked.committed()
 
     async def write_marker(self, work: Work, family: SqlFamily) -> Marked:
-        """For this module: write a marker in a transaction that is under way."""
+        """For this module: write a marker in an open transaction."""
         return await self._course.write_marker(
             family, functools.partial(self._converse, work, family)
         )

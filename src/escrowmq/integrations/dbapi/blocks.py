@@ -1,9 +1,9 @@
-"""What happens on a connection inside a block of an outbox, besides what the outbox does.
+"""Guards a connection inside a block of an outbox.
 
-A block is one transaction. So its connection's own `commit` and `rollback` are refused in it where
-the driver lets them be replaced (psycopg refuses them itself), and SQLite has a savepoint that both
-would take along. What a driver's own nested transactions roll back is taken out of what is sent.
-"""
+A block is one transaction. So its connection's own `commit` and `rollback` raise inside it where
+the driver allows replacing them (psycopg refuses them itself). For SQLite a savepoint reveals them,
+because both would end it. Messages in the driver's own nested transactions are dropped when these
+are rolled back."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _SAVEPOINT: Final = re.compile(
 
 
 def ended_inside() -> UsageError:
-    """For blocks whose transaction is not the one that they have begun."""
+    """The error for a block whose transaction was ended by other code."""
     return UsageError(
         "the transaction was committed or rolled back inside the outbox's block, so that nothing "
         "was sent: what was changed before stands, or is gone, without its messages. Let the block "
@@ -38,7 +38,7 @@ def ended_inside() -> UsageError:
 
 
 def owned_by_another() -> UsageError:
-    """For connections whose transaction is somebody else's to commit."""
+    """The error for a connection whose transaction is committed by other code."""
     return UsageError(
         "the connection is in a transaction already, whose own end would commit it; let "
         "outbox.transaction(connection) begin it, in the place of connection.transaction()"
@@ -51,7 +51,7 @@ def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
 
 
 def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
-    """Refuse the connection's `commit` and `rollback` from here on; what ends that."""
+    """Make the connection's `commit` and `rollback` raise; return the function that ends this."""
 
     def refuse() -> None:
         raise UsageError(
@@ -73,7 +73,7 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
 
 
 class _Tied:
-    """psycopg's nested transactions, whose messages go back with them."""
+    """psycopg's nested transactions, which drop their messages when they are rolled back."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
         self._begin = connection.transaction
@@ -93,7 +93,7 @@ class _Tied:
 
 
 class TiedPlain(_Tied):
-    """In the place of `Connection.transaction`."""
+    """Replaces `Connection.transaction`."""
 
     @contextlib.contextmanager
     def __call__(
@@ -111,7 +111,7 @@ class TiedPlain(_Tied):
 
 
 class TiedAwaited(_Tied):
-    """In the place of `AsyncConnection.transaction`."""
+    """Replaces `AsyncConnection.transaction`."""
 
     @contextlib.asynccontextmanager
     async def __call__(
@@ -129,7 +129,7 @@ class TiedAwaited(_Tied):
 
 
 class SavepointListener:
-    """Hears of asyncpg's statements, and takes out of what is sent what a savepoint takes back."""
+    """Watches asyncpg's statements, and drops the messages of savepoints that are rolled back."""
 
     def __init__(self, unsent: UnsentMessages) -> None:
         self._unsent = unsent
@@ -153,5 +153,5 @@ Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType |
 
 
 def raised(error: BaseException) -> Raised:
-    """As the end of a `with` is told it."""
+    """An exception, in the form that the end of a `with` block gets."""
     return type(error), error, error.__traceback__

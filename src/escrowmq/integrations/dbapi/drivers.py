@@ -1,5 +1,5 @@
-"""Drivers by the package that their connections come from: which SQL, which marks, and whether the
-connection commits each statement by itself."""
+"""Drivers by the package of their connections: SQL dialect, parameter style, and whether
+connections commit each statement by themselves."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 
 class Driver(NamedTuple):
-    """One package."""
+    """A driver's package."""
 
     family: SqlFamily
     style: str
@@ -46,7 +46,7 @@ AWAITED: Final = {
 
 
 def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver]:
-    """The name of a connection's package, and what is known of it."""
+    """The name of a connection's package, and its driver."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
         if name in known:
@@ -58,7 +58,7 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
 
 
 def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
-    """Begin a transaction where the driver does not; UsageError when none can be."""
+    """Begin a transaction if the driver does not; raises UsageError if that is impossible."""
     if driver.family is SqlFamily.SQLITE and not connection.in_transaction:
         # Python's driver begins none for a savepoint, and none at all without an isolation level.
         connection.execute("begin")
@@ -66,7 +66,7 @@ def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
 
 
 def refuse_autocommit(connection: object, driver: Driver) -> None:
-    """UsageError when nothing that the connection does can be both or neither."""
+    """Raise UsageError if the connection commits each statement."""
     if driver.is_autocommit(connection):
         raise UsageError(
             "the connection commits each statement by itself (autocommit), so that nothing can "
@@ -75,7 +75,7 @@ def refuse_autocommit(connection: object, driver: Driver) -> None:
 
 
 def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
-    """Whether the connection of any driver, as far as it can be asked, commits each statement."""
+    """Whether a connection commits each statement, as far as it can be determined."""
     for kind in type(connection).__mro__:
         name = kind.__module__.partition(".")[0]
         driver = PLAIN.get(name) or AWAITED.get(name)
@@ -88,14 +88,14 @@ def commits_by_itself(connection: Any) -> bool:  # noqa: ANN401
 
 
 def execute_on(connection: Any, driver: Driver, statement: Statement) -> Any:  # noqa: ANN401
-    """Run one statement on a plain connection; its cursor."""
+    """Run one statement on a blocking connection; return its cursor."""
     cursor = connection.cursor()
     cursor.execute(statement.in_style(driver.style), statement.values)
     return cursor
 
 
 def execute_step(connection: Any, driver: Driver, step: SqlStep) -> Rows:  # noqa: ANN401
-    """Run one step on a plain connection that is used for nothing else."""
+    """Run one step on a blocking connection that is used for nothing else."""
     try:
         for each in step.before:
             execute_on(connection, driver, each)

@@ -1,4 +1,4 @@
-"""Handlers that change nothing twice, whatever is delivered twice."""
+"""Handlers that process each message once, even if it is delivered several times."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ Handler = Callable[[Any], Any]
 def consume_once(
     connect: Callable[[], Any], *, key: Key = message_id, group: str = "", schema: str = ""
 ) -> Callable[[Callable[[Any, Any], Any]], Handler]:
-    """Makes a consumer's handler of a function that is given a message and a connection: a message
-    that was handled before does not reach it. That it was is noted in the connection's transaction,
+    """Make a consumer's handler from a function that takes a message and a connection: a message
+    that was handled before does not reach it. This is recorded in the connection's transaction,
     which commits when the function returns and rolls back when it raises. Do not commit in it.
 
-    `connect` makes a connection, which is closed behind the function; for a coroutine function, it
-    is awaited. `key` tells what a message is known by, where its id will not do: the id is that of
-    one sending. `group` is the consumer group, if not the message's own. `schema` is the one that
-    the outbox was given for its tables. With `batch_max`, the function is given the list of those
-    that are new.
-    """
+    `connect` makes a connection, which is closed after the function; for a coroutine function, it
+    is awaited. `key` returns the identity of a message, if its id is not enough: each send has an
+    id of its own. `group` is the consumer group, if not the message's own. `schema` is the one
+    given to the outbox for its tables. With `batch_max`, the function gets the list of new
+    messages."""
 
     how = How(key, group, schema)
 

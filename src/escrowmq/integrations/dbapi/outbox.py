@@ -1,4 +1,4 @@
-"""The outbox for plain connections."""
+"""The outbox for blocking connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class PlainDatabase:
-    """A database that `connect` makes connections to."""
+    """A database with connections made by `connect`."""
 
     def __init__(self, connect: Connect, *, schema: str = "") -> None:
         self._connect = connect
@@ -41,7 +41,7 @@ class PlainDatabase:
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL; found out with the first connection."""
+        """Its SQL dialect; determined by the first connection."""
         if self._family is None:
             try:
                 connection = self._connect()
@@ -59,7 +59,7 @@ class PlainDatabase:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
         with contextlib.closing(self._connect()) as connection:
             driver = driver_of(connection, PLAIN)[1]
             drivers.begin(connection, driver)
@@ -72,7 +72,7 @@ class PlainDatabase:
                 raise
 
     def execute_in(self, connection: object, driver: Driver, step: SqlStep) -> Rows:
-        """Run one step in a transaction that is under way."""
+        """Run one step in an open transaction."""
         if step.is_apart:
             return self.execute(step)
         statement = step.statement.in_schema(self.schema_of(driver))
@@ -80,12 +80,12 @@ class PlainDatabase:
         return [tuple(row) for row in cursor.fetchall()] if step.is_read else [(cursor.rowcount,)]
 
     def schema_of(self, driver: Driver) -> str:
-        """As it stands in front of a table."""
+        """The schema, quoted as a prefix of a table's name."""
         return tables.quoted_schema(driver.family, self.schema)
 
 
 class _Block:
-    """A transaction of a connection, from the beginning of an outbox's block to its end."""
+    """A transaction of a connection, for the duration of an outbox's block."""
 
     def __init__(self, connection: Any, driver: Driver) -> None:  # noqa: ANN401
         self._connection = connection
@@ -93,14 +93,14 @@ class _Block:
         self._end_guard: Callable[[], None] = lambda: None
 
     def begin(self) -> None:
-        """Begin it, unless one is under way."""
+        """Begin it, unless one is open."""
         drivers.begin(self._connection, self._driver)
         if self._driver.family is SqlFamily.SQLITE:
             self._connection.execute(blocks.BEGIN_WITNESS)
         self._end_guard = blocks.guard(self._connection)
 
     def finish(self) -> None:
-        """The user's part is over. UsageError when it has ended the transaction."""
+        """The user's code has ended. Raises UsageError if it has ended the transaction."""
         self._end_guard()
         if self._driver.family is SqlFamily.SQLITE:
             try:
@@ -113,7 +113,7 @@ class _Block:
         self._connection.commit()
 
     def roll_back(self, error: BaseException) -> None:
-        """Roll it back for an error, which is told if the connection is lost."""
+        """Roll it back after an error, to which a lost connection is added."""
         self._end_guard()
         with contextlib.suppress(Exception):
             self._connection.rollback()
@@ -124,8 +124,8 @@ class _Block:
 
 
 class _PsycopgBlock(_Block):
-    """psycopg begins a transaction with the first statement, and takes a `transaction()` before
-    that for the outermost one: so this one comes first."""
+    """psycopg begins a transaction with the first statement, and treats a `transaction()` before
+    that as the outermost one: so this one comes first."""
 
     def __init__(self, connection: Any, driver: Driver, unsent: UnsentMessages) -> None:  # noqa: ANN401
         super().__init__(connection, driver)
@@ -185,7 +185,7 @@ class Transaction:
         self._is_over = False
         self.unsent = unsent
         self.marked: OnTheirWay | None = None
-        """Where the marker is written with the first message."""
+        """Set where the marker is written with the first message."""
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
@@ -204,9 +204,9 @@ class Transaction:
 
     @contextlib.contextmanager
     def savepoint(self) -> Iterator[None]:
-        """A part that is taken back alone when it raises: what it changed and what it sent. So is a
-        block of psycopg's `connection.transaction()`. What a savepoint of your own SQL takes back
-        is not known here, and would be sent."""
+        """Return a block whose changes and messages are rolled back on their own if it raises. A
+        block of psycopg's `connection.transaction()` does the same. Savepoints written in SQL are
+        not noticed: their messages would be sent even after a rollback."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
         self.unsent.savepoint(name)
@@ -221,7 +221,7 @@ class Transaction:
         self.unsent.released(name)
 
     def end(self) -> list[Message]:
-        """Nothing can be sent in it any more; what was."""
+        """Refuse further sends; return what was sent."""
         self._is_over = True
         return self.unsent.messages
 
@@ -230,14 +230,13 @@ class Transaction:
 
 
 class Outbox(Keeper):
-    """Sends messages with the transactions of connections, and answers from their database what
-    became of them: no check is to be written. Make one for the whole process, right behind the
-    producer; every process of the producer's group has to have it.
+    """Sends messages with the transactions of connections, and answers checks from their database:
+    you need not write a check. Make one per process, right after the producer; every process of the
+    producer's group needs one.
 
-    `connect` makes a connection to the same database, and not to a read replica; checks use it.
-    `schema` is that of both tables, where connections would not find them by their names alone, or
-    would find several.
-    """
+    `connect` makes a connection to the same database, not to a read replica; checks use it.
+    `schema` is that of both tables, if connections would not find them by their names alone, or
+    would find several."""
 
     def __init__(
         self,
@@ -265,8 +264,8 @@ class Outbox(Keeper):
 
     @contextlib.contextmanager
     def transaction(self, connection: Any) -> Iterator[Transaction]:  # noqa: ANN401
-        """A block that commits the connection, and rolls it back when it raises. Do neither in it:
-        the connection's own commit() and rollback() are refused there."""
+        """Return a block that commits the connection, and rolls it back when it raises. Do neither
+        in it: the connection's own commit() and rollback() raise there."""
         _, driver = driver_of(connection, PLAIN)
         if self._is_closed:
             raise is_closed()
@@ -296,7 +295,7 @@ class Outbox(Keeper):
             marked.committed()
 
     def write_marker(self, connection: object, driver: Driver) -> OnTheirWay:
-        """For this module: write a marker in a transaction that is under way."""
+        """For this module: write a marker in an open transaction."""
         converse = functools.partial(self._converse, connection, driver)
         return self._course.write_marker(driver.family, converse)
 

@@ -1,6 +1,5 @@
-"""Messages that are sent when Django's `transaction.atomic` commits, and only then; messages that
-are handled once. Put `escrowmq.integrations.django` into INSTALLED_APPS and run `migrate`.
-`docs/outbox.md` is the guide.
+"""Sends messages exactly if Django's `transaction.atomic` commits; handles messages once. Put
+`escrowmq.integrations.django` into INSTALLED_APPS and run `migrate`. `docs/outbox.md` is the guide.
 
     outbox = Outbox(producer)
     with transaction.atomic():

@@ -1,4 +1,4 @@
-"""The application whose migration makes the tables."""
+"""The application whose migrations create the tables."""
 
 from __future__ import annotations
 

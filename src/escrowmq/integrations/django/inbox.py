@@ -1,4 +1,4 @@
-"""Handlers that change nothing twice, whatever is delivered twice."""
+"""Handlers that process each message once, even if it is delivered several times."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ Handler = Callable[[Any], Any]
 def consume_once(
     *, using: str = DEFAULT_DB_ALIAS, key: Key = message_id, group: str = ""
 ) -> Callable[[Callable[[Any], Any]], Handler]:
-    """Makes a consumer's handler of a function that is given a message: one that was handled before
-    does not reach it. That it was is noted in the transaction (`atomic`) in which the function
-    runs. Connections that the database has cut are replaced before and behind it, as Django does
-    for requests.
+    """Make a consumer's handler from a function that takes a message: one that was handled before
+    does not reach it. This is recorded in the transaction (`atomic`) in which the function runs.
+    Connections that the database has cut are replaced before and after it, as Django does for
+    requests.
 
-    `key` tells what a message is known by, where its id will not do: the id is that of one sending.
-    `group` is the consumer group, if not the message's own. With `batch_max`, the function is given
-    the list of those that are new.
-    """
+    `key` returns the identity of a message, if its id is not enough: each send has an id of its
+    own. `group` is the consumer group, if not the message's own. With `batch_max`, the function
+    gets the list of new messages."""
 
     how = How(key, group)
 

@@ -1,9 +1,8 @@
 """The outbox of Django.
 
-Django has no hook in front of a COMMIT. So the connection's own `commit` is replaced for the one
-transaction that has messages. They wait in the connection's list of what is to be done on commit,
-which Django itself keeps in step with savepoints.
-"""
+Django has no hook before a COMMIT. So the connection's own `commit` is replaced for a transaction
+that has messages. They wait among the connection's on-commit callbacks, from which Django itself
+removes those of rolled-back savepoints."""
 
 from __future__ import annotations
 
@@ -40,12 +39,12 @@ class DjangoDatabase:
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL."""
+        """Its SQL dialect."""
         return tables.family_of(connections[self._using].vendor)
 
     def execute(self, step: SqlStep) -> Rows:
-        """Run one step on a connection of its own, which is closed at once: the threads of checks
-        belong to no request, so that nobody else would."""
+        """Run one step on a separate connection, which is closed at once: the threads of checks
+        belong to no request, so nothing else would close it."""
         connection = connections[self._using].copy()
         # Those who hold all of a pool's connections would wait for one more.
         connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
@@ -61,7 +60,7 @@ class DjangoDatabase:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
         connection = connections[self._using].copy()
         connection.settings_dict.get("OPTIONS", {}).pop("pool", None)
         try:
@@ -75,15 +74,15 @@ class DjangoDatabase:
 
 
 class _Waiting:
-    """A message among what is to be done on commit. Called, it tells the brokers."""
+    """A message among the on-commit callbacks. Calling it reports the commit to the brokers."""
 
     def __init__(self, outbox: Outbox, message: Message, early: OnTheirWay | None) -> None:
         self.outbox = outbox
         self.message = message
         self.early = early
-        """Where the marker is written with the first message."""
+        """Set where the marker is written with the first message."""
         self.marked: OnTheirWay | None = None
-        """What was handed over to brokers; None when it is kept."""
+        """The messages sent to brokers; None if they are kept."""
         self.is_over = False
         """Whether the transaction was about to commit."""
         self.is_first = False
@@ -96,12 +95,12 @@ class _Waiting:
 
 
 class Outbox(Keeper):
-    """Sends messages with the transactions of Django's database `using`, which is the primary, and
-    answers from it what became of them: no check is to be written. Make one for the whole process,
-    right behind the producer; every process of the producer's group has to have it.
+    """Sends messages with the transactions of Django's database `using`, which must be the primary,
+    and answers checks from it: you need not write a check. Make one per process, right after the
+    producer; every process of the producer's group needs one.
 
     `sends_in_test_case` is for tests: inside Django's `TestCase`, which never commits,
-    `captureOnCommitCallbacks(execute=True)` sends the messages. Elsewhere it changes nothing."""
+    `captureOnCommitCallbacks(execute=True)` sends the messages. Elsewhere it has no effect."""
 
     def __init__(
         self,
@@ -132,8 +131,8 @@ class Outbox(Keeper):
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
-        """Send a message when the outermost `transaction.atomic` commits. A savepoint that is
-        rolled back (an inner `atomic` that raises) takes back what was sent in it."""
+        """Send a message when the outermost `transaction.atomic` commits. If a savepoint is rolled
+        back (an inner `atomic` that raises), its messages are not sent."""
         message = message_of(topic, body, fields)
         connection = connections[self._using]
         if not connection.in_atomic_block:
@@ -167,7 +166,7 @@ class Outbox(Keeper):
             each.marked, each.is_over = marked, True
 
     def never_committed(self, message: Message) -> None:
-        """For this module: what is done on commit was called, and nothing was committed."""
+        """For this module: the on-commit callbacks were called without a commit."""
         if self._sends_in_test_case and _is_test_case(connections[self._using]):
             self._producer.send(message)  # no marker will say what became of it: at once
             return
@@ -194,20 +193,20 @@ class Outbox(Keeper):
 
 
 def execute_on(connection: Any, statement: Statement, *, is_read: bool = False) -> Rows:  # noqa: ANN401
-    """Run one statement; its rows, or how many it changed."""
+    """Run one statement; return its rows, or how many it changed."""
     with connection.cursor() as cursor:
         cursor.execute(statement.in_style("format"), statement.values)
         return [tuple(row) for row in cursor.fetchall()] if is_read else [(cursor.rowcount,)]
 
 
 def _is_test_case(connection: Any) -> bool:  # noqa: ANN401
-    """Whether it is inside the block that Django's TestCase rolls back, which nothing else marks
-    so: in production no message can be sent without its transaction."""
+    """Whether this is inside the block that Django's TestCase rolls back. Only TestCase marks a
+    block so: in production no message can be sent without its transaction."""
     return any(block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001
 
 
 def _listen(connection: Any) -> None:  # noqa: ANN401
-    """Be asked before this transaction commits."""
+    """Have a function called before this transaction commits."""
     if "commit" in vars(connection):
         return
 

@@ -1,4 +1,4 @@
-"""What handlers can ask for: `async def handle(body: str, message: EscrowMQMessage)`."""
+"""Annotations for handlers' parameters: `async def handle(body: str, message: EscrowMQMessage)`."""
 
 from __future__ import annotations
 
@@ -13,4 +13,4 @@ from escrowmq.integrations.faststream.message import EscrowMQMessage as _Message
 EscrowMQMessage = Annotated[_Message, Context("message")]
 EscrowMQBroker = Annotated[_Broker, Context("broker")]
 Producer = Annotated[_Producer, Context("broker.producer")]
-"""Ours, for transactions."""
+"""Our producer, for transactions."""

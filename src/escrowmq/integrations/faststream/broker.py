@@ -31,14 +31,14 @@ _ID_WIDTH: Final = 10
 
 
 class _Logging(DefaultLoggerStorage):
-    """Lines with topic and group in columns."""
+    """Log lines with topic and group in columns."""
 
     def __init__(self) -> None:
         super().__init__()
         self._widths = {"topic": 5, "group": 5}
 
     def register_subscriber(self, params: dict[str, Any]) -> None:
-        """Make room for its names."""
+        """Widen the columns for its names."""
         for name, width in self._widths.items():
             self._widths[name] = max(width, len(params.get(name, "")))
 
@@ -64,9 +64,9 @@ class EscrowMQBroker(
 ):
     """EscrowMQ, or RocketMQ, for FastStream.
 
-    `name_servers` and `settings` are those of `escrowmq.aio.Producer`; what says how to connect
-    (`credentials`, `tls`, ...) counts for subscribers too, and so do `interceptors`. `group`
-    is the producer's: a name of the service."""
+    `name_servers` and `settings` are those of `escrowmq.aio.Producer`; settings of connections
+    (`credentials`, `tls`, ...) and `interceptors` apply to subscribers too. `group` is the producer
+    group: use the name of the service."""
 
     _connection: Producer | None
 
@@ -124,7 +124,7 @@ class EscrowMQBroker(
 
     @property
     def producer(self) -> Producer:
-        """Ours, once the broker is connected: for transactions, and for an outbox."""
+        """Our producer, once the broker is connected: for transactions, and for an outbox."""
         found: Producer = self.config.producer.producer
         return found
 
@@ -138,12 +138,12 @@ class EscrowMQBroker(
         return producer
 
     async def start(self) -> None:
-        """Connect, and begin to consume."""
+        """Connect, and start to consume."""
         await self.connect()
         await super().start()
 
     async def stop(self, *error: Any) -> None:
-        """End: subscribers first, so that handlers can publish until they are over."""
+        """Stop subscribers first, so that running handlers can still publish."""
         await super().stop(*error)
         producer: Producer | None = self._connection
         self._connection = None
@@ -176,7 +176,7 @@ class EscrowMQBroker(
 
 
 def _connection_of(settings: ProducerSettings) -> ConnectionSettings:
-    """What of a producer's settings counts for consumers too."""
+    """Those of a producer's settings that apply to consumers too."""
     names = ConnectionSettings.__annotations__
     found = {name: value for name, value in settings.items() if name in names}
     return cast("ConnectionSettings", found)
@@ -185,7 +185,7 @@ def _connection_of(settings: ProducerSettings) -> ConnectionSettings:
 def _page(
     urls: str | Sequence[str] | None, *, description: str | None, tags: Iterable[Any]
 ) -> BrokerSpec:
-    """A broker's page in AsyncAPI."""
+    """A broker's AsyncAPI page."""
     return BrokerSpec(
         url=[urls] if isinstance(urls, str) else list(urls or ["NAMESRV_ADDR"]),
         protocol="rocketmq",

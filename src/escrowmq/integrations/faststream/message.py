@@ -1,4 +1,4 @@
-"""A message as FastStream's handlers have it."""
+"""A message as FastStream's handlers get it."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from escrowmq.client.delivery import Delivery
 
 CONTENT_TYPE: Final = "content-type"
 CORRELATION_ID: Final = "correlation_id"
-"""The properties in which FastStream's own fields travel; all others are headers."""
+"""The properties of FastStream's own fields; all others are headers."""
 
 
 Raw = ReceivedMessage | tuple[ReceivedMessage, ...]
-"""What a subscriber is given at once: a message, or a batch of them."""
+"""What a subscriber receives at once: a message, or a batch."""
 
 
 class EscrowMQMessage(StreamMessage[Raw]):
-    """`raw_message` has what FastStream does not know: the tag, the keys, `deliveries_before`; of a
-    batch it is a tuple. What is decided about a batch counts for all of it, but for messages that
-    were settled by themselves (`message.raw_message[0].reject()`)."""
+    """`raw_message` has what FastStream does not know: the tag, the keys, `deliveries_before`; for
+    a batch it is a tuple. A decision about a batch applies to all of it, except messages that were
+    settled individually (`message.raw_message[0].reject()`)."""
 
     _pause_of: Callable[[Delivery], float | None] | None = None
 
     def taken_by_hand(self, pause_of: Callable[[Delivery], float | None]) -> None:
-        """No handler is given it: tells after how many seconds it comes again that is nacked."""
+        """No handler gets it; the function returns the delay in seconds after a nack."""
         self._pause_of = pause_of
 
     async def ack(self) -> None:
-        """It is consumed."""
+        """Acknowledge it."""
         for delivery in self._undecided():
             await delivery.ack()
         await super().ack()
 
     async def nack(self, after: dt.timedelta | float | None = None) -> None:
-        """It is to come again: after a time, or after the pause that the subscriber was given
-        (`retry_after_s`), else that of the broker. After too many attempts it is a dead letter."""
+        """Have it redelivered: after a time, or after the subscriber's pause (`retry_after_s`), or
+        the broker's back-off. After too many attempts it is a dead letter."""
         for delivery in self._undecided():
             if after is not None:
                 await delivery.retry(after)
@@ -50,13 +50,13 @@ class EscrowMQMessage(StreamMessage[Raw]):
         await super().nack()
 
     async def reject(self) -> None:
-        """It goes to the group's dead letters and comes no more."""
+        """Move it to the group's dead letters; it is not redelivered."""
         for delivery in self._undecided():
             await delivery.reject()
         await super().reject()
 
     def _undecided(self) -> list[Delivery]:
-        """What is to be settled; a message in a test broker came from no consumer."""
+        """The messages to settle; those of a test broker came from no consumer."""
         if self.committed is not None:
             return []
         raw = self.raw_message
@@ -65,12 +65,12 @@ class EscrowMQMessage(StreamMessage[Raw]):
 
 
 def is_undecided(delivery: Delivery) -> bool:
-    """Whether a message is still to be settled."""
+    """Whether a message is not settled yet."""
     return delivery.ticket is not None and not delivery.ticket.is_settled
 
 
 async def parse(raw: ReceivedMessage) -> EscrowMQMessage:
-    """FastStream's message for ours."""
+    """Make FastStream's message from ours."""
     headers = dict(raw.properties)
     return EscrowMQMessage(
         raw_message=raw,
@@ -84,8 +84,8 @@ async def parse(raw: ReceivedMessage) -> EscrowMQMessage:
 
 
 async def parse_batch(raw: tuple[ReceivedMessage, ...]) -> EscrowMQMessage:
-    """The same for a batch, whose `headers` are those of its first message. It answers nobody: each
-    of its messages may have been asked by another."""
+    """Make FastStream's message from a batch; its `headers` are those of the first message. It has
+    no reply address: each of its messages may have another."""
     headers = [dict(each.properties) for each in raw]
     return EscrowMQMessage(
         raw_message=raw,
@@ -99,13 +99,13 @@ async def parse_batch(raw: tuple[ReceivedMessage, ...]) -> EscrowMQMessage:
 
 
 async def decode(message: StreamMessage[Raw]) -> object:
-    """What the body says, by its content type."""
+    """Decode the body by its content type."""
     found: object = decode_message(message)
     return found
 
 
 async def decode_batch(message: StreamMessage[Raw]) -> list[object]:
-    """The same of each message. FastStream knows by this name that a subscriber takes batches."""
+    """Decode each message. By this name FastStream recognises that a subscriber takes batches."""
     raw = message.raw_message
     assert isinstance(raw, tuple), raw
     return [decode_message(await parse(each)) for each in raw]

@@ -1,4 +1,4 @@
-"""What is published: by the broker, by a handler's return, and as a reply."""
+"""Publishing: by the broker, by a handler's return value, and as a reply."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from escrowmq.client.producer_settings import MessageFields
 from escrowmq.integrations.faststream.message import CONTENT_TYPE, CORRELATION_ID, decode, parse
 
 _NOTHING: Final = (b"null", "application/json")
-"""What a handler's None is on the way: no broker takes an empty body."""
+"""The body for a handler's None, because no broker accepts an empty body."""
 
 
 class EscrowMQPublishCommand(PublishCommand):
-    """What goes through the middlewares of publishers; `fields` are those of `Message`."""
+    """The command that passes through publishers' middlewares; `fields` are those of `Message`."""
 
     def __init__(
         self,
@@ -55,11 +55,11 @@ class EscrowMQPublishCommand(PublishCommand):
         self.timeout_ms = timeout_ms
         self.fields: MessageFields = fields or {}
         self.request: ReceivedMessage | None = None
-        """What it is the reply to."""
+        """The message to which it replies."""
 
     @classmethod
     def from_cmd(cls, cmd: PublishCommand) -> Self:
-        """A command of ours for one of FastStream's."""
+        """Make our command from one of FastStream's."""
         if isinstance(cmd, cls):
             return cmd
         return cls(
@@ -73,8 +73,8 @@ class EscrowMQPublishCommand(PublishCommand):
 
 
 class EscrowMQResponse(Response):
-    """What a handler returns that wants more than a body for its message: headers, a tag, keys, a
-    delay, as `Message` has them."""
+    """A handler's return value that sets more than a body: headers, a tag, keys, a delay, as in
+    `Message`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class EscrowMQResponse(Response):
         self.fields = fields
 
     def as_publish_command(self) -> EscrowMQPublishCommand:
-        """For FastStream."""
+        """Called by FastStream."""
         return EscrowMQPublishCommand(
             self.body,
             headers=self.headers,
@@ -99,7 +99,7 @@ class EscrowMQResponse(Response):
 
 
 class Sender(ProducerProto[EscrowMQPublishCommand]):
-    """FastStream's producer over ours."""
+    """FastStream's producer, implemented by ours."""
 
     def __init__(self, *, parser: Any = None, decoder: Any = None) -> None:
         self._parser = ParserComposition(parser, parse)
@@ -109,12 +109,12 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         self._producer: Producer | None = None
 
     def connect(self, producer: Producer | None, *, serializer: Any = None, codec: Any) -> None:
-        """Send with this from here on; None ends that."""
+        """Send with this producer from now on; None ends that."""
         self._producer, self._serializer = producer, serializer
         self.codec = codec or DefaultCodec()
 
     async def message_of(self, cmd: EscrowMQPublishCommand) -> Message:
-        """What goes to the broker."""
+        """The message for the broker."""
         body, content_type = _NOTHING
         if cmd.body is not None:
             body, content_type = await self.codec.encode(cmd.body, self._serializer)
@@ -128,7 +128,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return Message(cmd.destination, body, properties=properties, **fields)
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
-        """Send it, as a reply where it is one."""
+        """Send it, as a reply if it is one."""
         message = await self.message_of(cmd)
         if cmd.request is not None:
             properties = message.properties
@@ -141,12 +141,12 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
         return await self.producer.request(message, timeout_ms=cmd.timeout_ms)
 
     async def publish_batch(self, cmd: EscrowMQPublishCommand) -> Any:
-        """Not here: `broker.producer.send_many` takes messages as they are."""
+        """Not supported: use `broker.producer.send_many`, which takes messages."""
         raise FeatureNotSupportedException("publish each message, or use broker.producer.send_many")
 
     @property
     def producer(self) -> Producer:
-        """Ours."""
+        """Our producer."""
         if self._producer is None:
             raise IncorrectState(
                 "the broker is not connected: await broker.connect() or broker.start(), or run it "
@@ -156,7 +156,7 @@ class Sender(ProducerProto[EscrowMQPublishCommand]):
 
 
 class Publishes:
-    """How brokers and publishers publish."""
+    """The publish methods of brokers and publishers."""
 
     async def publish(
         self,
@@ -167,8 +167,9 @@ class Publishes:
         correlation_id: str | None = None,
         **fields: Unpack[MessageFields],
     ) -> SendResult:
-        """Send a message; a publisher's to another topic than its own if one is given. `headers`
-        are its properties, and `fields` those of `Message`: `tag`, `keys`, `order_key`, ..."""
+        """Send a message; for a publisher, optionally to another topic than its own. `headers`
+        become its properties, and `fields` are those of `Message`: `tag`, `keys`, `order_key`,
+        ..."""
         command = EscrowMQPublishCommand(
             message,
             topic=topic,
@@ -190,8 +191,8 @@ class Publishes:
         timeout_ms: int | None = None,
         **fields: Unpack[MessageFields],
     ) -> Any:
-        """Send a message as `publish` does, and wait for what a handler returns. ReplyTimeout when
-        that takes too long."""
+        """Send a message like `publish`, and wait for a handler's reply. Raises ReplyTimeout if it
+        takes too long."""
         command = EscrowMQPublishCommand(
             message,
             topic=topic,
@@ -214,14 +215,14 @@ class Publishes:
 
 
 class ReplyPublisher(FakePublisher):
-    """Sends what a handler returns to whoever asked."""
+    """Sends a handler's return value to the requester."""
 
     def __init__(self, *, producer: Any, request: ReceivedMessage) -> None:
         super().__init__(producer=producer)
         self._request = request
 
     def patch_command(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
-        """Make a reply of it."""
+        """Make the command a reply."""
         reply = EscrowMQPublishCommand.from_cmd(super().patch_command(cmd))
         reply.request = self._request
         reply.destination = self._request.topic
@@ -230,7 +231,7 @@ class ReplyPublisher(FakePublisher):
 
 @dataclass(kw_only=True)
 class PublisherConfig(PublisherUsecaseConfig):
-    """What a publisher was given."""
+    """A publisher's settings."""
 
     topic: str
     headers: dict[str, str] = field(default_factory=dict)
@@ -239,13 +240,13 @@ class PublisherConfig(PublisherUsecaseConfig):
 
 @dataclass(kw_only=True)
 class PublisherSpecConfig(PublisherSpecificationConfig):
-    """What its page says."""
+    """AsyncAPI settings of a publisher."""
 
     topic: str
 
 
 class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
-    """A publisher's page in AsyncAPI."""
+    """A publisher's AsyncAPI page."""
 
     @property
     def name(self) -> str:
@@ -257,7 +258,7 @@ class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
         return f"{self._outer_config.prefix}{self.config.topic}"
 
     def get_schema(self) -> dict[str, PublisherSpec]:
-        """For FastStream."""
+        """Called by FastStream."""
         payload = resolve_payloads(self.get_payloads(), "Publisher")
         operation = Operation(
             message=MessageSchema(title=f"{self.name}:Message", payload=payload), bindings=None
@@ -273,7 +274,7 @@ class PublisherPage(PublisherSpecification[Any, PublisherSpecConfig]):
 
 
 class EscrowMQPublisher(Publishes, PublisherUsecase):
-    """Publishes what a handler returns, or what it is given."""
+    """Publishes a handler's return value, or a given message."""
 
     def __init__(self, config: PublisherConfig, specification: PublisherPage) -> None:
         super().__init__(config, specification)
@@ -281,12 +282,12 @@ class EscrowMQPublisher(Publishes, PublisherUsecase):
 
     @property
     def topic(self) -> str:
-        """Where it goes, with the prefixes of routers."""
+        """Its topic, with the prefixes of routers."""
         return f"{self._outer_config.prefix}{self._config.topic}"
 
     @property
     def tag(self) -> str:
-        """With which tag, unless a message says otherwise."""
+        """The tag, unless a message has another."""
         return self._config.fields.get("tag", "")
 
     def _new_id(self) -> str:
@@ -305,7 +306,7 @@ class EscrowMQPublisher(Publishes, PublisherUsecase):
         return await self._basic_request(self._completed(cmd), producer=producer)
 
     def _completed(self, cmd: PublishCommand) -> EscrowMQPublishCommand:
-        """With what this publisher was given, where the message does not say otherwise."""
+        """The command, with this publisher's settings where the message does not override them."""
         found = EscrowMQPublishCommand.from_cmd(cmd)
         found.destination = found.destination or self.topic
         found.add_headers(self._config.headers, override=False)

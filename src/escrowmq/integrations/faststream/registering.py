@@ -33,12 +33,12 @@ from escrowmq.integrations.faststream.subscribing import (
 )
 
 RECORDS_MAX: Final = 32
-"""Messages of a batch, when nothing is said."""
+"""The default size of a batch."""
 
 
 @dataclass(kw_only=True)
 class Config(BrokerConfig):
-    """What a broker or a router was given; a router has no addresses."""
+    """Settings of a broker or a router; a router has no addresses."""
 
     name_servers: str | Sequence[str] | None = None
     connection: ConnectionSettings = field(default_factory=ConnectionSettings)
@@ -46,7 +46,7 @@ class Config(BrokerConfig):
 
 
 class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
-    """What brokers and routers have in common."""
+    """Base of brokers and routers."""
 
     def subscriber(
         self,
@@ -68,9 +68,9 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         include_in_schema: bool = True,
         **settings: Any,
     ) -> EscrowMQSubscriber:
-        """Have a handler consume a topic, `max_workers` messages at a time. Members of a group
-        share the messages; a group has one subscriber in a program. With `batch` the handler is
-        given a list of what is there, `max_records` at most. `settings` are those of
+        """Subscribe a handler to a topic, `max_workers` messages at a time. Members of a group
+        share the messages; a group has one subscriber per program. With `batch` the handler gets a
+        list of the available messages, at most `max_records`. `settings` are those of
         `escrowmq.aio.Consumer`: `tags`, `sql`, `attempts_max`, `is_orderly`, `mode`, ..."""
         self._check(group, settings)
         settings = {"concurrency": max_workers, **settings}
@@ -113,8 +113,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         include_in_schema: bool = True,
         **fields: Unpack[MessageFields],
     ) -> EscrowMQPublisher:
-        """Publish what a handler returns, with `fields` of `Message` (`tag`, `keys`, `delay`, ...),
-        unless the handler returns an `EscrowMQResponse` that says otherwise."""
+        """Publish a handler's return value, with `fields` of `Message` (`tag`, `keys`, `delay`,
+        ...), which an `EscrowMQResponse` overrides."""
         config = PublisherConfig(
             topic=topic, headers=headers or {}, fields=fields, _outer_config=self.config
         )
@@ -130,7 +130,7 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
         return made
 
     def include_router(self, router: Any, **more: Any) -> None:
-        """Take over a router's handlers."""
+        """Include a router's handlers."""
         if not isinstance(router, EscrowMQRegistrator):
             raise SetupError(
                 f"{type(router).__name__} is another broker's router; EscrowMQRouter is expected"
@@ -152,8 +152,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
 
 
 class EscrowMQRouter(EscrowMQRegistrator, BrokerRouter[ReceivedMessage, Config]):
-    """Handlers to be included in a broker: `broker.include_router(router)`. `prefix` is put in
-    front of topics, and not of groups."""
+    """A set of handlers for a broker: `broker.include_router(router)`. `prefix` is added to topics,
+    but not to groups."""
 
     def __init__(
         self,

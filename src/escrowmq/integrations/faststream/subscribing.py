@@ -1,4 +1,4 @@
-"""A subscriber: one consumer of ours, whose handler is FastStream's."""
+"""A subscriber: one of our consumers, whose handler is FastStream's."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from escrowmq.integrations.faststream.publishing import ReplyPublisher
 
 
 class NotAcknowledged(EscrowMQError):
-    """A handler is over and nobody has decided about its message, so that it comes again."""
+    """A handler ended without a decision about its message, so it is redelivered."""
 
 
 @dataclass(kw_only=True)
 class SubscriberConfig(SubscriberUsecaseConfig):
-    """What a subscriber was given."""
+    """A subscriber's settings."""
 
     topic: str
     group: str
@@ -47,20 +47,21 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
     @property
     def count_max(self) -> int:
-        """How many messages its handlers are given at once."""
+        """How many messages its handlers get at once."""
         found: int = self.settings.get("batch_max", 1)
         return found
 
     def pause_of(self, delivery: Delivery) -> float | None:
-        """After how many seconds a message comes again; None for the broker's own back-off."""
+        """The delay in seconds before a message is redelivered; None for the broker's own
+        back-off."""
         given = self.settings.get("retry_after_s", ())
         pauses = given if isinstance(given, Sequence) else (given,)
         return pauses[min(delivery.deliveries_before, len(pauses) - 1)] if pauses else None
 
     @property
     def ack_policy(self) -> AckPolicy:
-        """What it says, else its router or broker, else that a message comes again whose handler
-        has failed."""
+        """Its own policy, or that of its router or broker; by default a failed message is
+        redelivered."""
         for found in (self._ack_policy, self._outer_config.ack_policy):
             if found is not EMPTY:
                 return found
@@ -69,13 +70,13 @@ class SubscriberConfig(SubscriberUsecaseConfig):
 
 @dataclass(kw_only=True)
 class SubscriberSpecConfig(SubscriberSpecificationConfig):
-    """What its page says."""
+    """AsyncAPI settings of a subscriber."""
 
     topic: str
 
 
 class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
-    """A subscriber's page in AsyncAPI."""
+    """A subscriber's AsyncAPI page."""
 
     @property
     def channel_labels(self) -> list[str]:
@@ -87,7 +88,7 @@ class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
         return f"{self._outer_config.prefix}{self.config.topic}"
 
     def get_schema(self) -> dict[str, SubscriberSpec]:
-        """For FastStream."""
+        """Called by FastStream."""
         payload = resolve_payloads(self.get_payloads())
         operation = Operation(
             message=Message(title=f"{self.name}:Message", payload=payload), bindings=None
@@ -103,7 +104,7 @@ class SubscriberPage(SubscriberSpecification[Any, SubscriberSpecConfig]):
 
 
 class EscrowMQSubscriber(SubscriberUsecase[Raw]):
-    """Hands the messages of one topic to handlers, as one member of a consumer group."""
+    """Passes the messages of one topic to handlers, as one member of a consumer group."""
 
     _parse: ClassVar[Any] = staticmethod(parse)
     _decode: ClassVar[Any] = staticmethod(decode)
@@ -117,7 +118,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
     @property
     def topic(self) -> str:
-        """What it reads, with the prefixes of routers."""
+        """Its topic, with the prefixes of routers."""
         return f"{self._outer_config.prefix}{self._config.topic}"
 
     @property
@@ -126,21 +127,21 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         return self._config.group
 
     def wants(self, topic: str, tag: str) -> bool:
-        """Whether a message is meant for it, as far as topic and tag say."""
+        """Whether a message matches its topic and tags."""
         tags = parse_tags(self._config.settings.get("tags"), code_of=java_hash)
         return topic == self.topic and tags.matches(tag)
 
     # -- life --------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to consume."""
+        """Start to consume."""
         await super().start()
         self._post_start()  # the first message may be here before the consumer is
         if self.calls:
             await self._open({"handler": self._handle})
 
     async def stop(self) -> None:
-        """End: handlers that run are waited for, what nobody has begun is left to others."""
+        """Stop: wait for running handlers, and leave other messages to other members."""
         async with self._opening:
             consumer, self._consumer = self._consumer, None
         try:
@@ -183,14 +184,14 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
             )
 
     def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
-        """What a handler is given of messages that came at once: the one that there is."""
+        """The handler's argument for messages that came at once: the only one."""
         (only,) = received
         return only
 
     # -- messages one by one -----------------------------------------------------------------
 
     async def get_one(self, *, timeout: float = 5.0) -> EscrowMQMessage | None:
-        """The next message, or None when the time is over. It is to be settled: `ack()`, ..."""
+        """Return the next message, or None after the timeout. Settle it with `ack()` and so on."""
         consumer = await self._reader()
         found = await consumer.receive(self._config.count_max, timeout_s=timeout)
         return await self._processed(self.raw_of(found)) if found else None
@@ -224,7 +225,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         return (ReplyPublisher(producer=producer, request=message.raw_message),)
 
     def get_log_context(self, message: Any) -> dict[str, str]:
-        """What each line of the log says."""
+        """Fields for each log line."""
         return {
             "topic": self.topic,
             "group": self.group,
@@ -233,13 +234,13 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
 
 
 class EscrowMQBatchSubscriber(EscrowMQSubscriber):
-    """Hands them over several at a time, as a list."""
+    """Passes several messages at a time, as a list."""
 
     _parse: ClassVar[Any] = staticmethod(parse_batch)
     _decode: ClassVar[Any] = staticmethod(decode_batch)
 
     def raw_of(self, received: Sequence[ReceivedMessage]) -> Raw:
-        """All of them."""
+        """The handler's argument: all messages."""
         return tuple(received)
 
     async def __aiter__(self) -> AsyncIterator[EscrowMQMessage]:

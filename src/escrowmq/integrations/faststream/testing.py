@@ -1,4 +1,4 @@
-"""FastStream's way to test handlers: no broker, messages go to handlers at once."""
+"""FastStream's way to test handlers: without a broker, messages reach handlers at once."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from escrowmq.integrations.faststream.subscribing import (
 )
 
 _ANY_SIZE: Final = 2**63
-"""How large a body may be is for the broker to say, and none is here."""
+"""Brokers limit the size of bodies; here there is no broker."""
 
 
 class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker):  # type: ignore[call-arg]
-    """Messages go to the handlers of their topic and tags, in this process and at once; what a
-    handler raises leaves `publish`. Conditions in SQL92, delays and retries are a broker's: for
-    those there are `with_real=True` and the fixture `escrowmq_broker`."""
+    """Messages reach the handlers of their topic and tags in this process, at once; `publish`
+    raises a handler's exceptions. SQL92 filters, delays and retries need a broker: use
+    `with_real=True` and the fixture `escrowmq_broker`."""
 
     def create_publisher_fake_subscriber(
         self, broker: EscrowMQBroker, publisher: EscrowMQPublisher
     ) -> tuple[EscrowMQSubscriber, bool]:
-        """Who remembers what a publisher publishes, and whether that is one of the user."""
+        """The subscriber that records a publisher's messages, and whether it is the user's own."""
         for found in _subscribers(self.brokers):
             if found.wants(publisher.topic, publisher.tag):
                 return found, True
@@ -55,7 +55,7 @@ class TestEscrowMQBroker(TestBroker[EscrowMQBroker, Any], broker=EscrowMQBroker)
 
 
 class _HandsOver(Sender):
-    """Gives messages to subscribers instead of a broker."""
+    """Passes messages to subscribers instead of a broker."""
 
     def __init__(self, broker: EscrowMQBroker, brokers: Sequence[EscrowMQBroker]) -> None:
         super().__init__(parser=broker._parser, decoder=broker._decoder)
@@ -65,7 +65,7 @@ class _HandsOver(Sender):
         self._count = 0
 
     async def publish(self, cmd: EscrowMQPublishCommand) -> SendResult:
-        """Hand it to all that want it."""
+        """Pass it to all matching subscribers."""
         message = await self._received(cmd)
         for found in _subscribers(self._brokers):
             if cmd.request is None and found.wants(message.topic, message.tag):
@@ -76,7 +76,7 @@ class _HandsOver(Sender):
         )
 
     async def request(self, cmd: EscrowMQPublishCommand) -> ReceivedMessage:
-        """Hand it to the first that wants it, and give back what that returns."""
+        """Pass it to the first matching subscriber, and return its reply."""
         message = await self._received(cmd)
         message.system[Property.REPLY_TO_CLIENT] = "test"
         for found in _subscribers(self._brokers):
@@ -105,7 +105,7 @@ class _HandsOver(Sender):
 
 
 def _delivered(message: ReceivedMessage, subscriber: EscrowMQSubscriber) -> ReceivedMessage:
-    """As the subscriber's consumer would have handed it over: for its group, to be settled."""
+    """A delivery as the subscriber's consumer would make it: for its group, to be settled."""
     found = aio_delivery(
         message.topic,
         message.body,

@@ -1,4 +1,4 @@
-"""What kombu's queues and exchanges are called at a broker."""
+"""Topics and groups for kombu's queues and exchanges."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Final
 
 _OTHERS: Final = re.compile(r"[^A-Za-z0-9_-]")
 _SIZE_MAX: Final = 60
-"""Of kombu's part: topics may have 127 characters, and groups are longer by some words."""
+"""Length of kombu's part: topics may have 127 characters, and groups have a suffix."""
 
 _DIGEST_SIZE: Final = 8
 
 
 def clean(name: str) -> str:
-    """A name that topics and groups can have. Names that differ stay different."""
+    """A valid name for topics and groups. Different names stay different."""
     found = _OTHERS.sub("_", name)[:_SIZE_MAX]
     if found == name:
         return name
@@ -23,15 +23,15 @@ def clean(name: str) -> str:
 
 
 def topic_of_queue(prefix: str, queue: str) -> str:
-    """Where a queue's messages are."""
+    """The topic of a queue's messages."""
     return f"{prefix}-{clean(queue)}"
 
 
 def group_of_queue(prefix: str, queue: str) -> str:
-    """Who reads them."""
+    """The consumer group of a queue."""
     return f"{topic_of_queue(prefix, queue)}-workers"
 
 
 def topic_of_exchange(prefix: str, exchange: str) -> str:
-    """Where an exchange's messages are for queues that live as long as a connection."""
+    """The topic of an exchange, for queues that live as long as a connection."""
     return f"{prefix}-exchange-{clean(exchange)}"

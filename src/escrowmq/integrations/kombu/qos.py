@@ -1,4 +1,4 @@
-"""Messages of a channel that are being worked on: done, given back, or rejected."""
+"""Unsettled messages of a channel: acknowledged, requeued or rejected."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from escrowmq.errors import ClientClosed
 _log = logging.getLogger(__name__)
 
 _REQUEUE_S: Final = 1.0
-"""What is given back comes again after so long."""
+"""The delay before a requeued message is redelivered."""
 
 
 class InWork(NamedTuple):
-    """What is being worked on."""
+    """A message that is being processed."""
 
     queue: str
     delivery: Delivery
 
 
 class QoS(virtual.QoS):
-    """Messages that are being worked on. They are settled at the broker, so that nothing has to be
-    restored: what nobody has settled comes again."""
+    """Messages that are being processed. They are settled at the broker, so nothing has to be
+    restored: unsettled messages are redelivered."""
 
     restore_at_shutdown = False
 
     def ack(self, delivery_tag: str) -> None:
-        """It is done."""
+        """Acknowledge it."""
         self._settle(delivery_tag, lambda delivery: delivery.ack())
 
     def reject(self, delivery_tag: str, requeue: bool = False) -> None:
-        """It comes again, or goes to the dead letters."""
+        """Requeue it, or move it to the dead letters."""
         self._settle(
             delivery_tag,
             lambda delivery: delivery.retry(_REQUEUE_S) if requeue else delivery.reject(),

@@ -1,4 +1,4 @@
-"""Reads for a queue of kombu on a thread of its own, until some messages wait here."""
+"""Reads messages for a queue of kombu on a separate thread, and buffers a few."""
 
 from __future__ import annotations
 
@@ -21,28 +21,28 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 READY_MAX: Final = 32
-"""Messages that wait here; whatever is beyond waits at the broker."""
+"""Buffered messages; more wait at the broker."""
 
 _LOOK_S: Final = 1.0
-"""How long one request for messages may take, and so how soon an end is seen."""
+"""The timeout of one request for messages; the reader notices its end after that."""
 
 _AFTER_ERROR_S: Final = 1.0
 _LOOK_BACK: Final = dt.timedelta(minutes=1)
-"""A reply may have been stored before its reader was there, by a clock that is behind."""
+"""A reply may have been stored before its reader started, by a clock that is behind."""
 
 Payload = dict[str, Any]
-"""A message as kombu has it."""
+"""A message in kombu's form."""
 
 
 class Ready(NamedTuple):
-    """A message that waits."""
+    """A buffered message."""
 
     payload: Payload
     delivery: Delivery
 
 
 class ThreadReader:
-    """`take` is for kombu's thread; `wanted` says which messages are meant."""
+    """`take` is for kombu's thread; `wanted` filters messages."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class ThreadReader:
         settings: dict[str, Any],
         news: threading.Condition,
     ) -> Self:
-        """Of a queue that its members share."""
+        """Read a queue that its members share."""
         consumer = Consumer(name_servers, group=group, topic=topic, **settings)
         return cls(consumer, wanted=lambda _: True, news=news)
 
@@ -91,8 +91,8 @@ class ThreadReader:
         looks_back: bool,
         news: threading.Condition,
     ) -> Self:
-        """Of a queue that lives as long as its connection: it gets all that its exchange is sent
-        from here on."""
+        """Read for a queue that lives as long as its connection: it gets all messages to its
+        exchange from now on."""
         start = dt.datetime.fromtimestamp(SystemClock().now_ms() / 1000, dt.UTC) - _LOOK_BACK
         with contextlib.ExitStack() as stack:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="escrowmq-kombu-"))
@@ -108,21 +108,21 @@ class ThreadReader:
             return cls(consumer, wanted=wanted, news=news, folders=stack.pop_all())
 
     def take(self) -> Ready | None:
-        """The next message, if one is here. It is to be settled."""
+        """The next message if one is buffered. It must be settled."""
         with self._news:
             found = self._ready.popleft() if self._ready else None
             self._news.notify_all()  # there is room
             return found
 
     def wait_looked(self) -> None:
-        """Return when it has looked for messages once, so that those that waited are here."""
+        """Wait until it has requested messages once, so that waiting ones are buffered."""
         with self._news:
             self._news.wait_for(
                 lambda: self._has_looked or self._ready or self._is_closed, timeout=2 * _LOOK_S
             )
 
     def pause(self) -> None:
-        """Read no more for now. What was taken can still be settled; the rest waits."""
+        """Stop reading for now. Taken messages can still be settled; the rest waits."""
         with self._news:
             self._is_paused = True
 
@@ -133,7 +133,7 @@ class ThreadReader:
             self._news.notify_all()
 
     def close(self) -> None:
-        """End. What nobody has settled comes again, to this group's other members."""
+        """Close it. Unsettled messages are redelivered to other members of the group."""
         with self._news:
             self._is_closed = True
             self._ready.clear()
@@ -171,7 +171,7 @@ class ThreadReader:
             self._news.notify_all()
 
     def _is_wanted(self) -> bool:
-        """Whether to go on, once nobody has it pause."""
+        """Whether to go on, once it is not paused."""
         with self._news:
             self._news.wait_for(lambda: self._is_closed or not self._is_paused)
             return not self._is_closed
@@ -195,7 +195,7 @@ class ThreadReader:
 
 
 def _payload(delivery: Delivery) -> Payload | None:
-    """What kombu stored; None for what somebody else sent to its topic."""
+    """The payload that kombu stored; None for messages that others sent to its topic."""
     try:
         found = loads(delivery.body)
         info = found["properties"]["delivery_info"]

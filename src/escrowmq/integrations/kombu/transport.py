@@ -2,9 +2,8 @@
 
 A queue is a topic, and its consumers are the members of a group. A queue that lives as long as a
 connection (a worker's mailbox, replies, events) has no topic: it reads the topic of its exchange,
-as every other such queue does, and takes what its binding means. So `celery inspect` works from
-any process, and leaves nothing behind.
-"""
+like every other such queue, and selects the messages that match its binding. So `celery inspect`
+works from any process, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -34,12 +33,12 @@ PREFIX: Final = "celery"
 QUEUES_COUNT: Final = 8
 PORT: Final = 9876
 DELAY_MAX: Final = dt.timedelta(days=3) - dt.timedelta(minutes=5)
-"""Brokers keep a message no longer (timerMaxDelaySec); what is due later waits at a worker after
+"""Brokers keep a message at most this long (timerMaxDelaySec); later tasks wait at a worker after
 that."""
 
 COMMIT_INTERVAL_MS: Final = 1_000
 ATTEMPTS_MAX: Final = 2**31 - 1
-"""Who gives a message back wants it again, however often; the number has 32 bits on the wire."""
+"""Requeued messages are redelivered any number of times; the number has 32 bits on the wire."""
 
 
 class Channel(virtual.Channel):
@@ -52,9 +51,9 @@ class Channel(virtual.Channel):
     def __init__(self, connection: Transport, **more: Any) -> None:
         super().__init__(connection, **more)
         self.held: dict[str, InWork] = {}
-        """By delivery tag."""
+        """Unsettled messages by delivery tag."""
         self._left: set[str] = set()
-        """Queues that are consumed no more, while messages of them are being worked on."""
+        """Queues no longer consumed, some of whose messages are still being processed."""
         self._no_ack: set[str] = set()
         self._readers: dict[str, ThreadReader] = {}
 
@@ -70,11 +69,11 @@ class Channel(virtual.Channel):
             self._reader(queue)  # before anything is sent that is to be answered to it
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
-        """Read it no more; its topic stays, whose messages may be another one's."""
+        """Stop reading it; its topic stays, because others may use its messages."""
         self._leave(queue)
 
     def _purge(self, queue: str) -> int:
-        """Set the queue's group forward, past all that waits; how many that were."""
+        """Move the queue's group past all waiting messages; return their number."""
         connection = self.connection
         topic = names.topic_of_queue(connection.prefix, queue)
         group = names.group_of_queue(connection.prefix, queue)
@@ -86,7 +85,7 @@ class Channel(virtual.Channel):
             return sum(end - max(0, known.get(each, 0)) for each, end in ends.items())
 
     def _size(self, queue: str) -> int:
-        """Messages that are not done with, with those that are being worked on."""
+        """The number of unacknowledged messages, including those in progress."""
         connection = self.connection
         if queue in connection.passing:
             return 0
@@ -104,7 +103,7 @@ class Channel(virtual.Channel):
     # -- publishing --------------------------------------------------------------------------
 
     def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
-        """Store it for each queue that lasts, and once for all others."""
+        """Store it for each durable queue, and once for all others."""
         self._inplace_augment_message(message, exchange, routing_key)
         if not exchange:
             self._put(routing_key, message)
@@ -123,7 +122,7 @@ class Channel(virtual.Channel):
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str, **more: Any
     ) -> None:
-        """Begin to read."""
+        """Start to read."""
         if no_ack:
             self._no_ack.add(queue)
         else:
@@ -134,7 +133,7 @@ class Channel(virtual.Channel):
         self._reader(queue).resume()
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
-        """One message, if one is here."""
+        """One message if one is buffered."""
         self._reader(queue).wait_looked()
         found = super().basic_get(queue, no_ack=no_ack, **more)
         if found is not None and no_ack:
@@ -144,8 +143,8 @@ class Channel(virtual.Channel):
         return found
 
     def basic_cancel(self, consumer_tag: str) -> None:
-        """Read no more. As long as a message is being worked on, this stays a member of the queue's
-        group, so that it can settle that; then others get what it has left."""
+        """Stop reading. While messages are being processed, this stays a member of the queue's
+        group, to settle them; then others get the rest."""
         queue = self._tag_to_queue.get(consumer_tag)
         super().basic_cancel(consumer_tag)
         if queue is not None and queue not in self._active_queues:
@@ -158,7 +157,7 @@ class Channel(virtual.Channel):
             self.leave_if_done(queue)
 
     def leave_if_done(self, queue: str) -> None:
-        """End the membership in a queue's group, if it is consumed no more and all is settled."""
+        """Leave a queue's group if it is no longer consumed and all messages are settled."""
         if queue in self._left and all(held.queue != queue for held in [*self.held.values()]):
             self._left.discard(queue)
             self._close_reader(queue)
@@ -175,7 +174,7 @@ class Channel(virtual.Channel):
         return found.payload
 
     def close(self) -> None:
-        """End. What is not settled comes again."""
+        """Close it. Unsettled messages are redelivered."""
         readers, self._readers = self._readers, {}
         for reader in readers.values():
             reader.close()
@@ -240,7 +239,7 @@ class Channel(virtual.Channel):
 
 class Transport(virtual.Transport):
     """Kombu's transport. `transport_options`: `prefix` of topics and groups, `queues` of a new
-    topic, `name_servers` when there are several, `consumer` and `connection` with settings of
+    topic, `name_servers` if there are several, `consumer` and `connection` with settings of
     `escrowmq.Consumer` and of its connections."""
 
     Channel = Channel
@@ -260,7 +259,7 @@ class Transport(virtual.Transport):
         self.passing: set[str] = set()
         """Queues that live as long as this connection."""
         self.news = threading.Condition()
-        """Told when a message has come, or there is room for one."""
+        """Notified when a message has come, or there is room for one."""
         self.name_servers: str | None = options.get("name_servers") or _address(client)
         self.settings: dict[str, Any] = {**options.get("connection", {})}
         if client.userid:
@@ -283,7 +282,7 @@ class Transport(virtual.Transport):
     # -- what channels need ------------------------------------------------------------------
 
     def send(self, topic: str, message: Payload) -> None:
-        """Store a message; one with an ETA appears then."""
+        """Store a message; with an ETA, it appears then."""
         headers = message.get("headers") or {}
         task_id = headers.get("id")
         self._open_producer().send(
@@ -296,8 +295,8 @@ class Transport(virtual.Transport):
         )
 
     def make_topic(self, topic: str, queues: int | None = None) -> None:
-        """Make it, so that its readers need not wait for the first message. Where that is not
-        allowed, a broker makes it with the first message, or an administrator."""
+        """Create it, so that its readers need not wait for the first message. If that is not
+        allowed, a broker creates it with the first message, or an administrator does."""
         try:
             with Admin(self.name_servers, **self.settings) as admin:
                 if topic not in admin.topics.names():
@@ -316,14 +315,14 @@ class Transport(virtual.Transport):
     # -- what kombu asks ---------------------------------------------------------------------
 
     def establish_connection(self) -> Any:
-        """Begin. Raises when no name server answers: `ensure_connection` counts on that, and so do
-        Celery's workers, which say then that they try again."""
+        """Connect. Raises if no name server answers: `ensure_connection` relies on that, and so do
+        Celery's workers, which then log that they retry."""
         with Admin(self.name_servers, **self.settings) as admin:
             admin.topics.names(with_system=True)  # of the name server alone
         return super().establish_connection()
 
     def drain_events(self, connection: Any, timeout: float | None = None) -> None:
-        """Hand out one message."""
+        """Deliver one message."""
         clock = SystemClock()
         end_ms = None if timeout is None else clock.now_ms() + timeout * 1000
         while True:
@@ -350,12 +349,12 @@ class Transport(virtual.Transport):
 
 
 def _address(client: Any) -> str | None:
-    """Of the URL; NAMESRV_ADDR of the environment when it has none."""
+    """The URL's address; NAMESRV_ADDR of the environment if it has none."""
     return f"{client.hostname}:{client.port or PORT}" if client.hostname else None
 
 
 def _due(eta: object) -> dt.datetime | None:
-    """When a message is to appear; at once if this is not how Celery writes it."""
+    """When a message should appear; at once unless Celery's header can be parsed."""
     try:
         due = dt.datetime.fromisoformat(str(eta))
     except ValueError:

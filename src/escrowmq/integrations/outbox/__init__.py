@@ -1,3 +1,2 @@
-"""What all databases have in common: the tables, what they are asked and in which order, and how
-the answers are understood. No database is opened here and no broker: who has them runs the steps.
-"""
+"""What all outboxes have in common: the tables, their statements in order, and the meaning of the
+results. It opens no database and no broker: the callers run the steps."""

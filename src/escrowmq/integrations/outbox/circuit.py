@@ -1,13 +1,12 @@
-"""Whether transactions hand their messages to the brokers, or keep them in the database: decided
-once for a process, so that a broker that is unreachable holds up one transaction, and not each.
+"""Decides for a process whether transactions send their messages to brokers, or keep them in the
+database, so that an unreachable broker delays one transaction, and not each.
 
 - Closed: transactions go to the broker. When it cannot be reached, the circuit opens.
-- Open: they are kept. Once what was kept is handed over, the circuit drains.
-- Draining: a transaction is kept if any kept message is left, so that it overtakes none, and goes
-  to the broker otherwise. After a while without kept messages, the circuit is closed.
+- Open: messages are kept. Once the kept messages are sent, the circuit drains.
+- Draining: a transaction's messages are kept if any kept message is left, so that they overtake
+  none, and sent otherwise. After a while without kept messages, the circuit is closed.
 
-It begins with draining: an earlier process may have left something.
-"""
+It starts draining, because an earlier process may have left messages."""
 
 from __future__ import annotations
 
@@ -32,18 +31,18 @@ from escrowmq.errors import (
 )
 
 KEPT_MAX_DEFAULT: Final = 100_000
-"""Messages."""
+"""The default limit of kept messages."""
 
 FIRST_PAUSE_S: Final = 0.5
 PAUSE_MAX_S: Final = 5.0
-"""Between two tries to hand over what is kept."""
+"""Between two attempts to send kept messages."""
 
 DRAIN_PAUSE_S: Final = 0.2
 DRAIN_PASSES: Final = 10
-"""So many passes in a row find nothing before that is taken for the end of it."""
+"""After this many consecutive passes without kept messages, the circuit is closed."""
 
 IDLE_PAUSE_S: Final = 30.0
-"""Between two looks for what another process has kept and did not live to hand over."""
+"""Between two searches for messages that another process kept and did not send before it died."""
 
 _UNREACHABLE: Final = (
     TransportError, RouteMissing, SendFailed, HalfNotSafe, BrokerBusy, BrokerFault, FlowControlled,
@@ -52,13 +51,13 @@ _UNREACHABLE: Final = (
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Whether a later try may succeed: no broker was reached, or none could store it now. A message
-    that a broker refuses for good is not kept."""
+    """Whether a later attempt may succeed: no broker was reached, or none could store it now. A
+    message that a broker refuses permanently is not kept."""
     return isinstance(error, _UNREACHABLE)
 
 
 class State(enum.Enum):
-    """See above."""
+    """The three states described above."""
 
     CLOSED = enum.auto()
     OPEN = enum.auto()
@@ -66,7 +65,7 @@ class State(enum.Enum):
 
 
 class Circuit:
-    """Of one outbox."""
+    """The circuit breaker of one outbox."""
 
     def __init__(self, *, kept_max: int = KEPT_MAX_DEFAULT) -> None:
         self.state = State.DRAINING
@@ -76,13 +75,13 @@ class Circuit:
         self._empty_passes_count = 0
 
     def fail(self) -> bool:
-        """No broker could be reached; whether that is news."""
+        """No broker could be reached; return whether that is new."""
         is_news = self.state is not State.OPEN
         self.state = State.OPEN
         return is_news
 
     def keep(self, count: int) -> None:
-        """So many messages are about to be kept. TooManyKept when there are too many then."""
+        """A number of messages is about to be kept. Raises TooManyKept if the limit is exceeded."""
         if self._count + count > self._kept_max:
             raise TooManyKept(
                 f"{self._count} messages wait in the database for a broker, {self._kept_max} are "
@@ -93,8 +92,8 @@ class Circuit:
         self._empty_passes_count = 0
 
     def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
-        """Somebody has gone through what is kept, and so many messages are left; how many seconds
-        until the next time."""
+        """A pass through the kept messages has ended, with this many left; return the seconds until
+        the next pass."""
         self._count = left
         if has_failed:
             self.state = State.OPEN
@@ -125,7 +124,7 @@ class Circuit:
 
 
 def log_text(error: EscrowMQError) -> str:
-    """What the log says when the circuit opens."""
+    """The log line when the circuit opens."""
     return (
         f"no broker takes messages ({error}); from now on messages are kept in the database with "
         "their transactions, and handed over once a broker answers"

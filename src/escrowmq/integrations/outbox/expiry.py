@@ -1,10 +1,9 @@
-"""Forgets what nobody can ask for any more.
+"""Deletes rows that can no longer be needed.
 
-A marker goes when it is older than it is to be kept, and no broker has a transaction with its key
-that is pending or was given up: brokers are noted in the database before the first message that
-they take is committed, and nothing goes while one of them says nothing. Two clocks must agree
-before anything goes by its age: one that jumps ahead would make everything old.
-"""
+A marker is deleted when it is old enough, and no broker has a pending or discarded transaction with
+its key. Brokers are recorded in the database before their first message is committed, and nothing
+is deleted while one of them does not answer. The clocks of the database and this machine must agree
+before anything is deleted by its age: a clock that jumps ahead would make everything old."""
 
 from __future__ import annotations
 
@@ -19,17 +18,18 @@ from escrowmq.integrations.outbox.tables import SqlFamily
 
 CLOCKS_APART_MAX_MS: Final = 5 * 60_000
 KEEP_MARKERS_MIN_MS: Final = 24 * 3_600_000
-"""An END that was confirmed can be lost with a broker's power; so long, it is asked for again."""
+"""A confirmed END can be lost in a broker's power failure; for this long, it may be asked for
+again."""
 
 KEEP_DEFAULT: Final = dt.timedelta(days=7)
-"""Longer than RocketMQ's brokers ask for (fileReservedTime, 72 hours)."""
+"""Longer than the time for which RocketMQ's brokers may ask (fileReservedTime, 72 hours)."""
 
 PAGE_COUNT: Final = 500
-"""Rows of one transaction."""
+"""Rows per transaction."""
 
 
 def check_keep(keep_ms: int) -> None:
-    """UsageError when markers would be kept for too short a time."""
+    """Raise UsageError if markers would be kept for too short a time."""
     if keep_ms < KEEP_MARKERS_MIN_MS:
         raise UsageError(
             f"markers are to be kept for {keep_ms} ms; {KEEP_MARKERS_MIN_MS} (a day) is the least, "
@@ -46,10 +46,10 @@ def forget_markers(
     brokers: Mapping[str, int],
     gone: Collection[str] = (),
 ) -> Steps[int]:
-    """Delete markers older than that, except those of the `needed` keys; how many went. `brokers`
-    are those that have said what they need, and since when they have messages. UsageError when the
-    database's clock and the caller's are apart; RouteMissing when a broker has taken messages and
-    is not among them, unless it is named in `gone`, which forgets it."""
+    """Delete markers older than that, except those with the `needed` keys; return how many.
+    `brokers` are those that were asked, with the time since when they have messages. Raises
+    UsageError if the database's clock and the caller's differ; RouteMissing if a broker that has
+    taken messages was not asked, unless it is named in `gone`, which removes its record."""
     check_keep(keep_ms)
     yield from _require_all(family, brokers, gone)
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
@@ -101,7 +101,7 @@ def _require_all(
 
 
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:
-    """Delete what consumers handled longer ago than that; how many rows went."""
+    """Delete records of messages handled longer ago than that; return how many."""
     if keep_ms < 0:
         raise UsageError(f"handled messages are to be kept for {keep_ms} ms; 0 or more is expected")
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
@@ -129,7 +129,7 @@ def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
 
 
 def span_ms(span: dt.timedelta) -> int:
-    """A timedelta in milliseconds. UsageError for anything else."""
+    """Convert a timedelta to milliseconds. Raises UsageError for anything else."""
     found: object = span
     if not isinstance(found, dt.timedelta):
         raise UsageError(f"keep={found!r}; a timedelta is expected, like timedelta(days=7)")

@@ -1,6 +1,6 @@
-"""Right before a transaction commits: its marker is written, and its messages are stored at the
-brokers, invisible. Where no broker can be reached they are kept in the database instead, if the
-outbox was made so."""
+"""Work right before a transaction commits: its marker is written, and its messages are stored at
+the brokers, invisible. If no broker can be reached, they are kept in the database instead, if the
+outbox is configured so."""
 
 from __future__ import annotations
 
@@ -23,32 +23,31 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 Converse = Callable[[Steps[Any]], Any]
-"""Runs a conversation inside the transaction; it raises MarkerNotWritten where the database
-fails."""
+"""Runs a conversation inside the transaction; raises MarkerNotWritten if the database fails."""
 
 
 class AsyncConverse(Protocol):
-    """The same, awaited."""
+    """`Converse` for asyncio."""
 
     async def __call__(self, steps: Steps[Any]) -> Any:  # noqa: ANN401 - what the steps lead to
         """Run it."""
 
 
 class Abandoned(Keyed, Protocol):
-    """Messages on their way."""
+    """Messages that are being stored."""
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Begin to store them."""
+        """Start to store them."""
 
     def abandon(self) -> None:
-        """The database is not going to commit."""
+        """The database will not commit."""
 
 
 S = TypeVar("S", bound=Abandoned)
 
 
 class _Course(Generic[S]):
-    """What is the same whether or not a database is awaited."""
+    """The parts shared by blocking and asyncio databases."""
 
     def __init__(
         self,
@@ -63,12 +62,12 @@ class _Course(Generic[S]):
         self._circuit = way_out
         self._on_kept = on_kept
         self._place: Place | None = None
-        """The table that the last marker was written into."""
+        """The table into which the last marker was written."""
         self._brokers: set[str] = set()
-        """Those that are noted in the database."""
+        """Brokers that are recorded in the database."""
 
     def _must_keep(self) -> Steps[bool]:
-        """Whether a transaction is kept without trying a broker."""
+        """Whether to keep a transaction's messages without trying a broker."""
         state = self._circuit.state if self._circuit is not None else State.CLOSED
         if state is not State.DRAINING:
             return state is State.OPEN
@@ -83,7 +82,7 @@ class _Course(Generic[S]):
     def _writing_beside(
         self, family: SqlFamily, messages: Sequence[Message], begun: list[S], *, is_long: bool
     ) -> Steps[tuple[S, Place | None]]:
-        """The same, and the messages leave meanwhile: neither waits for the other's server."""
+        """Write the marker while the messages are sent: neither waits for the other's server."""
 
         def begin(name: str) -> S:
             if begun:  # in vain: the marker belongs into another table
@@ -97,7 +96,7 @@ class _Course(Generic[S]):
         )
 
     def _may_keep(self, error: BaseException) -> bool:
-        """Whether messages that could not be stored are kept. Opens the circuit."""
+        """Whether to keep messages that could not be stored. Opens the circuit."""
         if self._circuit is None or not circuit.is_unreachable(error):
             return False
         if self._circuit.fail():
@@ -106,7 +105,7 @@ class _Course(Generic[S]):
         return True
 
     def _check_room(self, messages: Sequence[Message]) -> None:
-        """Refuse to keep more than there may be, or what no broker would ever take."""
+        """Refuse to keep more than allowed, or what no broker would ever accept."""
         assert self._circuit is not None
         size = sum(len(message.body) for message in messages)
         if size > BUNDLE_SIZE_MAX:
@@ -117,7 +116,7 @@ class _Course(Generic[S]):
         self._circuit.keep(len(messages))
 
     def _keeping(self, family: SqlFamily, messages: Sequence[Message], key: str) -> Steps[None]:
-        """Keep messages, which failed to go under a marker's key, or did not try to."""
+        """Keep messages that could not be sent under a marker's key, or were not tried."""
         if key:
             yield SqlStep(tables.take_back(key))
         now_ms = SystemClock().now_ms()
@@ -128,7 +127,7 @@ class _Course(Generic[S]):
 
 
 class HandOver(_Course[OnTheirWay]):
-    """Of one outbox."""
+    """The hand-over of one outbox's transactions."""
 
     def write_marker(
         self, family: SqlFamily, converse: Converse, *, is_long: bool = False
@@ -147,8 +146,8 @@ class HandOver(_Course[OnTheirWay]):
         early: OnTheirWay | None = None,
         is_long: bool = False,
     ) -> OnTheirWay | None:
-        """Hand over a transaction's messages, whose marker may have been written before. None when
-        they are kept. Whatever is raised, the transaction is to be rolled back."""
+        """Send a transaction's messages; its marker may have been written before. Returns None if
+        they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
             converse(marking.still_there(early.key))
         if converse(self._must_keep()):
@@ -175,8 +174,8 @@ class HandOver(_Course[OnTheirWay]):
         then: Sequence[Statement] = (),
         is_long: bool = False,
     ) -> OnTheirWay:
-        """Write the marker, unless it was written for what has `begun`, and store the messages;
-        meanwhile the database does `then`."""
+        """Write the marker, unless `begun` already has one, and store the messages; meanwhile the
+        database does `then`."""
         try:
             if begun:
                 begun[0].begin(messages)
@@ -201,7 +200,7 @@ class HandOver(_Course[OnTheirWay]):
 
 
 class AsyncHandOver(_Course[engine.Marked]):
-    """The same, awaited."""
+    """`HandOver` for asyncio."""
 
     async def write_marker(self, family: SqlFamily, converse: AsyncConverse) -> engine.Marked:
         """Write the marker with the first message (see `marking`)."""
@@ -217,8 +216,8 @@ class AsyncHandOver(_Course[engine.Marked]):
         *,
         early: engine.Marked | None = None,
     ) -> engine.Marked | None:
-        """Hand over a transaction's messages, whose marker may have been written before. None when
-        they are kept. Whatever is raised, the transaction is to be rolled back."""
+        """Send a transaction's messages; its marker may have been written before. Returns None if
+        they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
             await converse(marking.still_there(early.key))
         if await converse(self._must_keep()):
@@ -244,8 +243,8 @@ class AsyncHandOver(_Course[engine.Marked]):
         begun: list[engine.Marked],
         then: Sequence[Statement] = (),
     ) -> engine.Marked:
-        """Write the marker, unless it was written for what has `begun`, and store the messages;
-        meanwhile the database does `then`."""
+        """Write the marker, unless `begun` already has one, and store the messages; meanwhile the
+        database does `then`."""
         try:
             if begun:
                 begun[0].begin(messages)

@@ -1,4 +1,4 @@
-"""What the integrations have in common when a transaction's messages are handed to the brokers."""
+"""Code shared by the integrations for sending a transaction's messages to the brokers."""
 
 from __future__ import annotations
 
@@ -17,34 +17,35 @@ _log = logging.getLogger(__name__)
 
 
 class OnTheirWay(Protocol):
-    """Messages on their way (`escrowmq.client.outbox_messages`), as plain code sees them."""
+    """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code sees
+    them."""
 
     @property
     def key(self) -> str:
-        """Of the marker."""
+        """The marker's key."""
 
     @property
     def brokers(self) -> Collection[str]:
-        """Where they are stored."""
+        """The brokers that have stored them."""
 
     def begin(self, messages: Sequence[Message]) -> None:
-        """Begin to store them, invisible."""
+        """Start to store them, invisible."""
 
     def stored(self) -> None:
-        """Wait until they are stored. When one cannot be, all are rolled back."""
+        """Wait until they are stored. If one cannot be, all are rolled back."""
 
     def abandon(self) -> None:
-        """The database is not going to commit."""
+        """The database will not commit."""
 
     def leave(self) -> None:
         """The database is about to commit."""
 
     def committed(self) -> None:
-        """The database has committed: tell the brokers, for whom nobody waits."""
+        """The database has committed: report it to the brokers, without waiting."""
 
 
 def not_written(error: Exception) -> MarkerNotWritten:
-    """What is raised in the place of the database's error when it takes no marker."""
+    """The error raised instead of the database's own if the marker cannot be written."""
     if isinstance(error, MarkerNotWritten):
         return error
     if isinstance(error, EscrowMQError) and not isinstance(error, StepFailed):
@@ -58,7 +59,7 @@ def not_written(error: Exception) -> MarkerNotWritten:
 
 
 def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
-    """The answer to a check that the database could not be asked about."""
+    """Log that the database could not be asked for a check."""
     _log.warning(
         "what became of message %s of %r is not known, as the database cannot be asked: %s; the "
         "broker will ask again",
@@ -68,7 +69,7 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
 
 
 def of_another(message: ReceivedMessage, *, name: str) -> None:
-    """A check is about a marker of another table than its connection finds."""
+    """Log that a check is about a marker of another table than its connection finds."""
     _log.warning(
         "what became of message %s of %r is not known here: its marker is in the database, or the "
         "schema, that is named %s, and this outbox's checks find the table %s of %s. Is there one "
@@ -78,12 +79,12 @@ def of_another(message: ReceivedMessage, *, name: str) -> None:
 
 
 def is_closed() -> UsageError:
-    """For those who send with an outbox that is closed, or whose producer is."""
+    """The error for sends with an outbox that is closed, or whose producer is."""
     return UsageError("the outbox is closed, or its producer is; make a new one")
 
 
 def block_is_over() -> UsageError:
-    """For whoever sends behind the end of a block."""
+    """The error for sends after the end of a block."""
     return UsageError(
         "the transaction has ended, and with it what can be sent in it; send inside the block"
     )

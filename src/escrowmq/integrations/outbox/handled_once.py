@@ -1,4 +1,4 @@
-"""What a message is known by, so that it is handled once."""
+"""The identity of messages, so that each is handled once."""
 
 from __future__ import annotations
 
@@ -34,32 +34,34 @@ def message_id(message: HeldMessage) -> str:
 
 
 def known_as(text: str) -> str:
-    """The same as the table can hold it."""
+    """The identity in a form that the table can store."""
     if len(text) <= TEXT_SIZE_MAX and text.isascii() and text.isprintable():
         return text
     return _MARK + hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 class How(NamedTuple):
-    """How messages are noted."""
+    """How messages are recorded."""
 
     key: Key = message_id
     group: str = ""
     """The consumer group, if not the message's own."""
     schema: str = ""
-    """That of the table, where a connection would not find it by its name."""
+    """The table's schema, if connections would not find it by its name."""
 
 
 def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
-    """Note that a message is being handled: changes one row, or none when it was before."""
+    """Record that a message is being handled: changes one row, or none if it was recorded
+    before."""
     statement = handle(family, *_place(message, how))
     return statement.in_schema(quoted_schema(family, how.schema))
 
 
 def given_back(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:
-    """Take back the notes of messages that the work itself retried or rejected: neither the next
-    delivery nor a dead letter that is sent again would reach it. A message that the consumer gave
-    up on, because its handler took too long, keeps its note: the work is done all the same."""
+    """Remove the records of messages that the work itself retried or rejected: otherwise neither
+    the next delivery nor a dead letter that is sent again would reach it. A message that the
+    consumer abandoned, because its handler took too long, keeps its record: the work is done all
+    the same."""
     schema = quoted_schema(family, how.schema)
     return [
         unhandle(*_place(each, how)).in_schema(schema) for each in messages if _is_given_back(each)
@@ -71,8 +73,8 @@ def _is_given_back(message: HeldMessage) -> bool:
 
 
 class AcksAfterCommit:
-    """A block around the transaction in which messages are handled. An acknowledgement inside it
-    waits; `acknowledge` carries it out after the commit."""
+    """A block around the transaction in which messages are handled. Acknowledgements inside it
+    wait; `acknowledge` sends them after the commit."""
 
     def __init__(self, given: Any) -> None:  # noqa: ANN401 - a message, or a list of them
         self._messages: list[Any] = given if isinstance(given, list) else [given]
@@ -93,12 +95,12 @@ class AcksAfterCommit:
             ticket.end_handling(is_committed=error is None)
 
     def acknowledge(self) -> None:
-        """Carry out what waits."""
+        """Send the waiting acknowledgements."""
         for message in self._waiting():
             message.ack()
 
     async def acknowledge_awaited(self) -> None:
-        """The same, awaited."""
+        """`acknowledge` for asyncio."""
         for message in self._waiting():
             await message.ack()
 
@@ -107,7 +109,7 @@ class AcksAfterCommit:
 
 
 def check_work(work: Callable[..., object]) -> None:
-    """UsageError for a function that does nothing when it is called."""
+    """Raise UsageError for a function that does nothing when it is called."""
     if has_yield(work):
         raise UsageError(
             f"{_name(work)} has a yield, so calling it runs nothing of it; give consume_once a "
@@ -116,8 +118,8 @@ def check_work(work: Callable[..., object]) -> None:
 
 
 def check_result(work: Callable[..., object], result: object) -> None:
-    """UsageError when a plain function returned work that is still to be done: nobody would await
-    it, and the message would be noted as handled."""
+    """Raise UsageError if a plain function returned a coroutine: no one would await it, and the
+    message would be recorded as handled."""
     if inspect.iscoroutine(result):
         result.close()  # it has not begun, and must not warn that nobody awaited it
     elif not inspect.isawaitable(result) and not inspect.isgenerator(result):
@@ -144,7 +146,7 @@ def _place(message: HeldMessage, how: How) -> tuple[str, str]:
 
 
 def named_like(handler: F, work: Callable[..., object]) -> F:
-    """The handler under the name of what it is made of; its signature is its own."""
+    """Give the handler the name of the user's function; its signature is its own."""
     functools.update_wrapper(handler, work)
     del handler.__wrapped__  # type: ignore[attr-defined]
     return handler

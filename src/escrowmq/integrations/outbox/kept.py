@@ -1,18 +1,17 @@
-"""Messages that no broker could take when their transaction committed: rows of `escrowmq_kept`,
+"""Messages that no broker could store when their transaction committed: rows of `escrowmq_kept`,
 written in that transaction, and every statement about them.
 
 | column | |
 |---|---|
-| `position` | given by the database; messages are handed over in its order |
-| `bundle` | the transaction that it was sent in, all of whose messages are handed over together |
-| `together` | how many these are |
+| `position` | assigned by the database; messages are sent in its order |
+| `bundle` | its transaction, all of whose messages are sent together |
+| `together` | the number of these messages |
 | `made_ms` | by the database's clock, milliseconds since 1970 |
 | `topic`, `body` | of the message |
-| `fields` | what else the message has, as JSON |
+| `fields` | the other fields of the message, as JSON |
 
-Whoever hands them over deletes the rows in a transaction that sends their messages like any other:
-its marker says whether both happened or neither.
-"""
+To send them later, the rows are deleted in a transaction that sends their messages like any other:
+its marker says whether both happened or neither."""
 
 from __future__ import annotations
 
@@ -28,13 +27,13 @@ from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps
 from escrowmq.integrations.outbox.tables import KEPT, SqlFamily, Statement
 
 ROWS_A_STATEMENT: Final = 100
-"""Four values a row: databases take some thousands in one statement."""
+"""Each row has four values, and databases accept some thousands per statement."""
 
 PAGE_COUNT: Final = 200
-"""Rows that are read at a time."""
+"""Rows read at a time."""
 
 RELAYED_SIZE_MAX: Final = 4_194_304
-"""Bytes of bodies that are handed over at a time, except for a bundle that has more."""
+"""Bytes of bodies sent at a time, except for a bundle that has more."""
 
 
 class KeptMessage(NamedTuple):
@@ -54,7 +53,7 @@ class KeptStatus(msgspec.Struct, kw_only=True, frozen=True):
     size: int
     """Bytes of their bodies."""
     oldest_ms: int
-    """How long the oldest one has waited; 0 without one."""
+    """How long the oldest one has waited; 0 if there is none."""
 
 
 class _Fields(msgspec.Struct, omit_defaults=True):
@@ -74,8 +73,8 @@ _DECODER: Final = msgspec.json.Decoder(_Fields)
 def keep(
     family: SqlFamily, messages: Sequence[Message], *, bundle: str, now_ms: int
 ) -> list[Statement]:
-    """Write rows, in the messages' order. `now_ms` turns a delay into a time: it begins now, and
-    not when the message is handed over."""
+    """Write rows, in the messages' order. `now_ms` turns a delay into a time: it begins now, not
+    when the message is sent."""
     values = [(bundle, len(messages), *_values(message, now_ms=now_ms)) for message in messages]
     row = f"(?, ?, {tables.now_ms(family)}, ?, ?, ?)"
     return [
@@ -116,8 +115,8 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
 def page(
     family: SqlFamily, *, after: int, without: Collection[str] = (), bundle: str = ""
 ) -> Statement:
-    """Rows behind a position that no other process hands over at the same time: without some
-    topics, or of one bundle and then all of them."""
+    """Rows after a position that no other process is sending: without some topics, or only those of
+    one bundle."""
     text = "select position, bundle, together, topic, body, fields "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -136,7 +135,7 @@ def page(
 
 
 def kept_messages(rows: Rows) -> list[KeptMessage]:
-    """What rows say."""
+    """Messages from rows."""
     return [_kept(*row) for row in rows]
 
 
@@ -164,8 +163,7 @@ def _kept(
 
 
 def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
-    """Rows by bundle, in the order of their first rows; bundles that are not here whole are left
-    out."""
+    """Rows by bundle, in the order of their first rows; incomplete bundles are left out."""
     found: dict[str, list[KeptMessage]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
@@ -173,7 +171,7 @@ def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
 
 
 def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:
-    """The first of them, as many as one transaction may hand over; one at the least."""
+    """The first bundles, as many as one transaction may send; at least one."""
     count, size = 0, 0
     for bundle in bundles:
         size += sum(len(row.message.body) for row in bundle)
@@ -184,7 +182,7 @@ def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:
 
 
 def delete(positions: Sequence[int]) -> list[Statement]:
-    """They are handed over."""
+    """Delete the rows of sent messages."""
     return [
         Statement(f"delete from {KEPT} where position in ({', '.join('?' * len(some))})", some)
         for some in (
@@ -198,13 +196,13 @@ def delete(positions: Sequence[int]) -> list[Statement]:
 
 
 def look(family: SqlFamily) -> Steps[KeptStatus]:
-    """Ask for what there is."""
+    """Select everything that is kept."""
     rows = yield SqlStep(status(family), is_read=True)
     return status_of(rows)
 
 
 def status(family: SqlFamily) -> Statement:
-    """How many there are, their bytes, and how old the first one is."""
+    """Select the number of messages, their bytes, and the age of the first."""
     return Statement(
         f"select count(*), coalesce(sum(length(body)), 0), "
         f"coalesce({tables.now_ms(family)} - min(made_ms), 0) from {KEPT}"
@@ -212,11 +210,11 @@ def status(family: SqlFamily) -> Statement:
 
 
 def status_of(rows: Rows) -> KeptStatus:
-    """What it says."""
+    """The status in a result row."""
     count, size, oldest_ms = (int(str(value)) for value in rows[0])
     return KeptStatus(count=count, size=size, oldest_ms=max(0, oldest_ms))
 
 
 def first() -> Statement:
-    """A row, if there is any."""
+    """Select a row, if there is any."""
     return Statement(f"select position from {KEPT} order by position limit 1")

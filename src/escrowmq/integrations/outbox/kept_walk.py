@@ -1,8 +1,7 @@
-"""One pass through the messages that are kept: which of them are handed over next.
+"""One pass through the kept messages: decides which of them are sent next.
 
-They go in order, many in one transaction. When a transaction fails, its bundles are tried one by
-one; a bundle that fails again holds up its own topics, and no others, until the next pass.
-"""
+They are sent in order, many in one transaction. If a transaction fails, its bundles are tried one
+by one; a bundle that fails again blocks its own topics, and no others, until the next pass."""
 
 from __future__ import annotations
 
@@ -16,17 +15,17 @@ from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 FAILING_MAX_S: Final = 10.0
-"""How long a pass goes on trying in vain: a broker that says nothing takes its time each time."""
+"""How long a pass keeps failing before it ends: a silent broker costs a timeout each time."""
 
 
 class KeptWalk:
-    """Ask for `query`, give its rows to `choose`, hand over what that returns, and say how it went
-    with `handed_over` or `failed`; until `is_over`."""
+    """Run `query`, pass its rows to `choose`, send what that returns, and report the result by
+    `handed_over` or `failed`; repeat until `is_over`."""
 
     def __init__(self, family: SqlFamily) -> None:
         self.is_over = False
         self.count = 0
-        """Messages that were handed over."""
+        """Messages that were sent."""
         self.error: Exception | None = None
         """The first failure."""
         self._family = family
@@ -37,13 +36,13 @@ class KeptWalk:
         self._failing_s = 0.0
 
     def query(self) -> Statement:
-        """The rows to look at next."""
+        """The statement for the next rows."""
         if self._bundle:
             return kept.page(self._family, after=self._after, bundle=self._bundle)
         return kept.page(self._family, after=self._after, without=self._blocked)
 
     def choose(self, rows: Sequence[KeptMessage]) -> list[KeptMessage]:
-        """Those to hand over in one transaction; perhaps none, and another query follows."""
+        """The rows to send in one transaction; perhaps none, and another query follows."""
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""
@@ -61,11 +60,11 @@ class KeptWalk:
         return [row for bundle in some for row in bundle]
 
     def handed_over(self, chosen: Sequence[KeptMessage]) -> None:
-        """It was done, and their rows are gone."""
+        """They were sent, and their rows are deleted."""
         self.count += len(chosen)
 
     def failed(self, chosen: Sequence[KeptMessage], error: Exception, *, took_s: float) -> None:
-        """It was not, and their rows are there still."""
+        """They were not sent, and their rows remain."""
         self.error = self.error or error
         self._failing_s += took_s
         is_hopeless = isinstance(error, StepFailed | NoNameServer) or not chosen

@@ -1,11 +1,10 @@
-"""Writes a transaction's marker, inside that transaction, and proves that it is there.
+"""Writes a transaction's marker, inside that transaction, and verifies that it is there.
 
-On PostgreSQL the marker is written right before COMMIT: a transaction that has failed takes nothing
-more, so that none begins unnoticed in its place. MariaDB and MySQL roll a whole transaction back
-when it meets a deadlock, SQLite when its disk is full, and both then begin another one for whoever
-has caught the error. There the marker is written with the first message, and looked for before
-COMMIT: what was rolled back has taken it along.
-"""
+On PostgreSQL the marker is written right before COMMIT: a failed transaction accepts no more
+statements, so no other begins unnoticed in its place. MariaDB and MySQL roll back a whole
+transaction after a deadlock, SQLite after a full disk, and then begin another one if the program
+catches the error. There the marker is written with the first message, and verified before COMMIT: a
+rollback would have removed it."""
 
 from __future__ import annotations
 
@@ -18,15 +17,15 @@ from escrowmq.integrations.outbox.steps import SqlStep, StepFailed, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
 
 TRIES: Final = 3
-"""The table as it is remembered, as it is found, and as it is found once it has a name."""
+"""The table as remembered, as found, and as found once it has a name."""
 
 
 class Keyed(Protocol):
-    """Messages on their way."""
+    """Messages that are being stored."""
 
     @property
     def key(self) -> str:
-        """Of the marker."""
+        """The marker's key."""
 
 
 M = TypeVar("M", bound=Keyed)
@@ -45,9 +44,9 @@ def write(
     new_name: str,
     is_long: bool = False,
 ) -> Steps[tuple[M, Place | None]]:
-    """Write a marker into the table that the transaction finds; the messages, which `begin` makes
-    for a database's name, and the table, for the next `place`. A transaction that `is_long` may
-    stay open, so that nobody can wait for what is written in it."""
+    """Write a marker into the table that the transaction finds. Returns the messages, which `begin`
+    makes for a database's name, and the table, for the next `place`. A transaction that `is_long`
+    may stay open, so no one can wait for its locks."""
     for attempt in range(TRIES):
         is_kept = True
         if place is None:
@@ -64,7 +63,7 @@ def write(
 
 
 def still_there(key: str) -> Steps[None]:
-    """MarkerNotWritten unless the marker is in the transaction still."""
+    """Raise MarkerNotWritten unless the marker is still in the transaction."""
     rows = yield SqlStep(tables.touch(key))
     if rows[0][0] != 1:
         raise MarkerNotWritten(
@@ -74,7 +73,7 @@ def still_there(key: str) -> Steps[None]:
 
 
 def _place_here(family: SqlFamily, *, new_name: str, is_apart: bool) -> Steps[tuple[Place, bool]]:
-    """The table that the transaction finds, and whether that will hold when it is rolled back."""
+    """The table that the transaction finds, and whether that remains valid after a rollback."""
     rows = yield SqlStep(tables.place(family), is_read=True)
     is_kept = bool(rows)
     if not rows and is_apart and family is not SqlFamily.SQLITE:
@@ -94,8 +93,8 @@ def _place_here(family: SqlFamily, *, new_name: str, is_apart: bool) -> Steps[tu
 def note_brokers(
     family: SqlFamily, names: Collection[str], known: set[str], *, is_long: bool = False
 ) -> Steps[None]:
-    """Remember, before the transaction commits, which brokers may ask about it. Those that a
-    process has seen noted are added to `known`, and cost nothing from then on."""
+    """Record, before the transaction commits, which brokers may ask about it. Brokers that a
+    process has seen recorded are added to `known`, and cost nothing from then on."""
     for name in sorted(set(names) - known):  # in one order, so that no two wait for each other
         row = tables.read(tables.broker_id(name))
         rows = yield SqlStep(row, is_read=True, is_apart=is_long)
@@ -109,7 +108,7 @@ T = TypeVar("T")
 
 
 def _apart(steps: Steps[T]) -> Steps[T]:
-    """The same conversation, outside of the transaction."""
+    """The same conversation, outside the transaction."""
     try:
         step = next(steps)
         while True:

@@ -1,5 +1,5 @@
-"""Makes the tables (tables.py says what stands in them): for those who have no migrations, and
-for Django's. Alembic's are made of `sqlalchemy/schema`."""
+"""Creates the tables (described in tables.py), for programs without migrations, and for Django's.
+Alembic's come from `sqlalchemy/schema`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KEPT: Final = {
 
 
 def statements(family: SqlFamily) -> list[Statement]:
-    """Make the tables, where they are not there yet."""
+    """The statements that create missing tables."""
     # Names differ by case, and a transaction that is rolled back leaves no row: not by default.
     end = (
         " engine=InnoDB character set ascii collate ascii_bin" if family is SqlFamily.MYSQL else ""
@@ -60,7 +60,7 @@ def _kept(family: SqlFamily) -> Statement:
 
 
 def create(family: SqlFamily, *, new_name: str) -> Steps[Place]:
-    """Make the tables, where they are not there yet, and give the database a name."""
+    """Create missing tables, and give the database a name."""
     for statement in statements(family):
         yield SqlStep(statement)
     return (yield from verdict.find_place(family, new_name=new_name))

@@ -1,8 +1,7 @@
-"""Conversations with a database as generators: each step is handed out, its rows come back.
+"""Conversations with a database as generators: they yield steps, and get the rows back.
 
-Whoever has a connection runs them with `run` or `run_async`; a test may run any number of them
-interleaved as it likes. A step is a transaction of its own.
-"""
+The owner of a connection runs them with `run` or `run_async`; a test may interleave any number of
+them. Each step is a transaction of its own."""
 
 from __future__ import annotations
 
@@ -17,31 +16,32 @@ T = TypeVar("T")
 
 
 class SqlStep(NamedTuple):
-    """One transaction: `statement`, whose rows (or number of changed ones) are wanted, between
-    others. Those of `after` are for the connection, and run whether or not it went well."""
+    """One transaction: the result is the rows (or the number of changed rows) of `statement`, which
+    runs between the others. Those in `after` are for the connection, and run even after a
+    failure."""
 
     statement: Statement
     before: tuple[Statement, ...] = ()
     after: tuple[Statement, ...] = ()
     is_read: bool = False
-    """Its answer has rows; else it is a change, and the one row has the number of rows changed."""
+    """Its result is rows; otherwise one row with the number of changed rows."""
     is_apart: bool = False
-    """In a conversation inside a transaction: not in that, but in one of its own."""
+    """In a conversation inside a transaction: run it in a separate transaction."""
 
     def in_schema(self, quoted: str) -> SqlStep:
-        """The same about the tables of one schema."""
+        """The same step on the tables of one schema."""
         return self._replace(statement=self.statement.in_schema(quoted)) if quoted else self
 
 
 class StepFailed(EscrowMQError):
-    """The database did not do a step; the cause says why."""
+    """The database failed to execute a step; the cause says why."""
 
 
 Steps = Generator[SqlStep, Rows, T]
 
 
 def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
-    """What the steps lead to."""
+    """Run the steps and return their result."""
     try:
         step = next(steps)
         while True:
@@ -57,7 +57,7 @@ def run(steps: Steps[T], execute: Callable[[SqlStep], Rows]) -> T:
 
 
 async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows]]) -> T:
-    """What the steps lead to."""
+    """Run the steps and return their result."""
     try:
         step = next(steps)
         while True:
@@ -73,7 +73,7 @@ async def run_async(steps: Steps[T], execute: Callable[[SqlStep], Awaitable[Rows
 
 
 def failed(error: Exception) -> StepFailed:
-    """A driver's error as one that every conversation understands."""
+    """A driver's error in the form that every conversation understands."""
     told = StepFailed(
         f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
         "missing, make it by the migration or with create_tables() (docs/outbox.md)"

@@ -5,16 +5,16 @@
 | column | |
 |---|---|
 | `id` | the marker's key |
-| `says` | `commit`; or `rollback`, which a check wrote that found no row |
+| `says` | `commit`; or `rollback`, inserted by a check that found no row |
 | `made_ms` | by the database's clock, milliseconds since 1970 |
 
-Two kinds of rows beside them are no markers: one with the id `database` says this database's name,
-and one for each broker that may ask for markers, with the id `broker:` and its name, says that.
+Two kinds of rows in it are not markers: the row with the id `database` has this database's name,
+and each broker that may ask for markers has a row whose id is `broker:` and its name.
 
 `escrowmq_handled` has the messages that consumers have handled, each written in the transaction of
 that work.
 
-Values are marked with `?` here; `in_style` has them as each driver wants them.
+Parameters are written as `?` here; `in_style` converts them to each driver's style.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ HANDLED: Final = "escrowmq_handled"
 KEPT: Final = "escrowmq_kept"
 NAME_ID: Final = "database"
 BROKER: Final = "broker:"
-"""How the ids of rows begin that name the brokers which may ask for a marker."""
+"""Prefix of the ids of rows for brokers that may ask for a marker."""
 
 ID_SIZE_MAX: Final = 64
 """Characters of a key, and of a database's name."""
 
 TEXT_SIZE_MAX: Final = 255
-"""Characters of a consumer group, and of what a message is known by."""
+"""Characters of a consumer group, and of a message's identity."""
 
 _KEY: Final = re.compile(r"[0-9A-F]{16,64}")
 _SCHEMA: Final = re.compile(r"[^\W\d][\w$-]*")
 
 
 class SqlFamily(enum.Enum):
-    """Databases whose SQL is the same, as far as it is needed here."""
+    """Databases whose SQL is the same for our purposes."""
 
     POSTGRESQL = "postgresql"
     MYSQL = "mysql"
@@ -66,7 +66,8 @@ class Statement(NamedTuple):
     values: tuple[str | int | bytes, ...] = ()
 
     def in_schema(self, quoted: str) -> Statement:
-        """The same about the tables of one schema; of whichever the connection finds when empty."""
+        """The same statement on the tables of one schema; if empty, of the one that the connection
+        finds."""
         if not quoted:
             return self
         text = self.text
@@ -104,7 +105,7 @@ def now_ms(family: SqlFamily) -> str:
 
 
 def family_of(name: str) -> SqlFamily:
-    """The family of a dialect, as SQLAlchemy and Django name them. UsageError for others."""
+    """The family of a dialect, by SQLAlchemy's and Django's names. Raises UsageError for others."""
     found = FAMILIES.get(name)
     if found is None:
         raise UsageError(
@@ -115,8 +116,8 @@ def family_of(name: str) -> SqlFamily:
 
 
 def quoted_schema(family: SqlFamily, schema: str) -> str:
-    """A schema's name as it stands in front of a table; empty for none. UsageError when it cannot
-    be one."""
+    """A schema's name as a prefix of a table's; empty for none. Raises UsageError if it is
+    invalid."""
     if not schema:
         return ""
     if _SCHEMA.fullmatch(schema) is None:
@@ -127,7 +128,7 @@ def quoted_schema(family: SqlFamily, schema: str) -> str:
 
 
 def is_key(text: str) -> bool:
-    """Whether it can be the key of a marker; what comes from the network may be anything."""
+    """Whether a text can be the key of a marker; input from the network may be anything."""
     return _KEY.fullmatch(text) is not None
 
 
@@ -150,19 +151,20 @@ class Place(NamedTuple):
     """A table of markers."""
 
     name: str
-    """Of its database, which markers carry."""
+    """The name of its database, which markers carry."""
     proof: str
-    """What `mark_here` compares."""
+    """The value that `mark_here` compares."""
 
 
 def place(family: SqlFamily) -> Statement:
-    """Which table of markers the connection finds: a `Place`, or no row before it has a name."""
+    """Select the table of markers that the connection finds: a `Place`, or no row before it has a
+    name."""
     return Statement(f"select says, {_PROOF[family]} {_NAMED}")
 
 
 def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statement:
-    """Say how a transaction ends, in that table alone: one row, or none when the connection finds
-    another one. A second row of one key fails."""
+    """Insert the outcome of a transaction into that table alone: one row, or none if the connection
+    finds another table. A second row with the same key fails."""
     if family is SqlFamily.POSTGRESQL:
         source = f"where {_PROOF[family]} = ?"
     else:
@@ -177,7 +179,7 @@ def mark_here(family: SqlFamily, key: str, says: str, *, proof: str) -> Statemen
 
 
 def mark(family: SqlFamily, key: str, says: str) -> Statement:
-    """Say how a transaction ends. A second row of one key fails."""
+    """Insert the outcome of a transaction. A second row with the same key fails."""
     return Statement(
         f"insert into {MARKERS} (id, says, made_ms) values (?, ?, {_NOW_MS[family]})",
         (key, says),
@@ -185,18 +187,18 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
 
 
 def take_back(key: str) -> Statement:
-    """Let a marker of this transaction say that it was rolled back: its messages go another way,
-    and a broker may have stored some of them all the same."""
+    """Change a marker of this transaction to a rollback: its messages are sent another way, and a
+    broker may have stored some of them all the same."""
     return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
 def read(key: str) -> Statement:
-    """What is said of a key, if anything."""
+    """Select the outcome recorded for a key, if any."""
     return Statement(f"select says from {MARKERS} where id = ?", (key,))
 
 
 def touch(key: str) -> Statement:
-    """Change one row if the marker is there, else none."""
+    """Change one row if the marker exists, otherwise none."""
     # No select: one whose task is cancelled stays open, and on SQLite the lock with it. And a
     # change to the same value counts as none for some drivers.
     return Statement(f"update {MARKERS} set made_ms = made_ms + 1 where id = ?", (key,))
@@ -205,8 +207,8 @@ def touch(key: str) -> Statement:
 def waiting_shortly(
     family: SqlFamily, *, lock_wait_s: int
 ) -> tuple[list[Statement], list[Statement]]:
-    """What goes before and after a statement, in its own transaction, so that it waits for another
-    one's lock no longer than that. SQLite's connections have a time of their own."""
+    """Statements around another one, in its own transaction, that limit how long it waits for a
+    lock. SQLite's connections have a timeout of their own."""
     if family is SqlFamily.POSTGRESQL:
         # A serializable check would take part in the conflicts of the transactions it asks about.
         isolation = Statement("set transaction isolation level read committed")
@@ -219,7 +221,7 @@ def waiting_shortly(
 
 
 def name_database(family: SqlFamily, name: str) -> Statement:
-    """Give the database a name; nothing changes when it has one."""
+    """Give the database a name, unless it has one."""
     return _unless_there(family, NAME_ID, name)
 
 
@@ -238,33 +240,33 @@ def _unless_there(family: SqlFamily, key: str, says: str) -> Statement:
 
 
 def broker_id(name: str) -> str:
-    """The id of the row that says that a broker may ask for markers."""
+    """The id of the row for a broker that may ask for markers."""
     if name.isascii() and name.isprintable() and len(BROKER) + len(name) <= ID_SIZE_MAX:
         return BROKER + name
     return BROKER + hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:48]
 
 
 def note_broker(family: SqlFamily, name: str) -> Statement:
-    """Remember that a broker may ask for markers; nothing changes when that is known."""
+    """Record that a broker may ask for markers, unless that is recorded."""
     says = "".join(letter if letter.isascii() else "?" for letter in name)[:ID_SIZE_MAX]
     return _unless_there(family, broker_id(name), says)
 
 
 def noted_brokers() -> Statement:
-    """Ids of brokers that may ask for markers, their names as far as the table holds them, and when
-    they took the first message."""
+    """Select the ids of brokers that may ask for markers, their names as far as the table holds
+    them, and when they took the first message."""
     return Statement(f"select id, says, made_ms from {MARKERS} where {_IS_BROKER} order by id")
 
 
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """What it took until now is gone for good."""
+    """The messages it has taken so far are gone for good."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
 def forget_broker(name: str) -> Statement:
-    """It is gone for good."""
+    """The broker is gone for good."""
     return Statement(f"delete from {MARKERS} where id = ?", (broker_id(name),))
 
 
@@ -272,7 +274,7 @@ def forget_broker(name: str) -> Statement:
 
 
 def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
-    """Note that a group handles a message: one row, or none when it did before."""
+    """Record that a group handles a message: one row, or none if it was recorded before."""
     # No plain insert whose failure is caught: PostgreSQL would take nothing more of the
     # transaction, which is that of the work.
     ignore = " ignore" if family is SqlFamily.MYSQL else ""
@@ -285,7 +287,7 @@ def handle(family: SqlFamily, group: str, message_id: str) -> Statement:
 
 
 def unhandle(group: str, message_id: str) -> Statement:
-    """Take that back: it comes again, and is to be handled then."""
+    """Remove that record: the message will be redelivered, and must be handled then."""
     return Statement(
         f"delete from {HANDLED} where consumer_group = ? and message_id = ?", (group, message_id)
     )
@@ -295,7 +297,7 @@ def unhandle(group: str, message_id: str) -> Statement:
 
 
 def now(family: SqlFamily) -> Statement:
-    """The database's clock."""
+    """Select the database's clock."""
     return Statement(f"select {_NOW_MS[family]}")
 
 
@@ -304,7 +306,7 @@ _IS_BROKER: Final = f"substr(id, 1, {len(BROKER)}) = '{BROKER}'"
 
 
 def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement:
-    """Keys of markers made before a time, in the order of the keys, from one on."""
+    """Select keys of markers made before a time, in order, starting at one."""
     return Statement(
         f"select id from {MARKERS} where id > ? and made_ms < ? and id <> '{NAME_ID}' "
         f"and not {_IS_BROKER} order by id limit {count_max}",
@@ -313,13 +315,13 @@ def old_markers(*, made_before_ms: int, after: str, count_max: int) -> Statement
 
 
 def delete_markers(keys: list[str]) -> Statement:
-    """Forget these."""
+    """Delete these markers."""
     marks = ", ".join("?" * len(keys))
     return Statement(f"delete from {MARKERS} where id in ({marks})", tuple(keys))
 
 
 def delete_handled(family: SqlFamily, *, made_before_ms: int, count_max: int) -> Statement:
-    """Forget so many messages that were handled before a time."""
+    """Delete up to a number of records of messages handled before a time."""
     if family is SqlFamily.MYSQL:
         return Statement(
             f"delete from {HANDLED} where made_ms < ? limit {count_max}", (made_before_ms,)

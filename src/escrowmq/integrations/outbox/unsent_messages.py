@@ -10,22 +10,22 @@ from escrowmq.client.core.validation import check_message
 from escrowmq.errors import UsageError
 
 _ANY_SIZE: Final = 2**63
-"""How large a body may be is the producer's to say, when it sends."""
+"""The producer checks the size of bodies when it sends."""
 
 SAVEPOINTS_MAX: Final = 10_000
-"""Of one transaction, that are open at the same time."""
+"""Savepoints of one transaction that are open at the same time."""
 
 
 class UnsentMessages:
-    """What one transaction has sent so far. A savepoint that is rolled back takes back what was
-    sent since it was made."""
+    """The messages sent in one transaction so far. A rollback to a savepoint removes those sent
+    since it was made."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
         self._savepoints: dict[str, int] = {}
 
     def add(self, message: Message) -> None:
-        """Gather one. InvalidMessage when no broker would take it."""
+        """Add a message. Raises InvalidMessage if no broker would accept it."""
         check_message(message, body_size_max=_ANY_SIZE)
         if len(self.messages) >= BUNDLE_MESSAGES_MAX:
             raise UsageError(
@@ -47,13 +47,13 @@ class UnsentMessages:
         self._savepoints[name] = len(self.messages)
 
     def rolled_back_to(self, name: str) -> None:
-        """A savepoint is rolled back; of one that was made before anything was sent, all is."""
+        """A savepoint was rolled back; if it was made before anything was sent, all messages are
+        removed."""
         # The savepoint stays, as in SQL: it may be rolled back to again.
         del self.messages[self._savepoints.get(name, 0) :]
 
     def released(self, name: str) -> None:
-        """A savepoint is released, and with it all that were made behind it; what was sent in them
-        stays."""
+        """A savepoint was released, and with it all later ones; their messages stay."""
         if name in self._savepoints:
             while self._savepoints.popitem()[0] != name:
                 pass

@@ -1,15 +1,15 @@
 """The answer to a check, from the marker.
 
-A producer's marker is inserted before any message of its transaction is stored. So whoever asks
-about a message finds one of these:
+A producer's marker is inserted before any message of its transaction is stored. So a check about a
+message finds one of these:
 
 - The row says `commit`: COMMIT.
 - The row says `rollback`: an earlier check wrote it. ROLLBACK.
-- The row is locked: its transaction is under way, or prepared. UNKNOWN, and the broker asks again.
-- There is no row: the transaction has ended without it. ROLLBACK, once a row that says so stands in
-  its place. Should the transaction commit all the same (a cluster of several primaries finds out
-  late), its own row finds the place taken, and the commit fails. That row goes into the table
-  that has the marker's database's name, or the answer is that nothing is known.
+- The row is locked: its transaction is still open, or prepared. UNKNOWN, and the broker asks again.
+- There is no row: the transaction has ended without it. ROLLBACK, after inserting a tombstone in
+  its place. If the transaction commits after all (a multi-primary cluster may learn of it late),
+  inserting its marker fails on the tombstone, and so does the commit. The tombstone must go into
+  the table with the name of the marker's database; otherwise the answer is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -26,32 +26,32 @@ ROLLBACK: Final = "rollback"
 _OUTCOMES: Final = {COMMIT: Outcome.COMMIT, ROLLBACK: Outcome.ROLLBACK}
 
 _LOOKS: Final = 2
-"""Which table it is may change between two statements, once."""
+"""The right table can change once between two statements."""
 
 LOCK_WAIT_S: Final = 2
 """How long a check waits for a transaction that has the marker locked."""
 
 
 def parse_marker(marker: str) -> tuple[str, str]:
-    """The database and the key that a message's marker names; empty ones when it cannot be."""
+    """The database and the key that a message's marker names; empty if it is invalid."""
     database, colon, key = marker.rpartition(":")
     return (database, key) if colon and tables.is_key(key) else ("", "")
 
 
 class Answer(NamedTuple):
-    """What a check is told."""
+    """The answer to a check."""
 
     outcome: Outcome | None
-    """None when the marker is of another database than the connection finds."""
+    """None if the marker belongs to another database than the connection finds."""
     place: Place | None
-    """Where was looked, as far as it was looked for; the next check may begin with it."""
+    """The table found, if it was searched; the next check may start with it."""
 
 
 def answer(
     family: SqlFamily, marker: str, *, place: Place | None, new_name: str, may_write: bool = True
 ) -> Steps[Answer]:
-    """What a check is told. `place` is where the last one has looked. Without `may_write`, nothing
-    is written, and what has no row is not known."""
+    """The answer to a check. `place` is the table found last. Without `may_write` nothing is
+    written, and the outcome of a message without a row is unknown."""
     database, key = parse_marker(marker)
     for _ in range(_LOOKS):
         if place is None or place.name != database:  # perhaps it has another name by now
@@ -69,7 +69,7 @@ def answer(
 
 
 def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
-    """The table of markers that the connection finds; the first who asks names the database."""
+    """The table of markers that the connection finds; the first caller names the database."""
     for _ in range(_LOOKS):
         rows = yield SqlStep(tables.place(family), is_read=True)
         if rows:
@@ -85,8 +85,8 @@ def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
 
 
 def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
-    """How the transaction of a key ended; None when there is no row, and the table is another one
-    than `proof` says. StepFailed when the database cannot be asked."""
+    """The outcome of a key's transaction; None if there is no row, and the table is not the one of
+    `proof`. Raises StepFailed if the database cannot be asked."""
     found = yield from _said(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)

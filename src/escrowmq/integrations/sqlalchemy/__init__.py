@@ -1,5 +1,5 @@
-"""Messages that are sent when a SQLAlchemy transaction commits, and only then; messages that are
-handled once. `docs/outbox.md` is the guide.
+"""Sends messages exactly if a SQLAlchemy transaction commits; handles messages once.
+`docs/outbox.md` is the guide.
 
     outbox = Outbox(producer, engine)
     with Session(engine) as session, outbox.transaction(session) as tx:

@@ -31,7 +31,8 @@ from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
 class _Awaited:
-    """Messages on their way, for SQLAlchemy's events: they run where a greenlet may await."""
+    """Messages that are being stored, for SQLAlchemy's events, which run in a greenlet that may
+    await."""
 
     def __init__(self, inner: Marked) -> None:
         self._inner = inner
@@ -83,19 +84,19 @@ class AsyncTransaction:
     async def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
-        """Send a message when the transaction commits. A savepoint that is rolled back takes back
-        what was sent in it."""
+        """Send a message when the transaction commits. If a savepoint is rolled back, its messages
+        are not sent."""
         if self._is_over:
             raise block_is_over()
         await self._outbox.send(self._work, topic, body, **fields)
 
     def end(self) -> None:
-        """Nothing can be sent in it any more."""
+        """Refuse further sends."""
         self._is_over = True
 
 
 class AsyncOutbox(AsyncKeeper):
-    """The same as `Outbox`, for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
+    """An `Outbox` for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
 
     def __init__(
         self,
@@ -122,8 +123,8 @@ class AsyncOutbox(AsyncKeeper):
     async def transaction(
         self, work: AsyncSession | async_scoped_session[Any] | AsyncConnection
     ) -> AsyncIterator[AsyncTransaction]:
-        """A block that commits the session, or the connection, and rolls it back when it raises. An
-        `async_scoped_session` stands for the session that it has where the block begins."""
+        """Return a block that commits the session, or the connection, and rolls it back when it
+        raises. An `async_scoped_session` stands for its session where the block begins."""
         work = _found(work)
         plain = _plain(work)
         enter(plain, self._hooks)
@@ -153,9 +154,9 @@ class AsyncOutbox(AsyncKeeper):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> Coroutine[Any, Any, None]:
-        """Send a message when the transaction of the session, or the connection, commits, whoever
-        commits it; await it. The brokers hear of it at once, or, of a connection that is not in a
-        block of `transaction`, when it is closed."""
+        """Send a message when the transaction of the session, or the connection, commits, whichever
+        code commits it; await it. The commit is reported to the brokers at once, or, for a
+        connection outside a block of `transaction`, when it is closed."""
         # Not a coroutine function: where nobody awaits, what is wrong would not be said.
         found = _found(work)
         return found.run_sync(self._add, message_of(topic, body, fields))
@@ -167,9 +168,9 @@ class AsyncOutbox(AsyncKeeper):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> None:
-        """The same where nothing can be awaited: in listeners of SQLAlchemy's events, and in what
-        `run_sync` runs. They are given the plain session, or connection, that is under one of
-        asyncio."""
+        """`send` where awaiting is impossible: in listeners of SQLAlchemy's events, and in
+        functions run by `run_sync`. They get the synchronous session, or connection, inside the
+        asyncio one."""
         seen: object = work
         if not isinstance(seen, Session | Connection):
             raise UsageError(
@@ -192,7 +193,7 @@ class AsyncOutbox(AsyncKeeper):
 def _found(
     work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
 ) -> AsyncSession | AsyncConnection:
-    """What is worked on."""
+    """The session or connection to work on."""
     found: AsyncSession | AsyncConnection = (
         work() if isinstance(work, async_scoped_session) else work
     )

@@ -1,5 +1,5 @@
-"""Listens to an engine: what was sent in a transaction is kept until its COMMIT, right before which
-the marker is written and the messages are stored, invisible."""
+"""Listens to an engine: keeps a transaction's messages until its COMMIT; right before that the
+marker is written and the messages are stored, invisible."""
 
 from __future__ import annotations
 
@@ -32,28 +32,27 @@ _SLOT: Final = "escrowmq.connections"
 """In a session's `info`: its connection, by outbox."""
 
 _LEFT: Final = "escrowmq.left"
-"""In a connection's `info`: what its transactions may have committed without anybody telling the
-brokers, by outbox."""
+"""In a connection's `info`: commits that may not have been reported to the brokers, by outbox."""
 
 _LEFT_MAX: Final = 16
-"""Of more, brokers ask."""
+"""Beyond this number, commits are left to the brokers' checks."""
 
 _in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.WeakKeyDictionary()
-"""Those that a block of an outbox is open on, and whose it is."""
+"""Connections with an open block, and the outbox of the block."""
 
 
 class _Gathered:
-    """What one transaction sends."""
+    """The messages of one transaction."""
 
     def __init__(self) -> None:
         self.unsent = UnsentMessages()
         self.sent: OnTheirWay | None = None
-        """Where the marker is written early."""
+        """Set where the marker is written early."""
 
 
 class Hooks:
-    """What an outbox does when its engine's connections commit and roll back. `course` hands the
-    messages over."""
+    """What an outbox does when its engine's connections commit and roll back. `course` sends the
+    messages."""
 
     def __init__(self, engine: Engine, course: HandOver, *, schema: str = "") -> None:
         _check_engine(engine)
@@ -69,7 +68,7 @@ class Hooks:
         self._board.join(self)
 
     def close(self) -> None:
-        """Take no more messages. Transactions that have some go on to their ends."""
+        """Accept no more messages. Transactions that have some run to their end."""
         self._is_closed = True
         self._leave_when_idle()
 
@@ -103,7 +102,7 @@ class Hooks:
         return connection
 
     def finish(self, connection: Connection) -> None:
-        """If the connection has committed messages, tell the brokers."""
+        """If the connection has committed messages, report it to the brokers."""
         sent = self._left.pop(connection, None)
         if sent is not None:
             with contextlib.suppress(Exception):  # the connection is lost
@@ -111,7 +110,7 @@ class Hooks:
             sent.committed()
 
     def check_connection(self, connection: Connection) -> None:
-        """UsageError unless the messages of its transaction can be both or neither."""
+        """Raise UsageError unless messages can commit with the connection's transaction."""
         if connection.engine.pool is not self.engine.pool:
             raise _other_engine("connection", connection.engine, self.engine)
         if not self._board.hears(connection):
@@ -129,7 +128,7 @@ class Hooks:
     # -- what the engine tells ---------------------------------------------------------------
 
     def before_commit(self, connection: Connection) -> None:
-        """Hand over what the transaction sends."""
+        """Send the transaction's messages."""
         # Of an earlier transaction, whose COMMIT the database may have refused: no event says so.
         self._left.pop(connection, None)
         try:
@@ -162,12 +161,13 @@ class Hooks:
         del left[:-_LEFT_MAX]
 
     def before_prepare(self, connection: Connection) -> None:
-        """The same; when it raises, the transaction can still be rolled back."""
+        """Send the transaction's messages; if it raises, the transaction can still be rolled
+        back."""
         self._left.pop(connection, None)
         self._hand_over(connection, is_long=True)
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """The same, for a transaction that only the end of its connection rolls back."""
+        """Send the messages of a transaction that only the end of its connection can roll back."""
         self._left.pop(connection, None)
         try:
             self._hand_over(connection)
@@ -176,13 +176,13 @@ class Hooks:
             raise
 
     def after_rollback(self, connection: Connection) -> None:
-        """Drop what it was to send."""
+        """Drop the transaction's messages."""
         self._open.pop(connection, None)
         self._left.pop(connection, None)  # its marker tells what became of it
         self._leave_when_idle()
 
     def savepoint(self, connection: Connection, name: str) -> None:
-        """Remember what was sent until here."""
+        """Remember the messages sent so far."""
         gathered = self._open.get(connection)
         if gathered is not None:
             gathered.unsent.savepoint(name)
@@ -194,7 +194,7 @@ class Hooks:
                 connection.exec_driver_sql("BEGIN")
 
     def rolled_back_to(self, connection: Connection, name: str) -> None:
-        """Drop what was sent from there on."""
+        """Drop the messages sent since the savepoint."""
         gathered = self._open.get(connection)
         if gathered is not None:
             gathered.unsent.rolled_back_to(name)
@@ -206,8 +206,8 @@ class Hooks:
             gathered.unsent.released(name)
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """Tell the brokers of what was committed without a session or a block, whose end nobody
-        tells. Nor does anybody tell whether the database took the COMMIT: the marker does."""
+        """Report commits made without a session or a block, whose end causes no event. Nor is it
+        known whether the database accepted the COMMIT: the marker decides."""
         left = info[_LEFT].pop(self, None) if _LEFT in info else None
         if not left or driver_connection is None:
             return
@@ -243,8 +243,8 @@ class Hooks:
         return [tuple(row) for row in result] if step.is_read else [(result.rowcount,)]
 
     def _execute_apart(self, step: SqlStep) -> Rows:
-        """Run one step on a connection that is not the pool's: those who hold all of the pool's
-        connections would wait for one more."""
+        """Run one step on a connection outside the pool: callers that hold all of the pool's
+        connections would otherwise wait for one more."""
         pool = self.engine.pool.recreate()
         try:
             connection = pool.connect()
@@ -270,7 +270,7 @@ class Hooks:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Callable[[SqlStep], Rows]]:
-        """Steps in one transaction, on a connection of its own, which commits in the end."""
+        """Steps in one transaction on a separate connection, committed at the end."""
         with self.engine.connect() as connection:
             self.begin_own(connection)
             yield functools.partial(self.execute_in, connection)
@@ -289,7 +289,7 @@ class Hooks:
             connection.execution_options(isolation_level=level)
 
     def execute(self, step: SqlStep) -> Rows:
-        """Run one step on a connection of its own."""
+        """Run one step on a separate connection."""
         with self.engine.connect() as connection:
             self._set_level(connection)
             try:
@@ -327,7 +327,7 @@ def _after_begin(session: Session, _transaction: object, connection: Connection)
 
 
 def enter(work: Session | Connection, hooks: Hooks) -> None:
-    """A block of an outbox begins. UsageError when another one is open."""
+    """A block of an outbox begins. Raises UsageError if another one is open."""
     if work in _in_blocks:
         raise UsageError(
             "a block of the outbox is open on this already, and commits all of it; send inside "
@@ -337,7 +337,7 @@ def enter(work: Session | Connection, hooks: Hooks) -> None:
 
 
 def leave(work: Session | Connection) -> None:
-    """It is over."""
+    """The block has ended."""
     _in_blocks.pop(work, None)
 
 

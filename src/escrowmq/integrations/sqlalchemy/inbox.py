@@ -1,4 +1,4 @@
-"""Handlers that change nothing twice, whatever is delivered twice."""
+"""Handlers that process each message once, even if it is delivered several times."""
 
 from __future__ import annotations
 
@@ -23,16 +23,14 @@ Handler = Callable[[Any], Any]
 def consume_once(
     sessions: Callable[[], Any], *, key: Key = message_id, group: str = "", schema: str = ""
 ) -> Callable[[Callable[[Any, Any], Any]], Handler]:
-    """Makes a consumer's handler of a function that is given a message and a session: a message
-    that was handled before does not reach it. That it was is noted in the session's transaction,
-    which commits when the function returns and rolls back when it raises.
+    """Make a consumer's handler from a function that takes a message and a session: a message that
+    was handled before does not reach it. This is recorded in the session's transaction, which
+    commits when the function returns and rolls back when it raises.
 
-    `sessions` makes sessions (a `sessionmaker`); for a coroutine function, asynchronous ones.
-    `key` tells what a message is known by, where its id will not do: the id is that of one sending.
-    `group` is the consumer group, if not the message's own. `schema` is the one that the outbox was
-    given for its tables. With `batch_max`, the function is given
-    the list of those that are new.
-    """
+    `sessions` makes sessions (a `sessionmaker`); for a coroutine function, asynchronous ones. `key`
+    returns the identity of a message, if its id is not enough: each send has an id of its own.
+    `group` is the consumer group, if not the message's own. `schema` is the one given to the outbox
+    for its tables. With `batch_max`, the function gets the list of new messages."""
 
     how = How(key, group, schema)
 
@@ -66,7 +64,7 @@ def consume_once(
 
 
 def _fresh(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
-    """What is new of a message, or of a list of them."""
+    """The new ones of a message, or of a list of messages."""
     if not isinstance(session, Session):
         raise UsageError(
             f"consume_once was given what makes {type(session).__name__}; a sessionmaker is "
@@ -79,7 +77,7 @@ def _fresh(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
 
 
 def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
-    """Messages that the work retried or rejected are not noted."""
+    """Remove the records of messages that the work retried or rejected."""
     messages = fresh if isinstance(fresh, list) else [fresh]
     connection = session.connection()
     family = tables.family_of(connection.dialect.name)

@@ -1,4 +1,4 @@
-"""The outbox for plain code."""
+"""The outbox for blocking code."""
 
 from __future__ import annotations
 
@@ -31,26 +31,25 @@ class Transaction:
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
-        """Send a message when the transaction commits. A savepoint that is rolled back takes back
-        what was sent in it."""
+        """Send a message when the transaction commits. If a savepoint is rolled back, its messages
+        are not sent."""
         if self._is_over:
             raise block_is_over()
         self._outbox.send(self._work, topic, body, **fields)
 
     def end(self) -> None:
-        """Nothing can be sent in it any more."""
+        """Refuse further sends."""
         self._is_over = True
 
 
 class Outbox(Keeper):
-    """Sends messages with the transactions of an engine, and answers from its database what became
-    of them: no check is to be written. Make one for the whole process, right behind the producer;
-    every process of the producer's group has to have it.
+    """Sends messages with the transactions of an engine, and answers checks from its database: you
+    need not write a check. Make one per process, right after the producer; every process of the
+    producer's group needs one.
 
-    `engine` is the one that your sessions work with, and not that of a read replica. Checks take a
-    connection of it for a moment. `schema` is that of both tables, where connections would not find
-    them by their names alone, or would find several.
-    """
+    `engine` is the one that your sessions use, not that of a read replica. Checks borrow a
+    connection from it for a moment. `schema` is that of both tables, if connections would not find
+    them by their names alone, or would find several."""
 
     def __init__(
         self,
@@ -78,8 +77,8 @@ class Outbox(Keeper):
     def transaction(
         self, work: Session | scoped_session[Any] | Connection
     ) -> Iterator[Transaction]:
-        """A block that commits the session, or the connection, and rolls it back when it raises. A
-        `scoped_session` stands for the session that it has where the block begins."""
+        """Return a block that commits the session, or the connection, and rolls it back when it
+        raises. A `scoped_session` stands for its session where the block begins."""
         work = _found(work)
         enter(work, self._hooks)
         tx = Transaction(self, work)
@@ -108,9 +107,9 @@ class Outbox(Keeper):
         body: bytes = b"",
         **fields: Unpack[MessageFields],
     ) -> None:
-        """Send a message when the transaction of the session, or the connection, commits, whoever
-        commits it. The brokers hear of it at once, or, of a connection that is not in a block of
-        `transaction`, when it is closed."""
+        """Send a message when the transaction of the session, or the connection, commits, whichever
+        code commits it. The commit is reported to the brokers at once, or, for a connection outside
+        a block of `transaction`, when it is closed."""
         message = message_of(topic, body, fields)
         work = _found(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
@@ -121,7 +120,7 @@ class Outbox(Keeper):
 
 
 def _found(work: Session | scoped_session[Any] | Connection) -> Session | Connection:
-    """What is worked on."""
+    """The session or connection to work on."""
     found: Session | Connection = work() if isinstance(work, scoped_session) else work
     seen: object = found
     if not isinstance(seen, Session | Connection):

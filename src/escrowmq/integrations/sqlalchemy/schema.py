@@ -1,4 +1,4 @@
-"""The tables as parts of a schema that is the user's."""
+"""The outbox's tables as part of the user's metadata."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from escrowmq.integrations.outbox import tables
 
 
 def add_tables(metadata: MetaData) -> tuple[Table, Table]:
-    """The tables as part of your own schema, so that Alembic sees them and `create_all` makes them.
-    Returned are those of markers and of the messages that consumers have handled; the third has the
-    messages that wait for a broker (`when_away="keep"`). Where that schema has a name
-    (`MetaData(schema="sales")`), give it to the outbox, too."""
+    """Add the tables to your own metadata, so that Alembic sees them and `create_all` creates them.
+    Returns those of markers and of handled messages; the third has the messages that wait for a
+    broker (`when_away="keep"`). If the metadata has a schema (`MetaData(schema="sales")`), give it
+    to the outbox too."""
     options: dict[str, Any] = {}
     for dialect in ("mysql", "mariadb"):
         options[f"{dialect}_engine"] = "InnoDB"

@@ -1,10 +1,9 @@
 """Tells outboxes what the connections of an engine do.
 
-An engine and what `execution_options` makes of it are several objects over one pool, and an event
-that one of them is listened to for is no event of the others. So the engine under all of them is
-listened to, once and for good: taking a listener away would meet whoever commits at that moment on
-another thread. Outboxes come and go here.
-"""
+An engine and its copies made by `execution_options` are several objects over one pool, and a
+listener of one does not hear the others. So this listens to the engine under all of them, once and
+for good, because removing a listener would race with commits on other threads. Outboxes join and
+leave here."""
 
 from __future__ import annotations
 
@@ -19,16 +18,16 @@ _boards: Final[weakref.WeakKeyDictionary[Engine, Switchboard]] = weakref.WeakKey
 
 
 class Listening(Protocol):
-    """What an outbox is told."""
+    """What an outbox is notified of."""
 
     def before_commit(self, connection: Connection) -> None:
-        """The database is about to commit; to raise prevents it."""
+        """The database is about to commit; raising prevents it."""
 
     def before_prepare(self, connection: Connection) -> None:
         """It is about to prepare to commit."""
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """It is about to commit a transaction of two phases which it has not prepared."""
+        """It is about to commit a two-phase transaction that was not prepared."""
 
     def after_rollback(self, connection: Connection) -> None:
         """The transaction was rolled back."""
@@ -43,11 +42,11 @@ class Listening(Protocol):
         """A savepoint was released."""
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """A connection is not used any more; `info` is its own, as `Connection.info`."""
+        """A connection is no longer used; `info` is its own, as `Connection.info`."""
 
 
 class Switchboard:
-    """Of one engine."""
+    """The listener of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._outboxes: tuple[Listening, ...] = ()  # never changed in place: threads go through it
@@ -62,12 +61,12 @@ class Switchboard:
         event.listen(engine, "checkin", self._checkin)
 
     def join(self, outbox: Listening) -> None:
-        """It is told everything from here on."""
+        """Notify an outbox from now on."""
         with _lock:
             self._outboxes = (*self._outboxes, outbox)
 
     def leave(self, outbox: Listening) -> None:
-        """It is told nothing more."""
+        """Notify it no more."""
         with _lock:
             self._outboxes = tuple(each for each in self._outboxes if each is not outbox)
 
@@ -77,7 +76,7 @@ class Switchboard:
         return len(self._outboxes)
 
     def hears(self, connection: Connection) -> bool:
-        """Whether it is told what the connection does."""
+        """Whether it is notified of the connection's events."""
         listeners: Any = connection.dispatch
         return self._commit in list(listeners.commit)
 
@@ -121,7 +120,7 @@ class Switchboard:
 
 
 def switchboard(engine: Engine) -> Switchboard:
-    """That of the engine under this one."""
+    """The switchboard of the engine under this one."""
     while proxied := getattr(engine, "_proxied", None):  # SQLAlchemy has no public name for it
         engine = proxied
     with _lock:
@@ -132,6 +131,6 @@ def switchboard(engine: Engine) -> Switchboard:
 
 
 def _next_savepoint(connection: Connection) -> str:
-    """The name that a savepoint is about to get: the event comes before SQLAlchemy makes it."""
+    """The name of the next savepoint: the event comes before SQLAlchemy makes it."""
     number: int = getattr(connection, "_Connection__savepoint_seq")  # noqa: B009 - mangled
     return f"sa_savepoint_{number + 1}"

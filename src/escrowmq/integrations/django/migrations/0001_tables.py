@@ -1,4 +1,4 @@
-"""Makes the tables of markers and of handled messages."""
+"""Creates the tables of markers and of handled messages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.integrations.outbox import schema, tables
 
 
 def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Make both."""
+    """Create both."""
     for statement in schema.statements(tables.family_of(editor.connection.vendor))[:2]:
         editor.execute(statement.text)
 

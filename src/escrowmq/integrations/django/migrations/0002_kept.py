@@ -1,4 +1,4 @@
-"""Makes the table of messages that wait for a broker."""
+"""Creates the table of messages that wait for a broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.integrations.outbox import schema, tables
 
 
 def make(_apps: object, editor: Any) -> None:  # noqa: ANN401 - Django has no types
-    """Make it."""
+    """Create it."""
     for statement in schema.statements(tables.family_of(editor.connection.vendor))[2:]:
         editor.execute(statement.text)
 

@@ -1,4 +1,4 @@
-"""Tasks go out as messages, alone or with the database transaction that they are enqueued in."""
+"""Sends tasks as messages, alone or with the database transaction in which they are enqueued."""
 
 from __future__ import annotations
 
@@ -32,29 +32,29 @@ class BackendOptions(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """OPTIONS of the backend."""
 
     nameserver: str | None = None
-    """NAMESRV_ADDR of the environment when there is none."""
+    """NAMESRV_ADDR of the environment by default."""
     credentials: Credentials | None = None
     group: str = "django-tasks"
-    """The producer group; workers' groups and the topics of queues begin with it."""
+    """The producer group; workers' groups and the topics of queues start with it."""
     using: str = DEFAULT_DB_ALIAS
     """The database with whose transactions tasks are enqueued."""
     outbox: bool | None = None
-    """Whether they are; when not said, whether the application is in INSTALLED_APPS."""
+    """Whether to enqueue with transactions; by default, if the application is in INSTALLED_APPS."""
     sends_in_test_case: bool = False
     """Whether `captureOnCommitCallbacks(execute=True)` sends tasks in Django's TestCase."""
     attempts_max: int = 0
-    """How often a task that failed is run again, with RocketMQ's back-off; then it is a dead letter
+    """How often a failed task is retried, with RocketMQ's back-off; after that it is a dead letter
     of its workers' group."""
     once: bool = False
-    """Run each task in a transaction of the database that notes it, so that a second delivery
+    """Run each task in a transaction of the database that records it, so that a second delivery
     changes nothing. Needs the application's tables."""
 
 
 class Body(msgspec.Struct, rename="camel"):
-    """What a task's message says."""
+    """The contents of a task's message."""
 
     task: str
-    """Where its function is."""
+    """The import path of its function."""
     args: list[Any]
     kwargs: dict[str, Any]
     id: str
@@ -68,11 +68,12 @@ class _Clients(NamedTuple):
 
 _lock = threading.Lock()
 _clients: dict[str, _Clients] = {}
-"""By the backend's alias. Django makes a backend for each thread; a producer is a process's."""
+"""By the backend's alias. Django makes a backend per thread; a producer is shared by the
+process."""
 
 
 class EscrowMQBackend(BaseTaskBackend):
-    """Enqueues tasks at a broker. Results cannot be asked for, and tasks have no priority."""
+    """Enqueues tasks at a broker. Results and priorities are not supported."""
 
     supports_defer = True
     supports_async_task = True
@@ -88,11 +89,11 @@ class EscrowMQBackend(BaseTaskBackend):
             raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}; there are {names}") from error
 
     def topic_of(self, queue: str) -> str:
-        """Where a queue's tasks go."""
+        """The topic of a queue's tasks."""
         return f"{self.settings.group}-{queue}"
 
     def enqueue(self, task: Any, args: Any, kwargs: Any) -> Any:  # noqa: ANN401 - see framework
-        """Store a task; when in a transaction, as soon as that commits."""
+        """Store a task; inside a transaction, when that commits."""
         self.validate_task(task)
         result = self.result(task, get_random_string(_ID_SIZE), args, kwargs)
         object.__setattr__(result, "enqueued_at", timezone.now())
@@ -114,7 +115,7 @@ class EscrowMQBackend(BaseTaskBackend):
         return result
 
     def result(self, task: Any, task_id: str, args: Any, kwargs: Any) -> Any:  # noqa: ANN401
-        """What is known of a task before it runs."""
+        """The state of a task before it runs."""
         return TaskResult(
             task=task,
             id=task_id,
@@ -163,7 +164,7 @@ class EscrowMQBackend(BaseTaskBackend):
 
 
 def close_clients() -> None:
-    """Close what this process has opened to enqueue tasks. They are opened anew when needed."""
+    """Close this process's clients for enqueuing tasks. They are opened again when needed."""
     with _lock:
         while _clients:
             _, clients = _clients.popitem()
@@ -171,7 +172,8 @@ def close_clients() -> None:
 
 
 def _forget_parent() -> None:
-    """In a forked child: the clients are its parent's, and so is whoever held the lock."""
+    """In a forked child: the clients belong to the parent, and so does any thread that held the
+    lock."""
     global _lock
     _lock = threading.Lock()
     _clients.clear()

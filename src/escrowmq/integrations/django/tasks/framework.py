@@ -1,4 +1,4 @@
-"""Django's tasks, wherever they are: in Django since 6.0, before in a package of their own."""
+"""Imports Django's tasks: from Django since 6.0, before that from the package django-tasks."""
 
 from __future__ import annotations
 

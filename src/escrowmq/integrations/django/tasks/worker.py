@@ -39,8 +39,9 @@ CONCURRENCY: Final = 10
 def working(
     alias: str = "default", *, queues: Sequence[str] = (), concurrency: int = CONCURRENCY
 ) -> Iterator[None]:
-    """Run the tasks of some queues of a backend, or of all, on so many threads each, inside the
-    block. At its end those that run are waited for. A task is acknowledged when it has run."""
+    """Run the tasks of some queues of a backend, or of all, inside the block, with a number of
+    threads per queue. The end of the block waits for running tasks. A task is acknowledged after it
+    has run."""
     backend = task_backends[alias]
     if not isinstance(backend, EscrowMQBackend):
         raise UsageError(f"TASKS[{alias!r}] is {type(backend).__name__}, and not EscrowMQBackend")
@@ -79,7 +80,7 @@ class _Runner:
         self._worker_id = f"{socket.gethostname()}-{id(self):x}"
 
     def run_apart(self, message: Delivery) -> None:
-        """Run a task outside of any transaction; connections that were cut are replaced."""
+        """Run a task outside any transaction; connections that were cut are replaced."""
         close_old_connections()
         try:
             self.run(message)
@@ -87,7 +88,8 @@ class _Runner:
             close_old_connections()
 
     def run(self, message: Delivery) -> None:
-        """Run a task. What it raises leaves this, so that it comes again or is a dead letter."""
+        """Run a task. Its exceptions are passed on, so that it is redelivered or becomes a dead
+        letter."""
         result = self._result(message)
         sender = type(self._backend)
         now = timezone.now()

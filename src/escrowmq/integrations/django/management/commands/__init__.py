@@ -1,1 +1,1 @@
-"""One file a command, as Django finds them."""
+"""One file per command, as Django expects."""

@@ -1,4 +1,4 @@
-"""`manage.py escrowmq_worker`: runs tasks until the process is told to end."""
+"""`manage.py escrowmq_worker`: runs tasks until the process is stopped."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from escrowmq.integrations.django.tasks.worker import CONCURRENCY, working
 
 
 class Command(BaseCommand):
-    """See the module."""
+    """Runs tasks until the process is stopped."""
 
     help = "Runs tasks of EscrowMQ's backend; SIGTERM and SIGINT let those that run come to an end."
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """What may be said."""
+        """Declare the options."""
         parser.add_argument("--backend", default="default", help="which of TASKS")
         parser.add_argument("--queue", action="append", default=[], help="all by default")
         parser.add_argument("--concurrency", type=int, default=CONCURRENCY, help="threads a queue")
 
     def handle(self, *given: Any, **options: Any) -> None:  # noqa: ANN401
-        """Run."""
+        """Run the worker."""
         stop = threading.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
