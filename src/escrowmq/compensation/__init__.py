@@ -1,11 +1,12 @@
-"""For brokers that do not ask back: commits that got lost are found by comparing sets, and redone.
+"""For brokers without check-backs: finds lost commits by comparing sets, and has them processed
+again.
 
-The producer announces each commit in a topic of its own (`Announcer`). The consumer notes each
+The producer announces each commit in a separate topic (`Announcer`). The consumer records each
 transactional message that it has consumed (`Worker`), and each announcement (`AnnouncementReader`),
-in two sets of a Redis server (`RedisSets`). What was announced and not consumed are the commits
-that the broker never heard of: `Compensator` looks up each message and has the business do it.
-Nothing here is needed with brokers that check back; of the other rooms only commands know of it.
-"""
+in two sets on a Redis server (`RedisSets`). Commits that were announced and not consumed never
+reached the broker: `Compensator` looks up each message and has the business process it. With
+brokers that check back, none of this is needed; of the other packages only the command line uses
+it."""
 
 from escrowmq.base.extras import require
 

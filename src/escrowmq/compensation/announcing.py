@@ -1,4 +1,4 @@
-"""The producer's side: each commit is told in a topic of its own as well."""
+"""The producer's side: announces each commit in a separate topic."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escrowmq.errors import OutcomeUnknown
 _log = logging.getLogger(__name__)
 
 TOPIC: Final = "escrow-announced"
-"""Where commits are announced, if nothing else is said."""
+"""The default topic of announcements."""
 
 
 class Announcer:
@@ -36,8 +36,8 @@ class Announcer:
     def transaction(
         self, topic: str | escrowmq.Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> Iterator[escrowmq.Transaction]:
-        """The producer's own transaction, announced when its block has ended well. That the broker
-        did not confirm the commit is no error here: this is what announcements are for."""
+        """The producer's own transaction, announced when its block has ended without an exception.
+        An unconfirmed commit is not an error here: announcements exist for that case."""
         is_done = False
         tx = self._producer.transaction(topic, body, **fields)
         try:
@@ -52,5 +52,5 @@ class Announcer:
             self.announce(tx.results[0].message_id, topic=tx.message.topic)
 
     def announce(self, message_id: str, *, topic: str) -> None:
-        """Say that the transaction of a message is committed."""
+        """Announce that a message's transaction is committed."""
         self._producer.send(self._topic, str(Member(message_id, topic)).encode(), keys=[message_id])

@@ -1,13 +1,12 @@
-"""The consumer's side: what was consumed and what was announced, into the sets.
+"""The consumer's side: adds consumed and announced messages to the sets.
 
-The business's own database knows what it has done; the set of consumed messages is a copy of that.
-So a message is consumed although the Redis server is away, and the copy is brought up to date when
-it is back. Announcements are nowhere else: they wait in their topic meanwhile.
+The business's own database knows what was processed; the set of consumed messages is a copy of
+that. So messages are consumed while the Redis server is unreachable, and the copy is updated when
+it is back. Announcements are stored nowhere else: they wait in their topic meanwhile.
 
 The server may come back empty, or older than it was: from a snapshot, or as a replica that lagged.
-So it keeps the reader's place in each queue beside the announcements, both in one step. Where its
-place is behind that of the group, the reader goes back to it.
-"""
+So it stores the reader's position in each queue beside the announcements, both in one step. If its
+position is behind the group's, the reader goes back to it."""
 
 from __future__ import annotations
 
@@ -30,36 +29,36 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
-"""Between looks whether the server is back."""
+"""Between tests whether the server is back."""
 
 _MARK_MS: Final = 10_000
-"""Between two notes of how far the business is: so much at most is read again after an absence."""
+"""Between two marks of the business's progress: at most this much is read again after an outage."""
 
 _TAKEN_MAX: Final = 32
 _RECEIVE_S: Final = 1.0
 
 
 class Business(Protocol):
-    """What the consumer's application does, once for each message."""
+    """The consumer's application, which processes each message once."""
 
     def apply(self, message: escrowmq.ReceivedMessage) -> bool:
-        """Do the work of a message and note its id, in one transaction of the database. False,
-        with nothing done, when the id is noted already."""
+        """Process a message and record its id, in one transaction of the database. Returns False,
+        and does nothing, if the id is already recorded."""
 
     def done_since(self, mark: str | None) -> tuple[Iterable[Member], str]:
-        """The transactional messages that were done since a mark, or ever; and the mark to ask
-        with next time. A little too many do no harm, one too few is redone for nothing."""
+        """Return the transactional messages processed since a mark, or ever; and the next mark. A
+        few too many are harmless; each one missing is redone needlessly."""
 
 
 def member_of(message: escrowmq.ReceivedMessage) -> Member | None:
-    """A transactional message as a member of the sets; None for any other."""
+    """A transactional message as a member of the sets; None for any other message."""
     if message.sys_flag & SysFlag.TRANSACTION_MASK != SysFlag.COMMIT:
         return None
     return Member(message.message_id, message.topic)
 
 
 class Worker:
-    """A consumer's handler: the business's work, then the note in the set.
+    """A consumer's handler: has the business process a message, then adds it to the set.
 
     >>> worker = Worker(business, sets)
     >>> consumer = escrowmq.Consumer(nameserver, group="shop", topic="paid", handler=worker)
@@ -72,7 +71,7 @@ class Worker:
         self._is_away = False
 
     def __call__(self, message: escrowmq.ReceivedMessage) -> None:
-        """Consume one message. It counts as consumed when the business has done it."""
+        """Consume one message. It counts as consumed once the business has processed it."""
         self._business.apply(message)
         member = member_of(message)
         if member is None:
@@ -88,12 +87,11 @@ class Worker:
 
 
 class AnnouncementReader:
-    """Reads the announcements into their set, on a thread of its own, until it is closed.
+    """Reads the announcements into their set, on a separate thread, until it is closed.
 
-    While the Redis server is unreachable it pauses, with what it holds unacknowledged. When the
-    server is back, what the business has done meanwhile is read into the set of consumed messages
-    first. A server that came back older, or empty, gets everything again that it does not have.
-    """
+    While the Redis server is unreachable it pauses, and its messages stay unacknowledged. When the
+    server is back, what the business has processed meanwhile is first added to the set of consumed
+    messages. A server that came back older, or empty, gets everything again that it lacks."""
 
     def __init__(
         self,
@@ -109,13 +107,13 @@ class AnnouncementReader:
         self._clock = SystemClock()
         self._mark_at_ms = self._clock.now_ms() + _MARK_MS
         self._server_id = ""
-        """Which process of a server was seen last."""
+        """The process of the server that was seen last."""
         self._marks_count = 0
-        """Which mark was kept or seen last."""
+        """The number of the last mark stored or seen."""
         self._compared: set[str] = set()
-        """Queues whose place is known to be the server's as well."""
+        """Queues whose position is known to equal the server's."""
         self._gone_back: dict[str, int] = {}
-        """Places that queues were set back to, and nothing was read from there yet."""
+        """Positions to which queues were set back, and not read from yet."""
         self._over = threading.Event()
         self._working = threading.Event()
         settings.setdefault("topic", TOPIC)
@@ -129,7 +127,7 @@ class AnnouncementReader:
         return not self._working.is_set()
 
     def close(self) -> None:
-        """End; what is held comes again."""
+        """Close it; unsettled messages are redelivered."""
         self._over.set()
         self._consumer.close()
         self._thread.join()
@@ -169,9 +167,9 @@ class AnnouncementReader:
         self._pause()
 
     def _is_as_it_was(self) -> bool:
-        """Whether the server has all that it had. It may have been restarted while nobody needed
-        it, with older data or with none; and then the mark must not move before what was consumed
-        since is read again."""
+        """Whether the server has everything that it had. It may have been restarted while it was
+        not in use, with older data or none; then the mark must not advance before everything
+        consumed since is read again."""
         return (
             self._sets.server_id() == self._server_id
             and self._sets.is_whole()
@@ -179,9 +177,8 @@ class AnnouncementReader:
         )
 
     def _read_again(self) -> None:
-        """Go back in the queues of which the server does not have everything. They come to this
-        member now and then, as it shares them with the others of its group, and there may be none
-        yet when it starts."""
+        """Go back in the queues of which the server lacks announcements. This member gets queues
+        from time to time, as it shares them with its group, and may have none when it starts."""
         try:
             for queue in self._consumer.queues():
                 if _name(queue) not in self._compared:
@@ -213,7 +210,7 @@ class AnnouncementReader:
             self._gone_back[name] = place
 
     def _pass_over(self, name: str, place: int, first: int) -> None:
-        """What was to be read again is not in the topic any more."""
+        """Announcements that should be read again are no longer in the topic."""
         _log.error(
             "announcements %d to %d of %s are neither on the Redis server nor in their topic any "
             "more; compare the database with the broker (escrowmq pipeline reconcile)",
@@ -246,7 +243,7 @@ class AnnouncementReader:
             return
 
     def _keep(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> bool:
-        """Put announcements into their set; False when the server lacks what stands before."""
+        """Add announcements to their set; return False if the server lacks earlier ones."""
         members = [member for one in taken if (member := _announced(one))]
         if queue.topic.startswith(Topic.RETRY_PREFIX):
             self._sets.announce(members)
@@ -267,7 +264,7 @@ class AnnouncementReader:
         self._come_back()
 
     def _come_back(self) -> None:
-        """Wait for the server, and bring the set of consumed messages up to date."""
+        """Wait for the server, and update the set of consumed messages."""
         while not self._over.is_set():
             try:
                 if self._sets.is_there():

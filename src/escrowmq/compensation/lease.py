@@ -1,4 +1,4 @@
-"""A lease of a Redis server: many processes, on whatever machines, and one that works."""
+"""A lease on a Redis server: of many processes, on any machines, only one works."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ return 0
 
 
 class RedisLease(Lease):
-    """A lease of a Redis server, for `with`. It is renewed while the block runs; ask `is_held`
+    """A lease on a Redis server, for `with`. It is renewed while the block runs; check `is_held`
     before each step that must not be done twice.
 
     >>> with RedisLease("redis://localhost:6379/0", "redo") as lease:

@@ -1,4 +1,4 @@
-"""The Redis server, as the sets and the lease reach it."""
+"""Connections to the Redis server of the sets and the lease."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ TIMEOUT_S: Final = 30.0
 
 
 def connect(server: str | redis.Redis) -> redis.Redis:
-    """A client for an address. It sends nothing twice: a comparison that the server still carries
-    out must not be begun again."""
+    """A client for an address. It sends no request twice: a comparison that the server is still
+    executing must not be started again."""
     if not isinstance(server, str):
         return server
     try:

@@ -1,8 +1,7 @@
-"""Two sets of a Redis server: commits that were announced, messages that were consumed.
+"""Two sets on a Redis server: announced commits, consumed messages.
 
 Both are divided into buckets, so that a comparison blocks the server for milliseconds: with five
-million ids, SDIFFSTORE over whole sets took seconds, and longer than a client's time-out.
-"""
+million ids, SDIFFSTORE over whole sets took seconds, longer than a client's timeout."""
 
 from __future__ import annotations
 
@@ -35,14 +34,15 @@ end
 redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
-"""One step, for snapshots and replicas too: they have the members and the place, or neither."""
+"""One step, for snapshots and replicas too: they have both the members and the position, or
+neither."""
 
 _ARGUMENTS_MAX: Final = 1_000
-"""Lua's unpack takes some thousands."""
+"""Lua's unpack accepts some thousands."""
 
 
 class RedisSets:
-    """The two sets under a name of their own, on a server that may be away at times.
+    """The two sets under a name of their own, on a server that may be unreachable at times.
 
     >>> sets = RedisSets("redis://localhost:6379/0")
     >>> sets.announce(["id-1@paid", "id-2@paid"])
@@ -50,8 +50,7 @@ class RedisSets:
     >>> [lost for found in sets.compare() for lost in found.lost]
     ['id-2@paid']
 
-    A request is never sent twice, so every failure is the caller's to see, as `redis.RedisError`.
-    """
+    A request is never sent twice, so every failure is raised, as `redis.RedisError`."""
 
     def __init__(
         self,
@@ -67,12 +66,12 @@ class RedisSets:
     # -- the sets ----------------------------------------------------------------------------
 
     def announce(self, members: Iterable[str]) -> None:
-        """These commits were announced."""
+        """Add announced commits."""
         self._add("announced", members)
 
     def announce_read(self, members: Iterable[str], *, queue: str, first: int, until: int) -> bool:
-        """These commits were announced between two offsets of a queue. False, with nothing added,
-        when what stands before the first one is not in the sets: the server has forgotten it."""
+        """Add commits announced between two offsets of a queue. Returns False, and adds nothing, if
+        the server has lost the announcements before the first offset."""
         buckets = self._buckets(members)
         words: list[str | int] = [queue, first, until]
         for some in buckets.values():
@@ -85,11 +84,11 @@ class RedisSets:
         return bool(self._redis.eval(_ANNOUNCE, len(keys), *keys, *words))
 
     def consume(self, members: Iterable[str]) -> None:
-        """These messages were consumed."""
+        """Add consumed messages."""
         self._add("consumed", members)
 
     def compare(self) -> Iterator[Compared]:
-        """Take away what is in both sets; what is announced, bucket by bucket. Each bucket is
+        """Remove what is in both sets; yield what is announced, bucket by bucket. Each bucket is
         compared and cleared in one MULTI."""
         for number in range(self._buckets_count):
             found = self._compare_bucket(number)
@@ -97,8 +96,8 @@ class RedisSets:
                 yield found
 
     def counts(self) -> tuple[int, int]:
-        """How many members are announced, and how many consumed, that the other set has not (or
-        was not compared with yet)."""
+        """How many members are announced, and how many consumed, without a match in the other set
+        (or not compared yet)."""
         pipe = self._redis.pipeline(transaction=False)
         for kind in ("announced", "consumed"):
             for number in range(self._buckets_count):
@@ -154,21 +153,21 @@ class RedisSets:
         return True
 
     def server_id(self) -> str:
-        """Which process answers: another one after a restart or a fail-over. Empty where this may
-        not be asked."""
+        """The process that answers: another one after a restart or a fail-over. Empty where this
+        may not be asked."""
         try:
             return str(self._redis.info("server").get("run_id", ""))
         except redis.ResponseError:  # INFO is forbidden to this account
             return ""
 
     def is_whole(self) -> bool:
-        """Whether the server has data; False after a start without it. It can be older data than
-        it had: places and marks tell that."""
+        """Whether the server has data; False after a start without any. The data may be older than
+        before: positions and marks show that."""
         return self._redis.get(f"{self._name}:whole") is not None
 
     def mark_whole(self) -> None:
-        """Everything that should be in the sets is there now, or on its way from the queues of
-        announcements, each of which is read from its beginning (`has_begun`)."""
+        """All members are now in the sets, or will be read from the queues of announcements, each
+        from its beginning (`has_begun`)."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.delete(f"{self._name}:begun", self._place_key())
         pipe.set(f"{self._name}:whole", _BY_QUEUE)
@@ -176,48 +175,49 @@ class RedisSets:
 
     def has_begun(self, queue: str) -> bool:
         """Whether a queue of announcements was read from its beginning since the server was empty.
-        Where an older release says that the sets are whole, it has seen to that."""
+        If an older release marked the sets as whole, it has done so."""
         if self._redis.get(f"{self._name}:whole") not in (_BY_QUEUE, _BY_QUEUE.encode()):
             return True
         return bool(self._redis.sismember(f"{self._name}:begun", queue))
 
     def note_begun(self, queue: str, first: int) -> None:
-        """It is read from its beginning now, which is this offset."""
+        """The queue is now read from its beginning, which is this offset."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.sadd(f"{self._name}:begun", queue)
         pipe.hset(self._place_key(), queue, str(first))
         pipe.execute()
 
     def read_place(self, queue: str) -> int | None:
-        """Up to which offset of a queue the announcements are in the set; None when an older
-        release has read it, which did not note that."""
+        """The offset of a queue below which announcements are in the set; None if it was read by an
+        older release, which did not store that."""
         found = self._redis.hget(self._place_key(), queue)
         return None if found is None else int(cast("bytes", found))
 
     def keep_place(self, queue: str, until: int) -> None:
-        """Up to this offset there is nothing to be read any more."""
+        """Store that there is nothing more to read below this offset."""
         self._redis.hset(self._place_key(), queue, str(until))
 
     def read_mark(self) -> str | None:
-        """The place in the business's list of consumed messages that `keep_mark` noted last."""
+        """The last mark stored by `keep_mark`: a position in the business's list of processed
+        messages."""
         found = self._redis.get(f"{self._name}:mark")
         return found.decode() if isinstance(found, bytes) else found
 
     def keep_mark(self, mark: str) -> int:
-        """Up to this place of the business's list everything is in the consumed set. Which of all
-        marks it is, counted from 1."""
+        """Store that everything up to this position of the business's list is in the consumed set.
+        Returns the number of the mark, counted from 1."""
         pipe = self._redis.pipeline(transaction=True)
         pipe.set(f"{self._name}:mark", mark)
         pipe.incr(f"{self._name}:marks")
         return cast("int", pipe.execute()[1])
 
     def marks_count(self) -> int:
-        """How many marks were kept; fewer than before on a server that has become an older one."""
+        """How many marks were stored; fewer than before on a server with older data."""
         return int(cast("bytes | None", self._redis.get(f"{self._name}:marks")) or 0)
 
     def _place_key(self) -> str:
         return f"{self._name}:read"
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._redis.close()

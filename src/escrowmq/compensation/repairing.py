@@ -1,4 +1,4 @@
-"""The difference of both sets, message by message: looked up, and done again where it is due."""
+"""The difference of both sets, message by message: looked up, and redone where necessary."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ _log = logging.getLogger(__name__)
 _audit = logging.getLogger("escrowmq.audit")
 
 GRACE_S: Final = 60.0
-"""Younger messages may be on their way to their consumer."""
+"""Younger messages may still be on their way to their consumer."""
 
 
 class Fate(enum.Enum):
-    """What became of a commit that was announced and not consumed."""
+    """The result for a commit that was announced and not consumed."""
 
     WAITING = "waiting"
-    """It is young: its message may be on its way."""
+    """It is young: its message may still be on its way."""
 
     LOST = "lost"
-    """It would be redone, if this were no dry run."""
+    """A real run would redo it; this is a dry run."""
 
     REDONE = "redone"
     DONE_BEFORE = "done before"
-    """The business knew its id: its note in the set had been missing."""
+    """The business had processed it: its id was missing from the set."""
 
     ROLLED_BACK = "rolled back"
-    """The broker has it on record as rolled back: producer and broker contradict each other."""
+    """The broker recorded a rollback: producer and broker contradict each other."""
 
     MISSING = "missing"
     """No broker has its message any more, or none has its topic."""
 
     FAILED = "failed"
-    """The business, or a broker, could not do it; it is tried again next time."""
+    """The business, or a broker, failed; the next run tries again."""
 
 
 class Finding(msgspec.Struct):
@@ -56,28 +56,27 @@ class Finding(msgspec.Struct):
 
 
 class Report(msgspec.Struct):
-    """What one run has found."""
+    """The results of one run."""
 
     findings: list[Finding]
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many of each fate."""
+        """The number of commits by fate."""
         counts = Counter(finding.fate.value for finding in self.findings)
         return {fate.value: counts[fate.value] for fate in Fate}
 
 
 class Compensator:
-    """Finds lost commits and redoes them. Dry unless told otherwise.
+    """Finds lost commits and redoes them. A dry run is the default.
 
     >>> compensator = Compensator(admin, sets, business)
     >>> compensator.run().counts["lost"]
     0
     >>> report = compensator.run(is_dry=False)
 
-    Two at once do no harm to a business that notes ids, but waste work: hold a `RedisLease`, and
-    hand over its `is_held` as `may_go_on`.
-    """
+    Two concurrent runs do no harm to a business that records ids, but waste work: hold a
+    `RedisLease`, and pass its `is_held` as `may_go_on`."""
 
     def __init__(
         self,
@@ -95,7 +94,7 @@ class Compensator:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, is_dry: bool = True, may_go_on: Callable[[], bool] = lambda: True) -> Report:
-        """Compare the sets and deal with each difference. All but those that wait are on record in
+        """Compare the sets and deal with each difference. All except those waiting are recorded in
         the log `escrowmq.audit`, a line each."""
         report = Report([])
         for text in self._lost():
