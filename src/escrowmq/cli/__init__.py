@@ -1,1 +1,1 @@
-"""The command line, one file a verb. Heavy rooms are imported inside the verb."""
+"""The command line, one file per verb. Heavy packages are imported inside the verb."""

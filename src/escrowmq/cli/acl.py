@@ -1,4 +1,4 @@
-"""`escrowmq acl`: users and policies, and who may do what, and why."""
+"""`escrowmq acl`: users, policies, and explanations of who may do what."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _POLICY_COLUMNS = ("USER", "RESOURCE", "ACTIONS", "DECISION", "SOURCES", "TYPE",
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_user(actions)
     _add_policy(actions)
@@ -85,7 +85,7 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code. `explain` ends with 1 when it is not allowed."""
+    """Run the action; return the exit code. `explain` returns 1 if the action is not allowed."""
     if arguments.action == "explain":
         _check_address(arguments.address)
         if arguments.accounts or arguments.data:
@@ -137,7 +137,7 @@ def _changes(arguments: argparse.Namespace) -> UserFields:
 
 
 def _password() -> str:
-    """From standard input: what stands in a command line, everybody on the machine may read."""
+    """Read a password from standard input: everyone on the machine can read command lines."""
     import getpass
     import sys
 
@@ -147,7 +147,7 @@ def _password() -> str:
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
-    """What brokers would refuse without saying what is allowed."""
+    """Refuse words that brokers would refuse without saying what is allowed."""
     from escrowmq.acl.acl2_policies import Action, named, read_resource
 
     if arguments.resource and read_resource(arguments.resource) is None:
@@ -223,7 +223,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _judge_files(arguments: argparse.Namespace) -> int:
-    """What files say, without a broker."""
+    """The answer of files, without a broker."""
 
     from escrowmq.codec.acl2_bodies import Question
     from escrowmq.errors import EscrowMQError

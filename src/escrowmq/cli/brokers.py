@@ -1,4 +1,4 @@
-"""`escrowmq broker list|show|config|set`: brokers as their operators see them."""
+"""`escrowmq broker list|show|config|set`: brokers, for their operators."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = ("BROKER", "ID", "ADDRESS", "CLUSTER", "VERSION", "BUILD", "STATE")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """The actions of the verb that, without one, runs a broker."""
+    """Declare the actions of the verb; without an action it runs a broker."""
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
     show = add_action(actions, "show", "show what a broker tells of itself")
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

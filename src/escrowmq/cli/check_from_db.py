@@ -1,5 +1,5 @@
-"""`escrowmq check-from-db`: answers checks from a database while the service is not there, and
-hands over what the database keeps."""
+"""`escrowmq check-from-db`: answers checks from a service's database while the service is down, and
+sends the messages kept in the database."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DAY_S: Final = 24 * 3_600
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options."""
+    """Declare its options."""
     parser.set_defaults(action="run")
     add_database(parser)
     parser.add_argument("--group", required=True, help="the service's producer group")
@@ -58,7 +58,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Answer until a signal says to end; the exit code."""
+    """Answer checks until a signal ends it; return the exit code."""
     from escrowmq.client.blocking.producer import Producer
     from escrowmq.integrations.dbapi import Outbox
     from escrowmq.integrations.dbapi.addresses import connector

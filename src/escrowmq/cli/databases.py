@@ -1,4 +1,4 @@
-"""The database of a service, as commands are given it."""
+"""Options for the database of a service."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    """Its address, and the schema of the outbox's tables there."""
+    """Add its address, and the schema of the outbox's tables."""
     parser.add_argument(
         "database",
         nargs="?",
@@ -25,7 +25,7 @@ def add_database(parser: argparse.ArgumentParser) -> None:
 
 
 def database_of(arguments: argparse.Namespace) -> str:
-    """The address. UsageError when none was given."""
+    """The address. Raises UsageError if none was given."""
     address: str = arguments.database or os.environ.get(DATABASE_ENV, "")
     if not address:
         raise UsageError(f"no database; give its address, or set {DATABASE_ENV}")

@@ -1,4 +1,4 @@
-"""`escrowmq group`: consumer groups, listed, shown, created, changed, deleted."""
+"""`escrowmq group`: list, show, create, change and delete consumer groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = add_named(
         parser,
         "group",
@@ -47,7 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

@@ -1,4 +1,4 @@
-"""`escrowmq message`: messages found and sent again."""
+"""`escrowmq message`: find messages and send them again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BODY_SHOWN_MAX: Final = 200
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show one message")
     resend = add_action(actions, "resend", "send a copy of a message, for all groups")
@@ -50,7 +50,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -107,7 +107,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
 def _show_each(
     messages: list[ReceivedMessage], arguments: argparse.Namespace, otherwise: str
 ) -> int:
-    """Show what there is, or say that nothing is; the exit code."""
+    """Print the items, or that there are none; return the exit code."""
     for message in messages:
         _show(message, arguments)
     if not messages:

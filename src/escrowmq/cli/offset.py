@@ -1,4 +1,4 @@
-"""`escrowmq offset`: how far consumer groups are, shown and set."""
+"""`escrowmq offset`: show and set the offsets of consumer groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MS: Final = 1000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show how far a group is, queue by queue")
     show.add_argument("group", metavar="GROUP")
@@ -45,7 +45,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -108,7 +108,7 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _before(admin: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
-    """Where the group is; a group that is not there yet is nowhere."""
+    """The group's offsets; none for a group that does not exist yet."""
     return {lag.queue: lag.committed for lag in admin.groups.lag(group, topic=topic)}
 
 

@@ -1,4 +1,4 @@
-"""`escrowmq outbox status ADDRESS`: what waits in a service's database for a broker."""
+"""`escrowmq outbox status ADDRESS`: messages in a service's database that wait for a broker."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MS: Final = 1_000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     status = actions.add_parser(
         "status", help="messages that are kept in the database until a broker can be reached"
@@ -22,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Ask the database; the exit code."""
+    """Query the database; return the exit code."""
     from escrowmq.integrations.dbapi.addresses import connector
     from escrowmq.integrations.dbapi.outbox import PlainDatabase
     from escrowmq.integrations.outbox import kept

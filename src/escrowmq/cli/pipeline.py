@@ -1,8 +1,7 @@
 """`escrowmq pipeline reconcile | funnel | export | replay`: jobs on Spark.
 
-Exit codes: 0 when all is well, 1 when a threshold is exceeded or something was refused, 2 when it
-could not be done.
-"""
+Exit codes: 0 on success, 1 if a threshold is exceeded or something was refused, 2 if the job could
+not run."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _ABOUT: Final = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(actions, name, about) for name, about in _ABOUT.items()}
     for one in found.values():
@@ -154,7 +153,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
 
 
 def _thresholds(text: str) -> dict[str, int]:
-    """Classes of differences, by their names with hyphens, and how many are allowed."""
+    """Classes of differences, with hyphens in their names, and how many are allowed."""
     found: dict[str, int] = {}
     for word in text.split(","):
         name, _, number = word.partition("=")
@@ -176,7 +175,7 @@ _CLASSES: Final = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code. One line on standard error when it fails."""
+    """Run the job; return the exit code. Failures print one line on standard error."""
     where = f"escrowmq pipeline {arguments.action}"
     try:
         import pyspark  # noqa: F401
@@ -215,7 +214,7 @@ def _redis_errors() -> tuple[type[Exception], ...]:
 
 
 def _tell_of_executor(where: str, text: str) -> int:
-    """Say what our own code said on an executor, out of what Spark makes of it; the exit code."""
+    """Print our own error from an executor, extracted from Spark's; return the exit code."""
     for line in text.splitlines():
         name, mark, said = line.partition(": ")
         if mark and name.strip().startswith(_ERRORS):

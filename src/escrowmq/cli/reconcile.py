@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 def reconcile(arguments: argparse.Namespace) -> int:
-    """Compare, mend if that is asked for, and tell; the exit code."""
+    """Compare, repair if requested, and report; return the exit code."""
     from escrowmq.pipeline.session import Bar
 
     _check(arguments)
@@ -86,7 +86,7 @@ def _job(
 
 
 def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
-    """The commits that were announced beside what was consumed."""
+    """The sets of announced and consumed commits."""
     if arguments.sets:
         sets: Sets = _whole(compensation().RedisSets(arguments.sets, name=arguments.sets_name))
         return sets
@@ -104,7 +104,8 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
 
 
 def _whole(sets: RedisSets) -> RedisSets:
-    """Sets that somebody keeps up to date: of others it would be said that nothing is lost."""
+    """Sets that are kept up to date; with others the job would wrongly report that nothing is
+    lost."""
     if not sets.is_whole():
         raise UsageError(
             "the sets on that Redis server are not whole: none of this name (--sets-name), or the "

@@ -1,5 +1,5 @@
-"""Who the command line speaks as. A secret comes from a file, standard input or the environment:
-what stands in a command line, everybody on the machine may read."""
+"""The account of the command line. A secret comes from a file, standard input or the environment:
+everyone on the machine can read command lines."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STDIN: Final = "-"
 
 
 def add_credentials(parser: argparse.ArgumentParser) -> None:
-    """The options of an account."""
+    """Add the options of an account."""
     parser.add_argument(
         "--access-key", help=f"account of brokers with access control (default: {ACCESS_ENV})"
     )
@@ -37,12 +37,12 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
 
 
 def access_key_of(arguments: argparse.Namespace) -> str:
-    """The account; empty without one."""
+    """The account's key; empty without one."""
     return arguments.access_key or os.environ.get(ACCESS_ENV, "")
 
 
 def secret_of(arguments: argparse.Namespace) -> str:
-    """Its secret; empty without one."""
+    """The account's secret; empty without one."""
     if arguments.secret_key_file and arguments.secret_key:
         raise UsageError("--secret-key-file and --secret-key: give one of them")
     if arguments.secret_key_file == STDIN:
@@ -53,7 +53,7 @@ def secret_of(arguments: argparse.Namespace) -> str:
 
 
 def credentials_of(arguments: argparse.Namespace) -> Credentials | None:
-    """Account and secret; None without both."""
+    """Key and secret; None without both."""
     from escrowmq.client.client_settings import Credentials
 
     access_key = access_key_of(arguments)

@@ -1,4 +1,4 @@
-"""`escrowmq broker --settings`: every setting, its default and what it does."""
+"""`escrowmq broker --settings`: every setting with its default and effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HOLDS = {
 
 
 def show_settings() -> int:
-    """Print one line a setting, grouped by who reads it."""
+    """Print one line per setting, grouped by the server that reads it."""
     for title, kind in (
         ("process", NodeSettings),
         ("ports", DoorSettings),

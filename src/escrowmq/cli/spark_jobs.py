@@ -1,4 +1,4 @@
-"""What `escrowmq pipeline funnel | export | replay` do."""
+"""The actions of `escrowmq pipeline funnel | export | replay`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _funnel(arguments: argparse.Namespace) -> int:
 
 
 def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJob) -> DataFrame:
-    """All messages of the topics that transactions are for, and what consumers gave back."""
+    """All messages of the topics of transactions, and messages that consumers gave back."""
     from pyspark.sql.functions import lit
 
     from escrowmq.pipeline.analytics.job import DELIVERY

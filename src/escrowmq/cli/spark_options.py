@@ -1,4 +1,4 @@
-"""What the actions of `escrowmq pipeline` have in common: session, cluster, places, lease."""
+"""Options shared by the actions of `escrowmq pipeline`: session, cluster, folders, lease."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
-    """The session that the command line asks for, or the one that is there."""
+    """The session described by the command line, or the existing one."""
     from escrowmq.pipeline.session import start_session
 
     return start_session(
@@ -66,7 +66,7 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def new_admin(arguments: argparse.Namespace) -> Admin:
-    """Asks the cluster."""
+    """An admin client of the cluster."""
     from escrowmq.client.blocking.admin import Admin
 
     return Admin(
@@ -78,7 +78,7 @@ def new_admin(arguments: argparse.Namespace) -> Admin:
 def messages_of(
     spark: SparkSession, arguments: argparse.Namespace, admin: Admin | None
 ) -> Messages:
-    """Where halves, ends and messages are read."""
+    """The source of halves, ends and messages."""
     compares_bodies = getattr(arguments, "compare_bodies", False)
     if arguments.store:
         if arguments.skip_broker:
@@ -100,13 +100,13 @@ def messages_of(
 
 
 def parse_store(word: str) -> tuple[str, str]:
-    """The name and the folder of `NAME=DIR`, or of `DIR` alone."""
+    """The name and the folder in `NAME=DIR`, or in `DIR` alone."""
     name, mark, folder = word.partition("=")
     return (name, folder) if mark else ("", word)
 
 
 def compensation() -> Any:  # noqa: ANN401 - a module
-    """The room that knows Redis. UsageError where its package is missing."""
+    """The package that uses Redis. Raises UsageError if its dependency is missing."""
     try:
         return importlib.import_module("escrowmq.compensation")
     except ImportError as error:
@@ -114,7 +114,7 @@ def compensation() -> Any:  # noqa: ANN401 - a module
 
 
 def new_lease(arguments: argparse.Namespace) -> Lease:
-    """Held while tables are written."""
+    """The lease held while tables are written."""
     if arguments.lease:
         lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
         return lease

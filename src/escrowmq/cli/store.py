@@ -1,8 +1,7 @@
-"""`escrowmq store check DIR` and `escrowmq store dump DIR`: look into a store, ours or RocketMQ's.
+"""`escrowmq store check DIR` and `escrowmq store dump DIR`: inspect a store, ours or RocketMQ's.
 
-Both read only. `check` exits with 0 when the store is sound, 1 when there is damage and 2 when it
-cannot be looked at; `dump` prints messages, one a line.
-"""
+Both only read. `check` exits with 0 if the store is intact, 1 if it is damaged and 2 if it cannot
+be read; `dump` prints messages, one a line."""
 
 from __future__ import annotations
 
@@ -36,7 +35,7 @@ _BODY_SHOWN_MAX: Final = 60
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     check = actions.add_parser("check", help="whether log, queues, index and offsets agree")
     dump = actions.add_parser("dump", help="print messages")
@@ -66,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     try:
         log = {FOLDER: arguments.commitlog} if arguments.commitlog else {}
         disk = ReadOnlyDisk(arguments.folder, elsewhere=log)

@@ -1,4 +1,4 @@
-"""`escrowmq topic`: topics, listed, shown, created, changed, deleted."""
+"""`escrowmq topic`: list, show, create, change and delete topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = add_named(
         parser,
         "topic",
@@ -49,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

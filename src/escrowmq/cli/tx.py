@@ -1,4 +1,4 @@
-"""`escrowmq tx`: pending transactions, looked at and decided."""
+"""`escrowmq tx`: show and settle pending transactions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _COLUMNS = ("MESSAGE", "TOPIC", "GROUP", "STATE", "AGE", "CHECKS", "KEYS", "BROK
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about in (
         ("list", "list pending transactions"),
@@ -76,7 +76,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -164,7 +164,7 @@ def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _fate(item: PendingTransaction) -> list[tuple[str, object]]:
-    """What is to come of it, or when and by whom it was settled."""
+    """What will happen to it next, or when and by whom it was settled."""
     if item.state in _PENDING:
         return [("next check", moment(item.next_check_ms)), ("origin", item.origin)]
     return [
