@@ -1,1 +1,1 @@
-"""Puts cores and shells together into processes; reads settings from files and flags."""
+"""Builds server processes from cores and shells; reads settings from files and flags."""

@@ -1,4 +1,4 @@
-"""Where a server listens, and under which address clients are told to call it."""
+"""The addresses at which a server listens, and which it registers for clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _log = logging.getLogger(__name__)
 ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104 - compared, not bound
 LOOPBACK: Final = "127.0.0.1"
 _OUTSIDE: Final = ("192.0.2.1", 9)
-"""An address of documentation, to which nothing is ever sent."""
+"""An address reserved for documentation, to which nothing is ever sent."""
 
 
 def joined(host: str, port: int) -> str:
@@ -22,15 +22,15 @@ def joined(host: str, port: int) -> str:
 
 
 def advertised(host: str, *, chosen: str | None) -> str:
-    """The address that clients are told: the one that was chosen, else where the broker listens.
-    One that listens everywhere has to find its own."""
+    """The address registered for clients: the configured one, otherwise the one at which the broker
+    listens. A broker that listens on all addresses looks for its own."""
     if chosen is not None:
         return chosen
     return own_address() if host in ANY else host
 
 
 def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
-    """Say what might go wrong with the address that clients are told."""
+    """Log possible problems with the registered address."""
     if host in ANY and not is_chosen:
         _log.info(
             "clients are told to call %s; set brokerIP1 when they reach this broker by another "
@@ -44,7 +44,7 @@ def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
 
 
 def tell_open(host: str, *, has_accounts: bool) -> None:
-    """Say that a broker is everybody's, where more than its own machine reaches it."""
+    """Log that a broker reachable from other machines has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(
             "who reaches %s may read, write and change everything: no accounts are on (aclEnable, "
@@ -53,7 +53,8 @@ def tell_open(host: str, *, has_accounts: bool) -> None:
 
 
 def own_address() -> str:
-    """The address of this machine that others reach: by the way to the world, else by its name."""
+    """The address at which others reach this machine: from the route to the outside, otherwise from
+    its name."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(_OUTSIDE)  # sends nothing
@@ -76,7 +77,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def _is_ours(address: str) -> bool:
-    """Whether this machine has an address."""
+    """Whether an address is one of this machine's."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_DGRAM) as probe:
         try:

@@ -1,9 +1,9 @@
-"""Which build of EscrowMQ this is: the release and the commit that it was made from, as a local
-version (`0.1.0+g1a2b3c4d`, PEP 440), with `.dirty` where files of the commit were changed.
+"""The build of EscrowMQ: the release and its commit, as a local version (`0.1.0+g1a2b3c4d`, PEP
+440), with `.dirty` if files of the commit were changed.
 
-A wheel and an sdist carry the commit in a file that setup.py writes, so that an installation reads
-one short file. A checkout, and what is installed from one as editable, is asked each time: what was
-baked in there would be wrong after the next commit. That takes git, for some milliseconds."""
+A wheel and an sdist contain the commit in a file that setup.py writes, so an installation reads one
+short file. A checkout, including an editable install, asks git each time, which takes some
+milliseconds: a stored commit would be wrong after the next one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Final
 from escrowmq.base.release import RELEASE
 
 BAKED: Final = "commit.txt"
-"""In the package's folder, of what was built: a commit as `commit_of` gives it."""
+"""The file in the package's folder of a build: a commit in the form of `commit_of`."""
 
 _PACKAGE: Final = Path(__file__).resolve().parent.parent
 _SOURCES: Final = ("src", "setup.py", "pyproject.toml")
@@ -23,7 +23,7 @@ _PATIENCE_S: Final = 5
 
 
 def build_name(package: Path = _PACKAGE) -> str:
-    """The release with the commit, or alone where nothing tells of a commit."""
+    """The release with the commit, or alone if the commit is unknown."""
     try:
         commit = (package / BAKED).read_text(encoding="ascii").strip()
     except (OSError, UnicodeError):
@@ -32,8 +32,8 @@ def build_name(package: Path = _PACKAGE) -> str:
 
 
 def commit_of(root: Path) -> str:
-    """`g` and eight digits of the commit that a checkout is at, `.dirty` behind it if anything that
-    is installed differs from it; empty where there is no checkout."""
+    """`g` and eight digits of a checkout's commit, followed by `.dirty` if any installed file
+    differs from it; empty if there is no checkout."""
     if not (root / ".git").exists():  # git would find one further up, which is another project's
         return ""
     try:

@@ -1,4 +1,4 @@
-"""What others on this machine may read although it holds secrets or messages: told at a start."""
+"""Warns at the start of files with secrets or messages that others on the machine can read."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _TOLD_MAX: Final = 10
 
 
 def tell_of_wide_files(*, data: str, accounts: str, settings: str | None) -> list[str]:
-    """Warn of what is wider than its owner's eyes; the paths. An operator's choice is not changed,
-    as he may have a group in mind."""
+    """Warn of files that others than the owner can read; return the paths. Their modes are not
+    changed, because the operator may intend them for a group."""
     folder = Path(accounts)
     every: list[Path] = [Path(data) / "config" / "auth.json", folder / "plain_acl.yml"]
     every += _below(folder / "acl")
@@ -46,7 +46,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _mode(path: Path) -> int:
-    """Who may do what with a file; nobody anything when there is none."""
+    """A file's permission bits; 0 if there is no file."""
     try:
         return stat.S_IMODE(os.stat(path).st_mode)
     except OSError:

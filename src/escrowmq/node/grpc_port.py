@@ -1,4 +1,4 @@
-"""The port of gRPC clients, and the front behind it."""
+"""The gRPC port, and the front behind it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ DEFAULT: Final = 8081
 
 
 def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.socket | None:
-    """The port that was wanted (0: any; -1: none). A default one may be another's: then there is
-    none, and it is said."""
+    """Bind the configured port (0: any; -1: none). If a default port is in use, there is none, and
+    that is logged."""
     if wanted == NO_PORT or (wanted is None and default is None):
         return None
     if wanted is not None:
@@ -40,7 +40,7 @@ def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.s
 
 
 def speak(core: BrokerCore, *, host: str, port: int, body_size_max: int) -> GrpcFront:
-    """Let gRPC clients in; they are told to come to this address."""
+    """Accept gRPC clients; routes contain this address."""
     from escrowmq.broker.guests import Guests
     from escrowmq.proxy.front import GrpcFront
     from escrowmq.proxy.service_context import FrontOptions

@@ -1,5 +1,5 @@
-"""What servers write to standard error: a line an event, whatever stands in the names of others,
-and no more of one kind than a person reads."""
+"""Log lines of servers on standard error: one line per event, names from outside escaped, and a
+limit on lines of one kind."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from escrowmq.base.printable import printable
 AUDIT: Final = "escrowmq.audit"
 
 LINES_MAX: Final = 100
-"""Lines of one kind that are written within SPAN_S; the rest is counted."""
+"""Lines of one kind that are written within SPAN_S; more are only counted."""
 
 SPAN_S: Final = 60.0
 
 KINDS_MAX: Final = 1_000
-"""Kinds of lines that are told apart; those beyond count as one."""
+"""Kinds of lines that are distinguished; all others count as one."""
 
 _INDENT: Final = "    "
 
 
 class LogLine(logging.Formatter):
-    """One line an event: time with its zone, level, room, text. Only the trace of an error follows
-    on lines of its own, each with an indent, so that no text can begin a line."""
+    """One line per event: time with its zone, level, package, text. Only a traceback follows on
+    lines of its own, each indented, so that no text can forge a line."""
 
     def __init__(self, form: str = "%(asctime)s %(levelname)s %(name)s: %(message)s") -> None:
         super().__init__(form)
@@ -40,15 +40,15 @@ class LogLine(logging.Formatter):
         return printable(super().formatMessage(record))
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line, and the trace behind it."""
+        """The line, followed by the traceback."""
         line, *trace = super().format(record).splitlines()
         return "\n".join([line, *(_INDENT + printable(each) for each in trace)])
 
 
 class Counted(logging.Filter):
-    """Lets LINES_MAX lines of one kind through in SPAN_S, and tells how many more there were with
-    the first line after it. A kind is a logger and its text without what is filled in. Audit lines
-    are counted where they are made."""
+    """Passes LINES_MAX lines of one kind per SPAN_S; the first line after that says how many were
+    suppressed. A kind is a logger and its text without arguments. Audit lines are counted where
+    they are made."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class Counted(logging.Filter):
         return count <= LINES_MAX
 
     def _begin(self, record: logging.LogRecord) -> None:
-        """Another span; what was left out of the last one is told in front of its first line."""
+        """Begin another span; the number of suppressed lines is added to its first line."""
         left = sum(max(0, count - LINES_MAX) for count in self._counts.values())
         self._counts.clear()
         self._until_s = record.created + SPAN_S
@@ -79,7 +79,7 @@ class Counted(logging.Filter):
 
 
 def handler_of(stream: TextIO, form: str | None = None) -> logging.Handler:
-    """Writes to a stream by the rules above."""
+    """A handler that writes to a stream by the rules above."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(LogLine() if form is None else LogLine(form))
     handler.addFilter(Counted())
@@ -87,7 +87,7 @@ def handler_of(stream: TextIO, form: str | None = None) -> logging.Handler:
 
 
 def log_to_stderr(level: str, form: str | None = None) -> None:
-    """Write what is logged to standard error, from a level on."""
+    """Write logged lines to standard error, from a level on."""
     logging.basicConfig(handlers=[handler_of(sys.stderr, form)], level=level.upper())
     # What operators did is on record however little else is wanted.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

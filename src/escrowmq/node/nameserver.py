@@ -1,4 +1,4 @@
-"""One name server: a core and its door."""
+"""One name server: a core and its port."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ if TYPE_CHECKING:
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """By what a name server tells who may change it."""
+    """How a name server decides who may change it."""
 
     settings: NameServerGuardSettings
     accounts: str
-    """Folder of plain_acl.yml."""
+    """The folder of plain_acl.yml."""
     users: str
-    """Folder in which config/auth.json stands: that of a broker's data."""
+    """The folder with config/auth.json: that of a broker's data."""
     own: tuple[str, str] | None = None
     """Name and secret of the broker in the same process."""
 
     def build(self) -> Guard:
-        """The guard; folders are looked into where accounts are on."""
+        """The guard; it reads the folders if access control is on."""
         settings = self.settings
         return Guard(
             settings,
@@ -66,7 +66,7 @@ class NameServerNode:
         self._exporter: Exporter | None = None
 
     async def open(self, *, idle_ms: int, doors: Doors) -> None:
-        """Let brokers and clients in."""
+        """Accept brokers and clients."""
         self._shell = Shell(
             self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
         )
@@ -74,8 +74,8 @@ class NameServerNode:
         self._shell.start()
 
     def export(self, node: NodeSettings, *, host: str, is_alone: bool) -> dict[str, str]:
-        """Serve figures if the settings want it; the door that is open then. Beside a broker the
-        name server has a port of its own, or none; alone, the broker's settings are its own."""
+        """Serve metrics if the settings say so; return the open port. Beside a broker the name
+        server has a port of its own, or none; alone, it uses the broker's settings."""
         port = node.names_exporter_port
         if port < 0 and is_alone and node.exporter == "PROM":
             port = node.exporter_port
@@ -95,7 +95,7 @@ class NameServerNode:
         return {"nameserver_metrics": joined(host, self._exporter.port)}
 
     async def close(self) -> None:
-        """Close the door."""
+        """Close the port."""
         if self._exporter is not None:
             await self._exporter.close()
         if self._shell is not None:

@@ -1,4 +1,4 @@
-"""On what terms ports are open: limits on connections, and TLS under RocketMQ's names."""
+"""Settings of ports: limits on connections, and TLS under RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TLS_FILE: Final = "tls.config.file"
 
 
 class DoorSettings(msgspec.Struct, kw_only=True):
-    """Connections and TLS; what TLS has under RocketMQ's names are its system properties."""
+    """Connections and TLS; RocketMQ's names for TLS are its system properties."""
 
     connections_max: Annotated[
         int, Meta(ge=0, description="connections of each port; 0: as many as files may be open")
@@ -91,8 +91,8 @@ class DoorSettings(msgspec.Struct, kw_only=True):
 
 
 def with_tls_file(found: dict[str, str]) -> dict[str, str]:
-    """All settings, those of the file that `tls.config.file` names among them: as at RocketMQ
-    they count more."""
+    """All settings, including those of the file named by `tls.config.file`, which override others
+    as in RocketMQ."""
     path = found.get(TLS_FILE)
     if not path:
         return found
@@ -106,8 +106,8 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
 
 
 def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False) -> Doors:
-    """Ports as the settings want them; UsageError when they cannot be had so. `calls_itself`: the
-    broker's name server is in this process, behind these terms."""
+    """The ports' policy from the settings; raises UsageError if it is impossible. `calls_itself`:
+    the broker's name server is in this process, behind the same policy."""
     limits = ConnectionLimits(
         connections_max=settings.connections_max, per_address_max=settings.per_address_max
     )
@@ -123,7 +123,7 @@ def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False)
 
 
 def _calling_itself(settings: DoorSettings) -> DoorSettings:
-    """A port that refuses plain bytes refuses those of this process too."""
+    """A port that refuses plain connections refuses this process's own too."""
     if settings.clients == "require" and not settings.client_certificate:
         raise UsageError(
             "the broker calls a name server that wants a certificate: name one in "
@@ -167,8 +167,8 @@ def _identities(settings: DoorSettings) -> Identities | None:
 
 
 def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:
-    """How a broker calls name servers. Their names are not checked, as nowhere at RocketMQ: they
-    are mostly addresses, and change."""
+    """TLS of a broker's connections to name servers. Host names are not verified, as nowhere in
+    RocketMQ: they are mostly addresses, and change."""
     if not settings.dials_tls:
         return None
     context = ssl.create_default_context()

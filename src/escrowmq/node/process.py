@@ -1,4 +1,4 @@
-"""What every server process does: limits, logs, signals, the ready line."""
+"""Set-up of every server process: limits, logs, signals, the ready line."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ _log = logging.getLogger(__name__)
 
 
 def raise_file_limit() -> None:
-    """Use as many files as the system lets this process use."""
+    """Raise the limit of open files to the maximum that the system allows."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def announce(**doors: str) -> None:
-    """The ready line: every door is open."""
+    """Print the ready line: all ports are open."""
     text = " ".join(f"{name}={address}" for name, address in doors.items())
     print(f"escrowmq ready {text}", flush=True)  # noqa: T201 - the contract's one line
     _notify(f"READY=1\nSTATUS={text}")
@@ -55,8 +55,8 @@ def _notify(state: str) -> None:
 
 
 def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
-    """Run until a signal sets the event that `main` waits for: SIGTERM, SIGINT, or SIGHUP as at
-    Java. SIGQUIT shows what every thread is at, as there; others are passed over."""
+    """Run until a signal sets the event for which `main` waits: SIGTERM, SIGINT, or SIGHUP as in
+    Java. SIGQUIT prints a stack trace of every thread, as there; other signals are ignored."""
 
     async def supervised() -> None:
         stop = asyncio.Event()
@@ -87,6 +87,6 @@ def _pass_over(number: signal.Signals) -> None:
 
 
 def settle_memory() -> None:
-    """Call once everything is loaded: what is there now is not looked at by collections."""
+    """Call once everything is loaded: garbage collections then skip existing objects."""
     gc.collect()
     gc.freeze()

@@ -1,8 +1,7 @@
-"""RocketMQ's settings that ask for what is not here, or for what cannot be.
+"""RocketMQ's settings for unsupported features, and impossible values.
 
-A setting that would put messages at risk when it was passed over is refused, with what to do. What
-RocketMQ takes although it cannot be is taken as RocketMQ takes it, in one line of the log.
-"""
+A setting whose neglect would endanger messages is refused, with advice. An impossible value that
+RocketMQ accepts is accepted in the same way, and logged in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ _BOUNDS: Final = {
     "diskSpaceWarningLevelRatio": (35, 99, 35, 90),
     "diskSpaceCleanForciblyRatio": (30, 99, 30, 85),
 }
-"""Lowest and highest value, and what holds for one below and one above."""
+"""Lowest and highest value, and the values used for one below and one above."""
 
 _WITHOUT_EFFECT: Final = {
     "storePathConsumeQueue": "consumequeue",
@@ -31,18 +30,18 @@ _WITHOUT_EFFECT: Final = {
     "storeCheckpoint": "checkpoint",
     "abortFile": "abort",
 }
-"""Keys of many a broker.conf that no RocketMQ reads, and what they seem to place elsewhere."""
+"""Keys in many broker.conf files that no RocketMQ reads, and what they seem to move."""
 
 
 JUDGED: Final = frozenset(
     {"storeType", "enableDLegerCommitLog", "enableControllerMode", "inSyncReplicas",
      "readOnlyCommitLogStorePaths"}
 )  # fmt: skip
-"""Keys that are looked at here and mean nothing else."""
+"""Keys that are only validated here."""
 
 
 def refuse_unserved(found: dict[str, str], *, source: str) -> None:
-    """UsageError for a setting that asks for another kind of store or broker."""
+    """Raise UsageError for a setting that requires another kind of store or broker."""
     _refuse_roles(found, source=source)
     kind = found.get("storeType", "default")
     if kind != "default":
@@ -84,7 +83,7 @@ def _refuse_roles(found: dict[str, str], *, source: str) -> None:
 
 
 def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
-    """The settings with those values that hold at RocketMQ in place of impossible ones."""
+    """The settings, with impossible values replaced as RocketMQ replaces them."""
     changed = dict(found)
     for key, (low, high, below, above) in _BOUNDS.items():
         text = found.get(key, "")
@@ -111,8 +110,8 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
 
 
 def _check_hours(text: str, *, source: str) -> None:
-    """A number that is no hour is told and taken, as RocketMQ takes it from a file that brokers run
-    with. To set it by a request is refused (store/retention.check_hours)."""
+    """An invalid hour is logged and accepted, as RocketMQ accepts it from existing files. A request
+    that sets one is refused (store/retention.check_hours)."""
     never = not_hours(text)
     if not all(part.isdigit() for part in never):
         raise UsageError(

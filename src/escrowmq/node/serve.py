@@ -40,7 +40,7 @@ EMBEDDED_NAME = "broker-a"
 
 
 class Options(msgspec.Struct, kw_only=True):
-    """What the command line says."""
+    """The options of the command line."""
 
     data: str | None = None
     host: str | None = None
@@ -57,7 +57,7 @@ class Options(msgspec.Struct, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Where settings come from, for messages."""
+        """The source of settings, for messages."""
         return self.file or "--set"
 
     def gather(self) -> dict[str, str]:
@@ -70,7 +70,7 @@ def _folder(options: Options, node: config.NodeSettings) -> str:
 
 
 def serve(options: Options) -> int:
-    """Name server and broker in one process, one data folder."""
+    """Run a name server and a broker in one process, with one data folder."""
     found = options.gather()
     host = options.host or found.get("bindAddress") or LOOPBACK
     if found.get("namesrvAddr"):
@@ -132,7 +132,7 @@ def serve(options: Options) -> int:
 
 
 def serve_nameserver(options: Options) -> int:
-    """A name server alone."""
+    """Run a name server alone."""
     found = options.gather()
     config.tell_unknown(found, source=options.source)
     settings = config.convert(NameServerSettings, found, source=options.source)
@@ -159,7 +159,7 @@ def serve_nameserver(options: Options) -> int:
 
 
 def serve_broker(options: Options) -> int:
-    """A broker alone, registered with name servers that run elsewhere."""
+    """Run a broker alone, registered at name servers elsewhere."""
     found = options.gather()
     names = options.name_servers or found.get("namesrvAddr") or os.environ.get("NAMESRV_ADDR")
     node = config.convert(config.NodeSettings, found, source=options.source)
@@ -280,8 +280,8 @@ class HttpDoor:
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:
-    """What the embedded broker proves itself with at the name server beside it, where it has no
-    account of its own: nobody else ever learns it."""
+    """The credentials of the embedded broker at the name server beside it, if it has no account of
+    its own; they never leave the process."""
     has_accounts = settings.acl_enabled or settings.authenticates
     if not has_accounts or settings.inner_user.strip():
         return None
@@ -335,8 +335,8 @@ def _grpc_door(
     host: str,
     is_embedded: bool,
 ) -> socket.socket | None:
-    """The port of gRPC clients. The embedded server has one that nobody has to ask for, but not
-    beside a port that the system chose."""
+    """The gRPC port. The embedded server opens one by default, unless the system chose its other
+    port."""
     wanted = options.grpc_port
     if wanted is None and "grpcServerPort" in found:
         wanted = node.grpc_port
