@@ -1,5 +1,5 @@
-"""Who is let in: counted, refused when there are too many, and told in the log, of one address not
-more than some lines a minute."""
+"""Admission of connections: counted, refused beyond the limits, and logged a limited number of
+times per address and minute."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from escrowmq.net.connection_counts import Admission
 _log = logging.getLogger(__name__)
 
 _LEAVING_MAX: Final = 32
-"""Connections that are cut to make room, and still have their descriptors."""
+"""Connections that were cut to make room, and still have their descriptors."""
 
 _COMPLAINTS_MAX: Final = 10
 _COMPLAINT_SPAN_MS: Final = 60_000
 _COMPLAINERS_MAX: Final = 1_000
-"""Lines a minute about connections of one address that are refused, and addresses that are told
-apart."""
+"""Log lines a minute about refused connections of one address, and addresses that are
+distinguished."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A door that is not open yet: its port is known, nobody is let in. ConnectFailed when
-    the address cannot be had."""
+    """A port that is bound but does not accept connections yet. Raises ConnectFailed if the address
+    is unavailable."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     door = socket.socket(family, socket.SOCK_STREAM)
     try:
@@ -45,7 +45,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 class Entrance:
-    """The connections that came by themselves, also those that have not said yet how they speak."""
+    """The incoming connections, including those whose protocol is not known yet."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class Entrance:
         self._admission = admission
         self._is_stranger = is_stranger
         self._unproved: OrderedDict[int, None] = OrderedDict()
-        """Those who had not proved who they are when they were last looked at, the oldest first."""
+        """Connections that had not proved an account when last checked, oldest first."""
         self._leaving: set[int] = set()
-        """Those that were cut to make room, whose sockets are not closed yet."""
+        """Connections that were cut to make room, whose sockets are not closed yet."""
         self._clock = clock
         self._name = name
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
@@ -73,11 +73,11 @@ class Entrance:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of connections."""
         return self._admission.count
 
     def admit(self, peer: int, transport: asyncio.Transport) -> bool:
-        """Count a connection; False, and it is cut, when there are too many."""
+        """Count a connection; if there are too many, cut it and return False."""
         host = host_of(transport)
         if self._is_stranger is not None and self._admission.is_full:
             self._make_room(self._is_stranger)
@@ -92,8 +92,8 @@ class Entrance:
         return True
 
     def _make_room(self, is_stranger: Callable[[int], bool]) -> None:
-        """Cut the connection that has been here for longest without a proof of who it is, if there
-        is one: whoever comes may be an account, which proves it with its first request."""
+        """Cut the oldest connection that has not proved an account, if there is one: the new one
+        may belong to an account, which proves it with its first request."""
         while self._unproved and len(self._leaving) < _LEAVING_MAX:
             oldest, _ = self._unproved.popitem(last=False)
             if oldest not in self._admitted or not is_stranger(oldest):
@@ -116,8 +116,7 @@ class Entrance:
     def complain(
         self, transport: asyncio.Transport, reason: str, *, is_refused: bool = True
     ) -> None:
-        """Write down what is wrong with a connection; of one address not more than some a
-        minute."""
+        """Log a problem with a connection, a limited number of times per address and minute."""
         now_ms = self._clock.now_ms()
         for host, count in self._complaints.take_left_out(now_ms):
             _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
@@ -127,12 +126,12 @@ class Entrance:
             _log.warning("%s: a connection of %s%s: %s", self._name, host, what, reason)
 
     def close(self) -> None:
-        """Nobody is wanted any more."""
+        """Accept no more connections."""
         for _, transport in list(self._admitted.values()):
             transport.close()
 
 
 def host_of(transport: asyncio.BaseTransport) -> str:
-    """The address at the other end."""
+    """The address of the other end."""
     name = transport.get_extra_info("peername") or ("127.0.0.1", 0)
     return str(name[0])

@@ -1,4 +1,4 @@
-"""Which account a client's certificate stands for.
+"""Accounts for clients' certificates.
 
 `CN:orders-service=orders;URI:spiffe://shop/pay=pay;DNS`: each item maps one name of a certificate
 to an account; a kind alone (CN, DNS, URI, EMAIL) says that names of this kind are accounts."""
@@ -15,34 +15,34 @@ from escrowmq.errors import UsageError
 SETTING: Final = "escrowCertificateAccounts"
 
 _KINDS: Final = {"commonName": "CN", "DNS": "DNS", "URI": "URI", "email": "EMAIL"}
-"""What Python's ssl module calls them, and we."""
+"""The names of kinds in Python's ssl module, and ours."""
 
 _NAMES_MAX: Final = 100
-"""Names of one certificate that are looked at; one with more stands for nobody."""
+"""Names of one certificate that are examined; a certificate with more stands for no account."""
 
 Name = tuple[str, str]
-"""A kind and what is said."""
+"""A kind and its value."""
 
 
 class CertificateOwner(msgspec.Struct, frozen=True):
-    """Whose a certificate is."""
+    """The owner of a certificate."""
 
     account: str = ""
-    """Empty when it is nobody's."""
+    """Empty if it stands for no account."""
     fault: str = ""
-    """Why a certificate that has names is nobody's."""
+    """Why a certificate with matching names stands for no account."""
 
 
 class Identities:
-    """The accounts that certificates stand for."""
+    """The mapping from certificates to accounts."""
 
     def __init__(self, accounts: Mapping[Name, str], kinds: frozenset[str]) -> None:
         self._accounts = accounts
         self._kinds = kinds
 
     def of(self, certificate: Mapping[str, Any] | None) -> CertificateOwner:
-        """Whose a certificate is, as ssl.SSLSocket.getpeercert has it, once it was verified. A
-        name counts as a whole, to the letter: one with a NUL or a line break in it is another."""
+        """The owner of a verified certificate (in the form of ssl.SSLSocket.getpeercert). Names are
+        compared exactly: one with a NUL or a line break is a different name."""
         names = list(_names(certificate or {}))
         if not names:
             return CertificateOwner()
@@ -75,7 +75,7 @@ def _names(certificate: Mapping[str, Any]) -> Iterator[Name]:
 
 
 def read_identities(text: str) -> Identities:
-    """As the setting says; UsageError when it cannot be read."""
+    """Parse the setting; raises UsageError if it is invalid."""
     accounts: dict[Name, str] = {}
     kinds = set()
     for item in filter(None, (part.strip() for part in text.split(";"))):

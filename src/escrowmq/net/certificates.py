@@ -1,4 +1,4 @@
-"""Certificates from files, taken over anew when the files change."""
+"""Certificates from files, reloaded when the files change."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from escrowmq.errors import UsageError
 _log = logging.getLogger(__name__)
 
 Mode = Literal["disabled", "permissive", "enforcing"]
-"""TLS is refused; TLS and plain bytes share a port; plain bytes are refused."""
+"""TLS is refused; TLS and plain connections share a port; plain connections are refused."""
 
 ClientAuth = Literal["none", "optional", "require"]
-"""Whether clients are asked for a certificate, and whether one without may stay."""
+"""Whether clients are asked for a certificate, and whether one is required."""
 
 _CLIENTS: Final = {
     "none": ssl.CERT_NONE,
@@ -26,20 +26,20 @@ _CLIENTS: Final = {
 }
 
 Stamp = tuple[tuple[int, int, int], ...]
-"""When each file was written, how long it is, and which file it is."""
+"""Each file's modification time, size and inode."""
 
 
 HTTP2: Final = "h2"
-"""HTTP/2 by its name in TLS (ALPN)."""
+"""The name of HTTP/2 in TLS (ALPN)."""
 
 
 class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server shows, and whom it believes."""
+    """A server's certificate files, and its trusted roots."""
 
     certificate: str
-    """A file with the certificate and those between it and a root, PEM."""
+    """A file with the certificate and intermediate ones, PEM."""
     key: str
-    """A file with the private key, PEM; it may stand in the certificate's file."""
+    """A file with the private key, PEM; it may be the certificate's file."""
     password: str = ""
     trusted: str = ""
     """A file with the roots of clients' certificates, PEM."""
@@ -50,12 +50,12 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """All files that are named."""
+        """All files."""
         return tuple(dict.fromkeys(filter(None, (self.certificate, self.key, self.trusted))))
 
 
 def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: str) -> None:
-    """Have a context show a certificate; UsageError names the file that is no good."""
+    """Load a certificate into a context; raises UsageError with the invalid file."""
     for path in (certificate, key):
         if not os.access(path or certificate, os.R_OK):
             raise UsageError(f"{path or certificate!r} cannot be read; name a PEM file that can")
@@ -70,7 +70,7 @@ def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: 
 
 
 def load_trusted(context: ssl.SSLContext, path: str) -> None:
-    """Have a context believe the roots in a file; UsageError when there are none."""
+    """Load trusted roots from a file into a context; raises UsageError if there are none."""
     try:
         context.load_verify_locations(path)
     except OSError as error:
@@ -84,7 +84,7 @@ def _reason(error: Exception) -> str:
 
 
 def server_context(files: TlsFiles) -> ssl.SSLContext:
-    """A context as the files say; UsageError when they cannot be used."""
+    """A context from the files; raises UsageError if they are invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     # A peer that has its keys made anew again and again costs this side more than itself.
@@ -99,7 +99,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 class Certificates:
-    """The context for new connections: as new as the files, or the last good one."""
+    """The context for new connections: from the current files, or the last valid ones."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -107,13 +107,13 @@ class Certificates:
         self._seen = self._stamp
         self._refused: Stamp | None = None
         self.trouble = ""
-        """Why the files are not what is shown; empty when they are."""
+        """Why the current files are not in use; empty if they are."""
         self.context = server_context(files)
 
     def look(self) -> bool:
-        """Take over changed files; whether it was done. Files are taken when two looks find the
-        same: one of a pair that is being written does not fit the other. Bad ones change nothing,
-        and are told once."""
+        """Reload changed files; return whether that was done. Files are loaded once two polls find
+        the same content, because while a pair is being written its files do not match. Invalid
+        files change nothing, and are logged once."""
         stamp = self._look()
         if stamp == self._stamp:
             self._seen, self.trouble = stamp, ""

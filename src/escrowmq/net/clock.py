@@ -1,4 +1,4 @@
-"""The one place that reads the clock."""
+"""The only module that reads the clock."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 
 _MS_NS: Final = 1_000_000
 _JUMP_MIN_NS: Final = 100_000_000
-"""A clock that was set; what is less is the time between two looks at two clocks."""
+"""Smaller differences are just the time between two readings."""
 
 
 class SystemClock:
-    """The machine's clock, as far as one may trust it."""
+    """The machine's clock, corrected for jumps."""
 
     def __init__(self) -> None:
         self._ahead_ns = 0
@@ -24,8 +24,8 @@ class SystemClock:
         self._on_leap: Callable[[int], None] | None = None
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch; never goes back, even when the wall clock does. It goes on
-        at its pace then, until that is set forward again: nothing that is due waits for it."""
+        """Milliseconds since the epoch; never goes back, even if the wall clock does. It then keeps
+        running until the wall clock has caught up, so that timers still fire."""
         steady_ns = time.monotonic_ns()
         if steady_ns < self._until_ns:
             return self._now_ms
@@ -52,17 +52,18 @@ class SystemClock:
         return self._now_ms
 
     def tell_leaps(self, on_leap: Callable[[int], None]) -> None:
-        """Have this told by how many milliseconds the clock was set forward, before it shows it."""
+        """Register a function that is called with the milliseconds by which the clock was set
+        forward, before the clock shows it."""
         self._on_leap = on_leap
 
     def go_on_from(self, time_ms: int) -> None:
-        """Count on from a time, if it is later than now."""
+        """Continue from a time, if it is later than now."""
         self._ahead_ns += max(0, time_ms - self.now_ms()) * _MS_NS
         self._until_ns = 0
 
 
 class LocalZone(tzinfo):
-    """The machine's time zone, with its changes over the year."""
+    """The machine's time zone, with daylight saving."""
 
     def fromutc(self, dt: datetime) -> datetime:
         """The local time of a moment."""
@@ -70,26 +71,26 @@ class LocalZone(tzinfo):
         return dt + timedelta(seconds=time.localtime(moment.timestamp()).tm_gmtoff)
 
     def utcoffset(self, dt: datetime | None) -> timedelta | None:
-        """How far local time is ahead of UTC at a local time."""
+        """The offset of local time from UTC at a local time."""
         if dt is None:
             return None
         seconds = time.mktime((*dt.timetuple()[:8], -1))
         return timedelta(seconds=time.localtime(seconds).tm_gmtoff)
 
     def dst(self, dt: datetime | None) -> timedelta | None:
-        """Not told apart."""
+        """Not provided."""
         return None if dt is None else timedelta(0)
 
     def tzname(self, dt: datetime | None) -> str | None:
-        """Not told."""
+        """Not provided."""
         return None
 
 
 def worked_s() -> float:
-    """Seconds that this thread has computed: a machine that gives it no time does not count."""
+    """CPU seconds of this thread."""
     return time.thread_time()
 
 
 def steady_s() -> float:
-    """Seconds since some moment, as exact as the machine can tell."""
+    """Seconds since some moment, with the highest resolution."""
     return time.perf_counter()

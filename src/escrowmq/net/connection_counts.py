@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and of one address."""
+"""Limits on connections, in total and per address."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from escrowmq.net import descriptors
 
 
 class ConnectionLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds on connections; 0 is none."""
+    """Limits on connections; 0 is none."""
 
     connections_max: int = 0
     per_address_max: int = 0
 
 
 class Total:
-    """Connections to all ports of this process together: as many as its descriptors allow."""
+    """Connections to all ports of this process together, limited by its descriptors."""
 
     def __init__(self, most: int = 0) -> None:
         self._most = most
@@ -25,14 +25,15 @@ class Total:
 
     @property
     def most(self) -> int:
-        """So many there may be. Asked late: a process raises its limit when it starts."""
+        """The limit. Determined late, because a process raises its limit of open files when it
+        starts."""
         if not self._most:
             self._most = descriptors.connections_max()
         return self._most
 
 
 class Admission:
-    """Counts who is there. Only peers that came by themselves are counted."""
+    """Counts incoming connections; those made by the broker are not counted."""
 
     def __init__(self, limits: ConnectionLimits, total: Total) -> None:
         self._limits = limits
@@ -42,13 +43,13 @@ class Admission:
 
     @property
     def is_full(self) -> bool:
-        """Whether there may be no more, whosever they are."""
+        """Whether the total limit is reached."""
         limits, total = self._limits, self._total
         is_port_full = 0 < limits.connections_max <= self.count
         return is_port_full or total.count >= total.most
 
     def admit(self, host: str) -> str:
-        """Count one more of an address; why it may not stay, and then it is not counted."""
+        """Count a connection of an address, or return why it is refused."""
         limits, total = self._limits, self._total
         if total.count >= total.most:
             return (
@@ -72,7 +73,7 @@ class Admission:
         return ""
 
     def dismiss(self, host: str) -> None:
-        """One of an address is gone."""
+        """A connection of an address is gone."""
         assert self._counts[host] > 0, host
         self.count -= 1
         self._total.count -= 1

@@ -1,7 +1,6 @@
-"""How many files and connections this process may have open, and one descriptor in reserve.
+"""Limits on open files and connections of this process, and one spare descriptor.
 
-A sync that finds no descriptor left has lost nothing yet; it must not be taken for one that failed.
-"""
+A sync that finds no free descriptor has lost nothing yet; it must not be taken for a failed one."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ _CONNECTIONS_MIN: Final = 16
 
 
 def files_limit() -> int:
-    """How many descriptors this process may have (ulimit -n)."""
+    """The process's limit of descriptors (ulimit -n)."""
     return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 
 
@@ -37,13 +36,13 @@ def open_files_max() -> int:
 
 
 def connections_max() -> int:
-    """How many connections there may be so that the store always finds a descriptor."""
+    """How many connections leave enough descriptors for the store."""
     left = files_limit() - _PER_MAPPED_FILE * open_files_max() - _RESERVE
     return max(left, _CONNECTIONS_MIN)
 
 
 class Spare:
-    """A descriptor that is kept for when the process has used up all others."""
+    """A descriptor in reserve for when the process has used up all others."""
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
@@ -52,7 +51,7 @@ class Spare:
 
     @contextmanager
     def opened(self, path: str, flags: int) -> Iterator[int]:
-        """A descriptor of a file for a moment; SyncNotBegun when there is none to be had."""
+        """A file's descriptor, for a moment; raises SyncNotBegun if there is none."""
         descriptor = self._open(path, flags)
         if descriptor >= 0:
             try:
@@ -92,7 +91,7 @@ class Spare:
             raise
 
     def close(self) -> None:
-        """Let go of both."""
+        """Close both."""
         for descriptor in (self._null, self._spare):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -1,4 +1,4 @@
-"""How connections are made: over the network, or inside this process, to the broker of a test."""
+"""Makes connections: over the network, or inside this process, to the broker of a test."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 INSIDE: Final = "203.0.113."
-"""Addresses for documentation (RFC 5737), which hardly any network has. Only those that were given
-a gate are looked for here, each with its port."""
+"""Addresses reserved for documentation (RFC 5737), used in hardly any network. Only those with a
+gate are reached inside this process, each with its port."""
 
 GATES_MAX: Final = 20_000
-"""Gates that are known, open or closed: what is dialled behind its time is refused here, and does
-not go to whoever has that address."""
+"""Remembered gates, open or closed: a late connection to a closed one is refused here, and never
+goes to the network."""
 
 Gate = Callable[[asyncio.BaseProtocol], None]
-"""Connects a protocol, on whose loop it is called, with whoever stands behind an address."""
+"""Connects a protocol, on the loop of the caller, with the server behind an address."""
 
 _gates: dict[tuple[str, int], Gate | None] = {}
-"""None where one was closed."""
+"""None for a closed gate."""
 
 
 def open_gate(host: str, port: int, gate: Gate) -> None:
-    """Let connections to an address of this process in."""
+    """Accept connections to an address inside this process."""
     assert host.startswith(INSIDE), host
     assert _gates.get((host, port)) is None, "there is somebody already"
     _gates[host, port] = gate
@@ -45,7 +45,7 @@ def close_gate(host: str, port: int) -> None:
 async def dial(
     make: Callable[[], P], host: str, port: int, *, tls: ssl.SSLContext | None = None
 ) -> P:
-    """The protocol of a new connection. OSError says why there is none."""
+    """The protocol of a new connection. Raises OSError if it fails."""
     if (host, port) in _gates:
         return _enter(make, _gates[host, port], tls)
     loop = asyncio.get_running_loop()
@@ -69,7 +69,7 @@ def _enter(make: Callable[[], P], gate: Gate | None, tls: ssl.SSLContext | None)
 
 
 def _close_all() -> None:
-    """A forked child has no thread that would serve it."""
+    """A forked child has no thread that would serve them."""
     _gates.update(dict.fromkeys(_gates))
 
 

@@ -31,13 +31,13 @@ def _is_in_memory(folder: str) -> bool:
 
 
 FILE_MODE: Final = 0o600
-"""What is stored is for the broker's own user: messages are others', and keys open doors."""
+"""Files are for the broker's own user: they contain others' messages, and keys."""
 
 FOLDER_MODE: Final = 0o700
 
 
 class FileDisk:
-    """The files below one data folder. `elsewhere` names the folders in it whose files lie at other
+    """The files below one data folder. `elsewhere` names subfolders whose files are at other
     places, on a disk of their own: {"commitlog": "/fast/commitlog"}."""
 
     _locked: Final[set[str]] = set()  # POSIX locks do not exclude the process that holds them
@@ -64,7 +64,7 @@ class FileDisk:
             self._prepare(place)
 
     def _prepare(self, place: str) -> None:
-        """Make sure that a folder is there that files are kept below."""
+        """Create a folder for files if it is missing."""
         try:
             os.makedirs(place, FOLDER_MODE, exist_ok=True)
         except OSError as error:
@@ -151,7 +151,7 @@ class FileDisk:
             raise _translated(error, path) from error
 
     def remove(self, path: str) -> None:
-        """See Disk.remove. A folder that is not empty stays."""
+        """See Disk.remove. A non-empty folder stays."""
         full = self._full(path)
         try:
             os.unlink(full)
@@ -162,7 +162,7 @@ class FileDisk:
                 os.rmdir(full)
 
     def usage(self, path: str) -> Usage:
-        """See Disk.usage. Room that only root may use counts as used."""
+        """See Disk.usage. Space reserved for root counts as used."""
         found = os.statvfs(self.root if not os.path.exists(self._full(path)) else self._full(path))
         used = found.f_blocks - found.f_bfree
         return Usage(
@@ -171,7 +171,8 @@ class FileDisk:
         )
 
     def lock(self, path: str) -> None:
-        """See Disk.lock: a POSIX lock on byte 0 of a file that says `lock`, as the peer does."""
+        """See Disk.lock: a POSIX lock on byte 0 of a file with the text `lock`, as RocketMQ
+        does."""
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         if full in FileDisk._locked:
@@ -189,7 +190,7 @@ class FileDisk:
         self._locks[full] = descriptor
 
     def close(self) -> None:
-        """Let go of every file and lock."""
+        """Release every file and lock."""
         self.pages.close()
         for file in list(self._open):
             file.close()
@@ -200,7 +201,7 @@ class FileDisk:
         self.spare.close()
 
     def make_room(self, opened: MappedFile) -> None:
-        """Take note of a file about to be mapped; unmap one not used lately when too many are."""
+        """Record that a file is about to be mapped; if too many are, unmap one not used lately."""
         while len(self._open) >= self._open_files_max:
             oldest = self._open.pop(0)
             if oldest.was_used:
@@ -217,7 +218,7 @@ class FileDisk:
         self._open.remove(closed)
 
     def sync_folders(self, full: str) -> None:
-        """Make a new file's name durable, and those of the folders made for it."""
+        """Make a new file's name durable, and those of the folders created for it."""
         folder = os.path.dirname(full)
         try:
             self._sync_folder(folder)
@@ -258,16 +259,16 @@ class FileDisk:
 
 
 def _private(path: str, flags: int) -> int:
-    """Opened for its owner's eyes, also when a file was left there that others may read."""
+    """Open a file readable by its owner alone, even if an existing one has a wider mode."""
     descriptor = os.open(path, flags, FILE_MODE)
     os.fchmod(descriptor, FILE_MODE)
     return descriptor
 
 
 def _set_aside(full: str) -> bool:
-    """Give a file a second name, so that it outlives its replacement. It takes the place of the
-    `.bak` only when the new content is there: what is replaced may be torn, and the `.bak` the one
-    good copy. Empty ones are not kept; a file system without links keeps none."""
+    """Give a file a second name, so that it survives its replacement. It replaces the `.bak` only
+    once the new content is stored: the old file may be torn, and the `.bak` the only good copy.
+    Empty files are not kept; file systems without links keep none."""
     aside = full + ".former"
     try:
         if not os.stat(full).st_size:

@@ -1,8 +1,6 @@
-"""Before the loop sleeps it looks for the next input once more, for a moment, when the one before
-came at once. To sleep and be woken takes tens of microseconds, which who sends one request after
-another pays each time; not to sleep costs no more than that, and inputs that come later than that
-are not waited for so.
-"""
+"""Polls for the next input for a moment before the loop sleeps, if the previous one came at once.
+Sleeping and waking take tens of microseconds, which a client that sends one request after another
+pays each time. Polling costs no more than that, and stops if inputs come later."""
 
 from __future__ import annotations
 
@@ -14,26 +12,26 @@ from escrowmq.net.clock import steady_s
 
 _CREDIT_MAX: Final = 64
 _MISS: Final = 16
-"""What looking in vain takes from the credit: as many inputs have to come at once before it is
-tried again. Where the sender has no core of its own, all of it is in vain."""
+"""What an unsuccessful poll takes from the credit: this many inputs must come at once before
+polling is tried again. If the sender has no core of its own, every poll fails."""
 
 
 class IdleSpin:
-    """Of one core. `span_s` is how long it looks at most; 0: never."""
+    """The polling of one core. `span_s` is the longest poll; 0: never."""
 
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         # On a single core whoever is to send would have to wait for us.
         self.span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
-        """0: it is not to be told of inputs."""
+        """0: it need not be notified of inputs."""
         self._credit = 0
         self._done_s = 0.0
         self._is_looking = False
         self.looked_s = 0.0
-        """How long it looked in all, which is no work."""
+        """The total time of polling, which does not count as work."""
 
     def came(self) -> None:
-        """An input is there."""
+        """An input has arrived."""
         gap_s = steady_s() - self._done_s
         # Asleep it came later by what waking up takes.
         if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
@@ -42,14 +40,14 @@ class IdleSpin:
             self.looked_s += gap_s
 
     def done(self) -> None:
-        """It has been worked on: look for the next, if that pays."""
+        """The input is processed: poll for the next, if that pays."""
         self._done_s = steady_s()
         if self._credit > 0 and not self._is_looking:
             self._is_looking = True
             self._call_soon(self._look)
 
     def _look(self) -> None:
-        """One turn of the loop, which finds what has come, and does not sleep."""
+        """One turn of the loop that handles what has arrived, and does not sleep."""
         if self._credit > 0 and steady_s() - self._done_s < self.span_s:
             self._call_soon(self._look)
             return
@@ -58,6 +56,6 @@ class IdleSpin:
         self.looked_s += self.span_s
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop polling."""
         self.span_s = 0.0
         self._credit = 0

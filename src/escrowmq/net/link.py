@@ -1,4 +1,4 @@
-"""One peer's connection: feeds the core, and bounds what waits to be written."""
+"""One peer's connection: feeds the core, and limits unsent bytes."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _HIGH_WATER: int = 4 * 1024 * 1024
 
 
 _LARGE_SIZE: int = 65_536
-"""A write that counts as one that waits; smaller ones count when something waits before them."""
+"""A write this large counts as waiting; smaller ones count only if something waits before them."""
 
 
 _COST_SHARE: float = 0.1
-"""What the newest turn counts among those before it: one that met a slow moment is no rule."""
+"""The weight of the newest turn in the average, so that one slow turn does not dominate."""
 
 _size = array.array("i", [0])
 
@@ -37,22 +37,22 @@ class LinkOwner(Protocol):
         """A link has its transport."""
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
-        """A link that is connected has shown a certificate, or none."""
+        """A connected link has presented a certificate, or none."""
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
-        """Bytes from a peer, known to have waited for so long at least."""
+        """Process bytes from a peer that have waited at least this long."""
 
     def go_on_later(self, link: Link) -> None:
-        """The core has kept requests of a peer."""
+        """The core has kept requests of a peer for later."""
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""
 
     def note_unsent(self, link: Link, size: int) -> None:
-        """Bytes wait for a peer to read."""
+        """Bytes wait for a peer to read them."""
 
     def unreached(self, peer: int) -> None:
-        """A peer that was dialled did not let us in."""
+        """A dial failed."""
 
 
 class Link(asyncio.BufferedProtocol):
@@ -70,14 +70,14 @@ class Link(asyncio.BufferedProtocol):
         self.last_active_ms = 0
         self.has_written = False
         self._byte_ms = 0.0
-        """What a byte took lately, refusals among it."""
+        """The recent cost per byte, including refusals."""
         self._descriptor = -1
         self._is_stopped = False
         self._is_held = False
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there; the core learns from where."""
+        """The peer is connected; the core learns its address."""
         self._attach(transport)
         self._shell.connected(self)
 
@@ -88,11 +88,11 @@ class Link(asyncio.BufferedProtocol):
         self._descriptor = door.fileno() if door is not None else -1
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
+        """The buffer for the next bytes."""
         return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Feed the core and perform what it decided."""
+        """Feed the core and perform its effects."""
         reads = self._shell.reads
         data = reads.room[:nbytes].tobytes()
         if nbytes < len(reads.room):
@@ -103,7 +103,7 @@ class Link(asyncio.BufferedProtocol):
             self._feed_turn(data)
 
     def _feed_turn(self, data: bytes) -> None:
-        """There may be more: the others' turn, and then the rest of it."""
+        """There may be more bytes: give the others their turn, then read the rest."""
         assert self.transport is not None
         reads = self._shell.reads
         reads.fall_behind(self.peer)
@@ -117,8 +117,8 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._take_turn)
 
     def _backlog_size(self) -> int:
-        """Bytes that came and wait to be read. What they and as many of each other peer that is
-        behind take to be worked off is how long these have waited, when that goes on a while."""
+        """Bytes that wait to be read. From these, and as many of each other peer with a backlog,
+        follows how long they have waited, if that lasts a while."""
         if self._descriptor < 0:
             return 0
         fcntl.ioctl(self._descriptor, termios.FIONREAD, _size)
@@ -131,7 +131,7 @@ class Link(asyncio.BufferedProtocol):
             self.transport.resume_reading()
 
     def stop_reading(self) -> None:
-        """Take nothing more in, for now."""
+        """Read nothing more for now."""
         self._is_stopped = True
         if self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
@@ -153,7 +153,7 @@ class Link(asyncio.BufferedProtocol):
             self._take_turn()
 
     def hold(self) -> None:
-        """The core has kept requests of this peer until it has read the answers to those before."""
+        """The core keeps requests of this peer until it has read the earlier answers."""
         self._is_held = True
         if self.transport is None or self.transport.is_closing():
             return
@@ -162,7 +162,7 @@ class Link(asyncio.BufferedProtocol):
             self._shell.go_on_later(self)
 
     def go_on(self) -> None:
-        """It is this peer's turn again: the core has kept requests of it."""
+        """This peer's turn again: the core has kept requests of it."""
         if not self._is_held or self._is_stopped:
             return
         if self.transport is None or self.transport.is_closing():
@@ -172,7 +172,7 @@ class Link(asyncio.BufferedProtocol):
         self._take_turn()
 
     def write(self, chunks: list[bytes]) -> bool:
-        """Write in one go; False, and the connection is cut, when too much waits already."""
+        """Write at once; if too much is unsent already, cut the connection and return False."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return True
@@ -188,11 +188,11 @@ class Link(asyncio.BufferedProtocol):
         return True
 
     def unsent_size(self) -> int:
-        """Bytes that were written and have not left."""
+        """Bytes that were written and not sent yet."""
         return 0 if self.transport is None else self.transport.get_write_buffer_size()
 
     def close(self, *, flush_s: float) -> None:
-        """Close after what was written has left; a peer that does not read it in time is cut."""
+        """Close after written bytes are sent; a peer that does not read them in time is cut."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -201,12 +201,12 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_later(flush_s, transport.abort)
 
     def abort(self) -> None:
-        """Cut it at once; what was written and has not left is dropped."""
+        """Cut it at once; unsent bytes are dropped."""
         if self.transport is not None:
             self.transport.abort()
 
     def close_idle(self) -> None:
-        """Close a peer from which nothing came, and which took nothing, for a long time."""
+        """Close a peer that has neither sent nor read anything for a long time."""
         transport = self.transport
         if transport is None:
             return

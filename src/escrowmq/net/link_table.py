@@ -1,4 +1,4 @@
-"""The connections of one core, by their numbers."""
+"""The connections of one core, by number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _log = logging.getLogger(__name__)
 
 
 class Links:
-    """Writes to them, closes them, and ends those that are idle."""
+    """Writes to connections, closes them, and ends idle ones."""
 
     def __init__(
         self, clock: Clock, unsent: Unsent, *, name: str, idle_ms: int, flush_s: float
@@ -25,7 +25,7 @@ class Links:
         self._idle_ms = idle_ms
         self._flush_s = flush_s
         self.by_peer: dict[int, Link] = {}
-        """Whoever is not there is gone: what was for him is dropped."""
+        """Connections by peer; writes to a peer that is gone are dropped."""
         self.reads = Reads()
 
     def values(self) -> list[Link]:
@@ -33,45 +33,45 @@ class Links:
         return list(self.by_peer.values())
 
     def add(self, link: Link, now_ms: int) -> None:
-        """One more."""
+        """Add a connection."""
         link.last_active_ms = now_ms
         self.by_peer[link.peer] = link
 
     def remove(self, link: Link) -> bool:
-        """One is gone; whether it was there."""
+        """Remove a connection; return whether it was there."""
         self._unsent.forget(link)
         self.reads.catch_up(link.peer)
         return self.by_peer.pop(link.peer, None) is not None
 
     def note_cut(self, peer: int) -> None:
-        """One had too much to read, and is gone."""
+        """A connection with too many unsent bytes was cut."""
         _log.warning("%s: peer %d does not read; cut", self._name, peer)
 
     def close(self, peer: int, reason: str) -> None:
-        """Close one after what was written to it."""
+        """Close a connection after its written bytes."""
         link = self.by_peer.get(peer)
         if link is not None:
             _log.info("%s: peer %d closed: %s", self._name, peer, reason)
             link.close(flush_s=self._flush_s)
 
     def hold(self, peer: int) -> None:
-        """Read nothing from one until it has read its answers."""
+        """Stop reading from a connection until it has read its answers."""
         link = self.by_peer.get(peer)
         if link is not None:
             link.hold()
 
     def stop_reading(self) -> None:
-        """Take nothing more in from anybody."""
+        """Stop reading from all connections."""
         for link in self.by_peer.values():
             link.stop_reading()
 
     def close_all(self) -> None:
-        """Let written bytes leave, and close."""
+        """Close all connections after their written bytes."""
         for link in self.values():
             link.close(flush_s=self._flush_s)
 
     def idle(self) -> Iterator[Link]:
-        """Those from which nothing came, and which took nothing, for a long time."""
+        """Connections that have neither sent nor read anything for a long time."""
         now_ms = self._clock.now_ms()
         for link in self.values():
             if link.has_written:  # written to since the last look: not idle

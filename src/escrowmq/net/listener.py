@@ -1,4 +1,4 @@
-"""A port of ours, and what is spoken there."""
+"""A listening port and its protocols."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.tls import TlsDoor
 
 BOTH = (Wire.REMOTING, Wire.GRPC)
-"""A port that serves either, by the first bytes of a connection."""
+"""A port that serves either protocol, by the first bytes of a connection."""
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """A bound socket that is to be listened at."""
+    """A bound socket and its protocols."""
 
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)

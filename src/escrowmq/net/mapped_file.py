@@ -28,13 +28,13 @@ _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 
 
 class Folder(Protocol):
-    """What a file needs of the disk that it lies on."""
+    """What a file needs of its disk."""
 
     spare: Spare
     pages: PageFiller
 
     def make_room(self, opened: MappedFile) -> None:
-        """Take note of a file about to be mapped."""
+        """A file is about to be mapped."""
 
     def forget(self, closed: MappedFile) -> None:
         """A file was unmapped."""
@@ -44,10 +44,10 @@ class Folder(Protocol):
 
 
 class MappedFile:
-    """A File in memory; unmapped when too many others are open, and mapped again when touched.
+    """A memory-mapped File; unmapped when too many others are open, and mapped again on access.
 
-    Allocated and therefore safe to write: the range [_ready_from, _ready_end), which grows with
-    writes that continue it, and single blocks elsewhere (an index file's hash slots)."""
+    Allocated blocks are safe to write: the range [_ready_from, _ready_end), which grows with writes
+    that continue it, and single blocks elsewhere (an index file's hash slots)."""
 
     __slots__ = (
         "_ahead_size", "_blocks", "_descriptor", "_disk", "_guard", "_is_new",
@@ -72,7 +72,7 @@ class MappedFile:
         self._blocks: set[int] = set()
         self._guard = threading.Lock()
         self._syncing = -1
-        """The descriptor that a sync on the other thread uses."""
+        """The descriptor used by a sync on the other thread."""
         self._is_orphaned = False
 
     def write(self, position: int, data: bytes) -> None:
@@ -89,32 +89,32 @@ class MappedFile:
         return (self._map or self._open())[position : position + size]
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """Several stretches at once; see File.read_runs."""
+        """Several ranges at once; see File.read_runs."""
         self.was_used = True
         if native.copy_runs is None:
             return sliced(runs, base, self._map or self._open())
         return native.copy_runs(self._map or self._open(), base, runs)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, joined."""
+        """Pieces of one size from many positions, concatenated."""
         self.was_used = True
         mapped = self._map or self._open()
         return b"".join([mapped[at : at + size] for at in positions])
 
     def memory(self) -> mmap.mmap:
-        """All of it: to be touched where it is ready."""
+        """The whole mapping; access only allocated parts."""
         self.was_used = True
         return self._map or self._open()
 
     def make_ready(self, blocks: set[int]) -> None:
-        """Allocate blocks, which are then safe to be touched; DiskFull when there is no room for
+        """Allocate blocks, so that they can be accessed; raises DiskFull if there is no room for
         one."""
         for block in blocks - self._blocks:
             self._allocate_block(block)
 
     def write_many(self, pieces: Sequence[tuple[int, bytes]]) -> None:
-        """Put many small pieces at their positions; none crosses a block's border. DiskFull, with
-        nothing written, when there is no room for one."""
+        """Write many small pieces at their positions; none crosses a block's border. Raises
+        DiskFull, with nothing written, if there is no room for one."""
         self.was_used = True
         mapped = self._map or self._open()
         self.make_ready({at >> _BLOCK_BITS for at, _ in pieces})
@@ -122,8 +122,8 @@ class MappedFile:
             mapped[at : at + len(piece)] = piece
 
     def write_again(self, position: int, size: int) -> None:
-        """See File.write_again. By calls: a page that cannot be written through the map, where the
-        file system has gone read-only, would kill the process (SIGBUS)."""
+        """See File.write_again. Uses system calls: a page that cannot be written through the map,
+        on a read-only file system, would kill the process (SIGBUS)."""
         self.was_used = True
         if self._map is None:
             self._open()
@@ -150,7 +150,7 @@ class MappedFile:
             self._ready_from, self._ready_end = position, end
 
     def data_from(self, position: int) -> int:
-        """The first position from here on that may hold something; `size` when all is zeros."""
+        """The first position from here on that may contain data; `size` if all is zeros."""
         if self._map is None:
             self._open()
         try:
@@ -161,7 +161,7 @@ class MappedFile:
             return position  # it cannot tell: anything may be there
 
     def data_end(self) -> int:
-        """Behind the last byte that may be something; 0 when all is zeros."""
+        """The end of the last data; 0 if all is zeros."""
         if self._map is None:
             self._open()
         end = 0
@@ -176,7 +176,7 @@ class MappedFile:
         return end
 
     def sync(self) -> None:
-        """fdatasync, which on Linux covers what was written through the map; see File.sync."""
+        """fdatasync, which on Linux includes writes through the map; see File.sync."""
         with self._guard:
             # Taken and noted under one guard: else `close` could free the number in between, and
             # another file have it by the time of the fdatasync.
@@ -200,7 +200,7 @@ class MappedFile:
                     os.close(descriptor)
 
     def _sync_open(self, descriptor: int) -> None:
-        """By the descriptor that is there: a sync needs none of its own."""
+        """Sync by the open descriptor, without opening another."""
         if not os.fstat(descriptor).st_nlink and not self._is_orphaned:
             raise FileNotFoundError(errno.ENOENT, "removed by somebody else", self._path)
         os.fdatasync(descriptor)
@@ -215,7 +215,7 @@ class MappedFile:
         return True
 
     def close(self) -> None:
-        """Unmap; a later touch maps the file again."""
+        """Unmap; a later access maps the file again."""
         with self._guard:
             if self._map is not None:
                 self._map.close()
@@ -245,7 +245,7 @@ class MappedFile:
         return self._map
 
     def _make_ready(self, position: int, end: int) -> None:
-        """Slow path of `write`: allocate what it needs, and some more where writes continue."""
+        """Slow path of `write`: allocate the blocks it needs, and some more if writes continue."""
         if end > self.size:
             raise StorageError(f"{self._path}: write up to {end} in a file of {self.size} bytes")
         first, last = position >> _BLOCK_BITS, (end - 1) >> _BLOCK_BITS
@@ -283,8 +283,8 @@ class MappedFile:
 
 
 class CalledFile(MappedFile):
-    """A File on a file system in memory (tmpfs), read by calls: there the mere reading of a hole
-    through a map takes a page, and kills the process when there is no room."""
+    """A File on a file system in memory (tmpfs), accessed by system calls: there even reading a
+    hole through a map allocates a page, and kills the process if there is no room."""
 
     __slots__ = ()
 
@@ -296,9 +296,9 @@ class CalledFile(MappedFile):
         return os.pread(self._descriptor, size, position)
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """Several stretches at once; see File.read_runs."""
+        """Several ranges at once; see File.read_runs."""
         return joined(runs, base, self.size, self.read)
 
     def read_many(self, positions: list[int], size: int) -> bytes:
-        """Pieces of one size from many positions, joined."""
+        """Pieces of one size from many positions, concatenated."""
         return b"".join([self.read(at, size) for at in positions])

@@ -1,9 +1,8 @@
-"""Has the pages of a log filled before it is written to there.
+"""Fills the pages of a log before they are written to.
 
-The first write to a page through a map has the kernel fill it with zeros, and with it whatever it
-reads ahead: 8 MiB on some machines, 20 ms in which the loop serves nobody
-(benchmarks/transactions.py --only overload). A thread asks for them as soon as they are allocated.
-"""
+At the first write to a page through a map, the kernel fills it and all read-ahead with zeros: 8 MiB
+on some machines, 20 ms in which the loop serves no requests (benchmarks/transactions.py --only
+overload). A thread does this as soon as pages are allocated."""
 
 from __future__ import annotations
 
@@ -16,15 +15,15 @@ _STEP_SIZE: Final = 128 * 1024
 
 
 class PageFiller:
-    """One for a disk."""
+    """The page filler of one disk."""
 
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="pages")
         self._read = bytearray(_STEP_SIZE)
 
     def fill(self, path: str, position: int, end: int) -> None:
-        """Have the pages of a range filled soon. It is no more than a wish: where the file cannot
-        be opened once more, or no thread be had, nothing happens."""
+        """Have the pages of a range filled soon. This is only a hint: if the file cannot be opened,
+        or no thread started, nothing happens."""
         with contextlib.suppress(RuntimeError):
             self._thread.submit(self._fill, path, position, end)
 
@@ -36,5 +35,5 @@ class PageFiller:
                 os.preadv(file.fileno(), [memoryview(self._read)[: end - at]], at)
 
     def close(self) -> None:
-        """Nobody writes any more."""
+        """There are no more writes."""
         self._thread.shutdown()

@@ -1,26 +1,26 @@
-"""How long the shell waits for others: for first words, to be reached, to read, for the disk."""
+"""Timeouts of the shell: for first bytes, dialling, unread bytes, and the disk."""
 
 from __future__ import annotations
 
 from typing import Final
 
 HANDSHAKE_S: Final = 10.0
-"""A TLS handshake that takes longer is given up."""
+"""A TLS handshake that takes longer is aborted."""
 
 DIAL_S: Final = 3.0
-"""A peer that is called has this long to let us in."""
+"""Timeout for a dialled peer to accept."""
 
 IDLE_SCAN_S: Final = 10.0
-"""Between looks for connections that have said nothing for their time."""
+"""Interval of searches for idle connections."""
 
 FLUSH_S: Final = 5.0
-"""A peer that is to be closed gets this long to read what was written to it before."""
+"""How long a peer that is being closed has to read what was written to it."""
 
 DRAIN_S: Final = 5.0
-"""Replies that wait for the disk get this long when the process is to end."""
+"""How long the process's end waits for replies that wait for the disk."""
 
 
 def first_words_s(*, idle_ms: int, handshake_s: float | None) -> float:
-    """How long a new connection may take to show which protocol it speaks: as long as any may be
-    idle, and where it has to begin with a handshake as long as that may take."""
+    """How long a new connection has to show its protocol: as long as any may be idle, or the time
+    of a handshake where it must begin with one."""
     return idle_ms / 1_000 if handshake_s is None else handshake_s

@@ -1,9 +1,8 @@
-"""How a connection speaks is found out by its first bytes: TLS or none, remoting or gRPC.
+"""Detects a connection's protocol by its first bytes: TLS or none, remoting or gRPC.
 
 asyncio's own TLS takes a connection from its first byte on and puts a layer between transport and
 protocol. Here a connection that turns out to be plain has its plain link after the first bytes, and
-costs from then on what it cost without TLS.
-"""
+costs from then on what it cost without TLS."""
 
 from __future__ import annotations
 
@@ -15,15 +14,15 @@ from escrowmq.net.link import Link, LinkOwner
 from escrowmq.net.tls import Session, TlsDoor, TlsLink
 
 _HANDSHAKE: Final = 0x16
-"""The first byte of a TLS connection. A remoting frame begins with its length, which would be
-over 352 MiB."""
+"""The first byte of a TLS connection. A remoting frame begins with its length, which would be over
+352 MiB."""
 
 _PREFACE: Final = ord("P")
-"""That of HTTP/2; the length would be over 1.2 GiB."""
+"""The first byte of HTTP/2; as a length it would be over 1.2 GiB."""
 
 
 class Greeter(asyncio.BufferedProtocol):
-    """Waits for the first bytes of a connection, and hands it to the link that they ask for."""
+    """Waits for the first bytes of a connection, and passes it to the link for its protocol."""
 
     def __init__(
         self,
@@ -43,18 +42,18 @@ class Greeter(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Somebody is there who has said nothing yet."""
+        """A connection that has sent nothing yet."""
         self._transport = cast("asyncio.Transport", transport)
         if not self._shell.entrance.admit(self._peer, self._transport):
             return
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the first bytes go."""
+        """The buffer for the first bytes."""
         return self._shell.reads.room
 
     def buffer_updated(self, nbytes: int) -> None:
-        """The first bytes: another protocol goes on with them."""
+        """The first bytes have arrived: another protocol takes over."""
         assert self._transport is not None
         self._stop_timer()
         link = self._link(self._shell.reads.room[0])
@@ -70,7 +69,7 @@ class Greeter(asyncio.BufferedProtocol):
         link.buffer_updated(nbytes)
 
     def _link(self, first: int) -> Link | None:
-        """What a connection that begins with this byte asks for; None for what is not served."""
+        """The link for a connection with this first byte; None if its protocol is not served."""
         tls = self._tls
         if tls is not None and first == _HANDSHAKE:
             session = Session(tls.certificates.context, is_server=True)
@@ -83,7 +82,7 @@ class Greeter(asyncio.BufferedProtocol):
         return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It left without a word."""
+        """It left without sending anything."""
         self._stop_timer()
         self._shell.entrance.dismiss(self._peer)
 

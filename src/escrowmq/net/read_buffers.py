@@ -1,4 +1,4 @@
-"""Where all connections read to, and how much of it one takes in a turn."""
+"""The shared read buffer of all connections, and the limit of one read."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ READ_SIZE: Final = 65_536
 """Bytes of one turn. A peer that sends more takes turns with the others."""
 
 SHARE_SIZE_MIN: Final = 8_192
-"""So much is read all the same when many send more than that."""
+"""The smallest share, however many peers send more than that."""
 
 
 class Reads:
-    """One place for all, since each takes its bytes out at once.
+    """One buffer for all, since each takes its bytes out at once.
 
-    Peers that are behind share a turn's bytes: what each of them takes is what everybody else waits
-    for (benchmarks/transactions.py --only overload: ends beside eight that flood the broker)."""
+    Peers with a backlog share a turn's bytes, because all others wait during each one's turn
+    (benchmarks/transactions.py --only overload: ends beside eight that flood the broker)."""
 
     def __init__(self) -> None:
         self._all = memoryview(bytearray(READ_SIZE))
         self.room = self._all
-        """For the next read, of whomever."""
+        """For the next read of any connection."""
         self.behind: set[int] = set()
-        """Peers that have sent more than one turn takes."""
+        """Peers that have sent more than one turn reads."""
 
     def fall_behind(self, peer: int) -> None:
-        """There may be more of what it has sent."""
+        """There may be more bytes of this peer."""
         if peer not in self.behind:
             self.behind.add(peer)
             self._share()
 
     def catch_up(self, peer: int) -> None:
-        """All of it was read, or it is gone."""
+        """All bytes of this peer were read, or it is gone."""
         if peer in self.behind:
             self.behind.discard(peer)
             self._share()

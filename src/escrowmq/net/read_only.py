@@ -1,4 +1,4 @@
-"""A data folder for looking only: nothing in it is made, changed or removed."""
+"""A read-only data folder: nothing in it is created, changed or removed."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ class _ReadOnlyFile:
                 return self.size if error.errno == errno.ENXIO else position
 
     def write(self, position: int, data: bytes) -> None:
-        """Never."""
+        """Never called."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def write_again(self, position: int, size: int) -> None:
-        """Never."""
+        """Never called."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def reserve(self, position: int, size: int) -> None:
-        """Never."""
+        """Never called."""
         raise StorageError(f"{self._path} is open for reading only")
 
     def sync(self) -> None:
@@ -55,7 +55,7 @@ class _ReadOnlyFile:
 
 
 class ReadOnlyDisk(FileDisk):
-    """The same files, for looking only: nothing is made, changed or removed, whoever uses them."""
+    """The same files, read-only: nothing is created, changed or removed."""
 
     def _prepare(self, place: str) -> None:
         if not os.path.isdir(place):
@@ -71,11 +71,11 @@ class ReadOnlyDisk(FileDisk):
         return _ReadOnlyFile(self._full(path), size)
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """Never."""
+        """Never called."""
         raise StorageError(f"{path} is open for reading only")
 
     def remove(self, path: str) -> None:
-        """Nothing happens: what a loader wants removed is left out of its view."""
+        """Does nothing: files that a loader removes are left out of its view."""
 
     def lock(self, path: str) -> None:
-        """Nothing: to look, no lock is needed."""
+        """Does nothing: reading needs no lock."""

@@ -1,11 +1,10 @@
-"""Syncs and small files, on a thread of their own.
+"""Syncs and writes of small files, on a separate thread.
 
-The loop's thread alone knows what is under way and what waits; the other one gets what it works on
-as arguments. A sync that has not begun for want of a descriptor is tried again, and a small file
-that could not be written too. After a failed fdatasync nothing is tried again here: Linux may have
-marked the pages clean that it could not write, and may have dropped them, so that a second one
-that succeeds proves nothing. The core has to write what they held anew (store/failed_syncs.py).
-"""
+Only the loop's thread knows what is in progress and what waits; the other thread gets its work as
+arguments. A sync that could not start without a descriptor is retried, and so is a small file that
+could not be written. A failed fdatasync is not retried here: Linux may have marked unwritten pages
+clean, and dropped them, so a second fdatasync that succeeds proves nothing. The core has to write
+their content again (store/failed_syncs.py)."""
 
 from __future__ import annotations
 
@@ -22,26 +21,26 @@ from escrowmq.errors import StorageError
 _log = logging.getLogger(__name__)
 
 AGAIN_S: Final = 0.05
-"""What could not be done is tried again after so long, doubled each time."""
+"""The first pause before a retry, doubled each time."""
 
 AGAIN_MAX_S: Final = 5.0
 
 
 class _Outcome(NamedTuple):
     failure: str
-    """Empty when all is durable."""
+    """Empty if everything is durable."""
     is_begun: bool = True
 
 
 class _Waiting(NamedTuple):
-    """A small file that could not be written, and when that is tried again."""
+    """A small file that could not be written, and when it is retried."""
 
     timer: asyncio.TimerHandle
     wait_s: float
 
 
 class FileWork:
-    """What one shell does with files off the loop."""
+    """A shell's file operations outside the loop."""
 
     def __init__(self, disk: Disk | None, *, name: str) -> None:
         self._disk = disk
@@ -50,7 +49,7 @@ class FileWork:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-files")
         self._thread.submit(int)  # it is there from now on, however few threads there are later
         self._newest: dict[str, bytes] = {}
-        """Content that waits: for the write of the same file under way, or for a better moment."""
+        """Content that waits: for a write of the same file in progress, or for a retry."""
         self._writing: set[str] = set()
         self._again: dict[str, _Waiting] = {}
         self._syncs_count = 0
@@ -61,7 +60,7 @@ class FileWork:
     # -- syncs -----------------------------------------------------------------------------------
 
     def sync(self, files: tuple[File, ...], done: Callable[[str], None]) -> None:
-        """Make files durable, then call `done` with an empty text or with what went wrong."""
+        """Make files durable, then call `done` with an empty text or the error."""
         self._syncs_count += 1
         self._no_sync.clear()
         self._try_to_sync(files, done, AGAIN_S)
@@ -107,7 +106,7 @@ class FileWork:
     # -- small files -----------------------------------------------------------------------------
 
     def replace(self, path: str, data: bytes) -> None:
-        """Replace a small file; of several contents that wait the newest is written."""
+        """Replace a small file; if several contents wait, only the newest is written."""
         self._newest[path] = data
         if path not in self._writing:
             self._write(path)
@@ -154,11 +153,11 @@ class FileWork:
 
     @property
     def is_syncing(self) -> bool:
-        """Whether a sync is under way."""
+        """Whether a sync is in progress."""
         return self._syncs_count > 0
 
     async def settle(self, timeout_s: float) -> None:
-        """Wait until no sync is under way, but not for ever."""
+        """Wait, up to a timeout, until no sync is in progress."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._no_sync.wait()
@@ -170,8 +169,8 @@ class FileWork:
             )  # fmt: skip
 
     async def close(self) -> None:
-        """Finish what is under way, and end the thread. What could not be written is given up:
-        a core that ends writes everything once more."""
+        """Finish what is in progress, and end the thread. Unwritten files are abandoned: a core
+        that ends writes everything once more."""
         self._is_closed = True
         for waiting in self._again.values():
             waiting.timer.cancel()

@@ -22,29 +22,29 @@ _RECORD_SIZE: Final = 16_384
 
 
 class TlsDoor(msgspec.Struct, kw_only=True):
-    """How a port speaks."""
+    """The TLS policy of a port."""
 
     mode: Mode
     certificates: Certificates
     handshake_s: float = HANDSHAKE_S
     look_s: float = 1.0
-    """Between looks at the files of certificates."""
+    """Between polls of the certificate files."""
 
 
 class Doors(msgspec.Struct, kw_only=True):
-    """On what terms peers come in, and how others are called on."""
+    """The policy for incoming connections, and for dialling."""
 
     limits: ConnectionLimits = ConnectionLimits()
     total: Total = msgspec.field(default_factory=Total)
-    """Shared by all shells that have these doors."""
+    """Shared by all shells with these doors."""
     unsent: Unsent = msgspec.field(default_factory=Unsent)
-    """The same of what waits to be read."""
+    """The shared count of unsent bytes."""
     tls: TlsDoor | None = None
     """None refuses TLS."""
     identities: Identities | None = None
-    """Which accounts clients' certificates stand for; None: for none."""
+    """Accounts for clients' certificates; None: for none."""
     dials_tls: ssl.SSLContext | None = None
-    """For connections that the core asks for; None makes plain ones."""
+    """For connections that the core dials; None makes plain ones."""
 
 
 class Session:
@@ -56,12 +56,13 @@ class Session:
             self._in, self._out, server_side=is_server, server_hostname=host or None
         )
         self.is_open = False
-        """Whether the handshake is done."""
+        """Whether the handshake is complete."""
         self.has_ended = False
-        """Whether the peer has said that it sends no more."""
+        """Whether the peer has closed its side."""
 
     def receive(self, data: bytes) -> bytes:
-        """What the peer's bytes mean; ssl.SSLError when they are no good. Ask `pending` next."""
+        """Decrypt the peer's bytes; raises ssl.SSLError if they are invalid. Call `pending`
+        next."""
         self._in.write(data)
         if not self.is_open:
             try:
@@ -89,19 +90,19 @@ class Session:
 
     @property
     def protocol(self) -> str:
-        """What both ends have agreed to speak (ALPN); empty when the peer names nothing."""
+        """The negotiated protocol (ALPN); empty if the peer names none."""
         return self._tls.selected_alpn_protocol() or ""
 
     def certificate(self) -> dict[str, Any] | None:
-        """The peer's, which was verified; None when it has shown none, or none was asked for."""
+        """The peer's verified certificate; None if it has none, or was not asked."""
         return self._tls.getpeercert()
 
     def pending(self) -> bytes:
-        """What TLS itself has to say: handshake, alerts, tickets."""
+        """Bytes of TLS itself: handshake, alerts, tickets."""
         return self._out.read()
 
     def end(self) -> bytes:
-        """The word that nothing more is sent."""
+        """The closing alert."""
         # The peer may not have said so itself yet, or there never was a handshake.
         with contextlib.suppress(ssl.SSLError, ValueError):
             self._tls.unwrap()
@@ -130,17 +131,17 @@ class TlsLink(Link):
         self._handshake: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there; the handshake begins."""
+        """The peer is connected; the handshake begins."""
         self._attach(transport)
         self._handshake = asyncio.get_running_loop().call_later(self._handshake_s, self._give_up)
 
     def begin(self) -> None:
-        """Speak first, as who has dialled does."""
+        """Start the handshake, as the dialling side."""
         self._is_dialled = True
         self._decrypt(b"")
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt, feed the core, and perform what it decided."""
+        """Decrypt, feed the core, and perform its effects."""
         reads = self._shell.reads
         is_all = nbytes < len(reads.room)
         data = self._decrypt(reads.room[:nbytes].tobytes())
@@ -201,12 +202,12 @@ class TlsLink(Link):
             self._shell.unreached(self.peer)
 
     def write(self, chunks: list[bytes]) -> bool:
-        """Write in one go, encrypted; False, and the connection is cut, when too much waits."""
+        """Write at once, encrypted; if too much is unsent, cut the connection and return False."""
         if self._session.has_ended or self.transport is None or self.transport.is_closing():
             return True
         return super().write([self._session.send(b"".join(chunks))])
 
     def close(self, *, flush_s: float) -> None:
-        """Close after what was written has left."""
+        """Close after written bytes are sent."""
         self._say(self._session.end())
         super().close(flush_s=flush_s)

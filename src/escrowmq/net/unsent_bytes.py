@@ -1,5 +1,5 @@
-"""What was written and has not left yet, of all connections together. Each has a bound of its own;
-ten thousand connections that do not read, each below its bound, are the memory of the machine."""
+"""Limits the unsent bytes of all connections together. Each has a limit of its own, but ten
+thousand connections that do not read, each below its limit, would fill the machine's memory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from typing import Final, Protocol
 from escrowmq.base.fixed_limits import UNSENT_SIZE_MAX
 
 _GOAL_SHARE: Final = 0.75
-"""So much of the bound is left once some were cut: the next write is no reason to look again."""
+"""After cutting slow readers, aim for this share of the limit, so that the next write does not
+trigger another scan."""
 
 
 class Writer(Protocol):
     """A connection that is written to."""
 
     def unsent_size(self) -> int:
-        """Bytes that have not left."""
+        """Bytes not sent yet."""
 
 
 class Unsent:
-    """Adds up what waits, as it was when each connection was last written to."""
+    """Sums up unsent bytes, as of each connection's last write."""
 
     def __init__(self, size_max: int = UNSENT_SIZE_MAX) -> None:
         self._size_max = size_max
@@ -28,8 +29,8 @@ class Unsent:
         self.cut_count = 0
 
     def note(self, writer: Writer, size: int) -> list[Writer]:
-        """So many bytes of a connection wait; who has to go, largest first, when they are too many
-        in all."""
+        """Record a connection's unsent bytes; return the connections to cut, largest first, if the
+        sum is too large."""
         self.size += size - self._sizes.get(writer, 0)
         self._sizes[writer] = size
         return self._excess() if self.size > self._size_max else []
@@ -39,7 +40,8 @@ class Unsent:
         self.size -= self._sizes.pop(writer, 0)
 
     def _excess(self) -> list[Writer]:
-        """Much of it has left meanwhile: look, and if that is not enough, choose."""
+        """Many bytes may have been sent meanwhile: recount, and if that is not enough, choose
+        connections to cut."""
         sizes = {writer: size for writer in self._sizes if (size := writer.unsent_size())}
         self._sizes, self.size = sizes, sum(sizes.values())
         if self.size <= self._size_max:

@@ -1,4 +1,4 @@
-"""Wakes a core in time, and measures how long the loop was at one thing."""
+"""Wakes a core in time, and measures the length of the loop's turns."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from escrowmq.net.loop_turns import turns
 _log = logging.getLogger(__name__)
 
 _ARM_S: Final = 0.010
-"""The core's next deadline is asked for this long after an input, once for all inputs until then.
-Measured: to ask takes 80 us where the caches are cold, which was a tenth of what one producer's
-messages cost when it was done every 2 ms."""
+"""The core's next deadline is queried this long after an input, once for all inputs until then.
+Measured: the query takes 80 us with cold caches, which was a tenth of the cost of one producer's
+messages when it was made every 2 ms."""
 
 _AGAIN_S: Final = 0.002
-"""The same after the core was woken: it may have done a part of something."""
+"""The same delay after the core was woken, because it may have done only part of its work."""
 
 _LATE_MS: Final = 28
-"""Inputs that are looked at so long after the first of their round may have waited."""
+"""Inputs processed this long after the first of their round may have waited."""
 
 _UNKNOWN_MS: Final = 1_000
-"""A core that cannot tell when it wants to be woken is woken after so long."""
+"""If the core cannot say when to wake it, it is woken after this time."""
 
 
 class Alarm:
-    """One core's timer. `wake` is called no later than `wake_at_ms` wants it."""
+    """One core's timer. `wake` is called by the time that `wake_at_ms` returns."""
 
     def __init__(
         self,
@@ -50,16 +50,16 @@ class Alarm:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at_ms = 0
         self.arming: asyncio.TimerHandle | None = None
-        """Runs when the core is asked next; without one, `done` has something to do."""
+        """Runs when the core is queried next; without one, `done` has something to do."""
         self._armed_ms, self._armed_s = 0, 0.0
         self._begun_s = 0.0
         self._is_stopped = self._is_firing = False
         self.turns = turns()
 
     def begin(self, now_ms: int) -> int:
-        """An input is about to be worked on; for how many ms it is known to have waited. The timer
-        that the first of these inputs armed should have fired: the loop has been at what it found
-        ready together since then."""
+        """An input is about to be processed; return for how many ms it is known to have waited. The
+        timer armed by the first of these inputs should have fired: since then the loop has been
+        processing what it found ready."""
         if self.arming is None:
             self._begun_s = self._worked_s()
         elif now_ms - self._armed_ms > _LATE_MS:
@@ -67,7 +67,7 @@ class Alarm:
         return 0
 
     def done(self) -> None:
-        """The core has taken something in: ask it soon when it wants to be woken."""
+        """The core has processed an input: query its deadline soon."""
         if self.arming is None and not self._is_stopped:
             self._armed_ms, self._armed_s = self._clock.now_ms(), self._worked_s()
             self._begun_s = self._begun_s or self._armed_s
@@ -75,11 +75,11 @@ class Alarm:
             self.arming = self._loop.call_later(wait_s, self._arm)
 
     def _worked_s(self) -> float:
-        """Time that was computed, but for that of looking whether there is anything to do."""
+        """CPU time, without that of polling."""
         return worked_s() - self._spin.looked_s
 
     def stop(self) -> None:
-        """Wake nobody any more."""
+        """Wake it no more."""
         self._is_stopped = True
         for timer in (self._timer, self.arming):
             if timer is not None:
