@@ -1,2 +1,2 @@
-"""PySpark reads topics, and writes them. Nothing of the store, the broker or the transactions may
-come in here: it speaks over the wire, and reads files by `codec` alone."""
+"""Reads and writes topics with PySpark. It imports nothing of the store, the broker or the
+transactions: it speaks over the wire, and reads files by `codec` alone."""

@@ -1,8 +1,7 @@
-"""The format `escrowmq`: topics as batches and streams, to read and to write.
+"""The format `escrowmq`: reads and writes topics as batches and streams.
 
-Spark starts a Python process each time that it plans a read or a write, and that imports this
-module: what reads is imported by who reads, and what writes, with a whole producer, by who writes.
-"""
+Spark starts a Python process for each planning of a read or a write, and that imports this module.
+So readers import only what reads, and writers, with a whole producer, only what writes."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ NAME: Final = "escrowmq"
 
 
 class EscrowMQSource(DataSource):
-    """Topics as tables and streams, and tables and streams into topics."""
+    """Reads topics as tables and streams, and writes tables and streams to topics."""
 
     @classmethod
     def name(cls) -> str:
@@ -42,7 +41,7 @@ class EscrowMQSource(DataSource):
         return full_schema(parse_source(self.options, is_stream=None))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads what is there."""
+        """A batch reader."""
         options = parse_source(self.options, is_stream=False)
         check_schema(schema, options)
         if options.store_path:
@@ -54,7 +53,7 @@ class EscrowMQSource(DataSource):
         return QueuesReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's
-        """Reads what is there and what comes."""
+        """A stream reader."""
         try:
             options = parse_source(self.options, is_stream=True)
             check_schema(schema, options)
@@ -65,7 +64,7 @@ class EscrowMQSource(DataSource):
         return make_stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceArrowWriter:
-        """Writes a table."""
+        """A batch writer."""
         from escrowmq.pipeline.sink.writers import make_batch_writer
 
         return make_batch_writer(self.options, schema, overwrite=overwrite)
@@ -73,7 +72,7 @@ class EscrowMQSource(DataSource):
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamArrowWriter:
-        """Writes a stream."""
+        """A stream writer."""
         from escrowmq.pipeline.sink.writers import make_stream_writer
 
         return make_stream_writer(self.options, schema)

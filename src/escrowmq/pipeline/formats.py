@@ -1,4 +1,4 @@
-"""Formats of tables: what they are called, and the jars that Spark needs for them."""
+"""Table formats: their names, and the jars that Spark needs for them."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ _JARS_ARE_WRONG: Final = (
 
 
 class Format(msgspec.Struct, frozen=True):
-    """How tables are kept."""
+    """A table format."""
 
     name: str
     """One of `FORMATS`."""
 
     namespace: str = ""
-    """Where Iceberg's tables stand: a catalog of the session and a namespace in it, as `lake.mq`.
-    Without it each folder of tables is a catalog of its own."""
+    """The namespace of Iceberg's tables: a catalog of the session and a namespace in it, such as
+    `lake.mq`. Without it each folder of tables is a catalog of its own."""
 
 
 def parse_format(text: str) -> Format:
-    """The format of `parquet`, `delta`, `iceberg` or `iceberg:CATALOG.NAMESPACE`. UsageError when
-    its tables cannot be written here."""
+    """Parse `parquet`, `delta`, `iceberg` or `iceberg:CATALOG.NAMESPACE`. Raises UsageError if such
+    tables cannot be written here."""
     name, mark, namespace = text.partition(":")
     if name not in FORMATS:
         raise UsageError(
@@ -71,7 +71,7 @@ def parse_format(text: str) -> Format:
 
 @contextmanager
 def explained(form: Format) -> Iterator[None]:
-    """Tell of jars that are missing or do not fit, in place of what the JVM says about it."""
+    """Replace the JVM's error about missing or incompatible jars with our own."""
     try:
         yield
     except (Py4JError, PySparkException) as error:

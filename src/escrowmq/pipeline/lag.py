@@ -1,4 +1,4 @@
-"""How far a streaming query is behind, out of its progress reports."""
+"""A streaming query's lag, from its progress reports."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from escrowmq.pipeline.source.stream_place import StreamPlace, decode_place
 
 
 def lag(progress: Any) -> int:  # noqa: ANN401 - a report as an object, or as a dict
-    """The messages that a query had not read when a batch ended, in all queues of all its topics.
+    """Return the number of messages that a query had not read when a batch ended, in all queues of
+    all its topics.
 
     >>> lag(query.lastProgress)
     0
 
     `progress` is `query.lastProgress`, one of `query.recentProgress`, or a listener's
-    `event.progress`. UsageError when it tells of no topic, or was made by PySpark 4.1, whose
-    reports do not say where topics end.
-    """
+    `event.progress`. Raises UsageError if it has no topic, or was made by PySpark 4.1, whose
+    reports do not contain the ends of topics."""
     return sum(lag_by_queue(progress).values())
 
 
 def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:  # noqa: ANN401
-    """The same, queue by queue."""
+    """Return the lag by queue."""
     found: dict[MessageQueue, int] = {}
     is_ours = False
     for source in _member(progress, "sources") or ():
@@ -49,7 +49,7 @@ def _member(of: Any, name: str) -> Any:  # noqa: ANN401
 
 
 def _place(offset: Any) -> StreamPlace | None:  # noqa: ANN401 - JSON, read or not
-    """An offset of ours; None for another source's, or none."""
+    """An offset of ours; None for one of another source, or none."""
     try:
         found = json.loads(offset) if isinstance(offset, str) else offset
         return decode_place(found)

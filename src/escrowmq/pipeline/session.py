@@ -1,4 +1,4 @@
-"""Spark sessions for commands, and how far they are."""
+"""Spark sessions for commands, and their progress."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from escrowmq.pipeline.formats import parse_format
 
 LOOK_S: Final = 0.3
 _LOCAL: Final = {"spark.sql.shuffle.partitions": "8"}
-"""Spark's own 200 are for clusters: here they take most of the time of a job over little, and ten
-million halves go well through eight."""
+"""Spark's default of 200 is for clusters: locally it takes most of the time of a small job, and
+eight are enough for ten million halves."""
 
 _DELTA: Final = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -63,7 +63,7 @@ def start_session(
 
 
 class Bar:
-    """A bar on standard error that follows the tasks of a session; nothing where that is no
+    """A progress bar on standard error for the tasks of a session; nothing if that is not a
     terminal."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -96,7 +96,7 @@ class Bar:
             self._bar.close()
 
     def step(self, name: str) -> None:
-        """Say what is being done."""
+        """Show the current step."""
         if self._bar is not None:
             self._bar.set_description(name)
 

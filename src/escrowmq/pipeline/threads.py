@@ -13,14 +13,13 @@ T = TypeVar("T")
 
 
 def in_session(spark: SparkSession, work: Callable[P, T]) -> Callable[P, T]:
-    """The same function, for threads that Spark does not know: it looks for formats in Python in
-    the session of the thread that writes, and a new thread has none.
+    """Wrap a function for threads that Spark does not know: Spark looks up Python formats in the
+    session of the writing thread, and a new thread has none.
 
     >>> with ThreadPoolExecutor(4) as pool:
     ...     done = list(pool.map(in_session(spark, write), ["orders", "parcels"]))
 
-    Spark Connect needs none of this, and there nothing is done.
-    """
+    With Spark Connect this is not needed, and does nothing."""
 
     @functools.wraps(work)
     def run(*args: P.args, **kwargs: P.kwargs) -> T:

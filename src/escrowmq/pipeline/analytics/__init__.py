@@ -1,4 +1,4 @@
-"""How transactions go: how many are committed, how long it takes, what is stuck, what comes twice.
+"""Statistics of transactions: how many are committed, how long it takes, what is stuck, what is
+delivered twice.
 
-Functions of DataFrames, a job that keeps their tables up to date, and a report for people.
-"""
+Functions of DataFrames, a job that maintains their tables, and a report for people."""

@@ -1,5 +1,5 @@
-"""What is delivered more than once: messages that stand twice in a topic, and messages that
-consumers gave back."""
+"""Duplicate deliveries: messages that are in a topic twice, and messages that consumers gave
+back."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GIVEN_BACK: Final = (
 
 
 def twice(messages: DataFrame) -> DataFrame:
-    """Messages whose unique key stands in a topic more than once, with where they stand
+    """Messages whose unique key is in a topic more than once, with their positions
     (`broker/queue@offset`). The day is that of the first."""
     is_own = ~F.col("topic").startswith(Topic.RETRY_PREFIX) & ~F.col("topic").startswith(
         Topic.DLQ_PREFIX
@@ -44,8 +44,8 @@ def twice(messages: DataFrame) -> DataFrame:
 
 
 def given_back(messages: DataFrame) -> DataFrame:
-    """How many messages came back from the consumers of a group for the n-th time, by day and
-    topic: those in the topics of retries."""
+    """How many messages a group's consumers gave back for the n-th time, by day and topic: those in
+    its retry topics."""
     return (
         messages.where(F.col("topic").startswith(Topic.RETRY_PREFIX))
         .select(

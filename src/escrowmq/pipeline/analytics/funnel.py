@@ -1,9 +1,8 @@
 """From the half message to the commit: how many get there, and how long it takes.
 
-Two times are told. `commit` is between the stores of the half and of the final message: one clock,
-the broker's. `whole` begins when the message was born, by the clock of its producer, and can even
-be negative when that one is ahead.
-"""
+There are two times. `commit` is from the store time of the half to that of the final message, both
+by the broker's clock. `whole` starts at the message's creation, by its producer's clock, and can be
+negative if that one is ahead."""
 
 from __future__ import annotations
 
@@ -27,7 +26,7 @@ FUNNEL: Final = (
     "commitMs array<bigint>, wholeMs array<bigint>, day date"
 )
 SHARES: Final = (0.5, 0.95, 0.99)
-"""Which percentiles `commitMs` and `wholeMs` hold."""
+"""The percentiles in `commitMs` and `wholeMs`."""
 
 BANDS: Final = (
     ("under 1 min", 60),
@@ -36,7 +35,7 @@ BANDS: Final = (
     ("1 to 24 h", 86_400),
     ("over a day", 0),
 )
-"""Ages of what is open: each band with its end in seconds, 0 for none."""
+"""Age bands of open halves, each with its end in seconds, 0 for none."""
 
 _RANK: Final = (
     Fate.COMMITTED,
@@ -49,8 +48,8 @@ _RANK: Final = (
 
 
 def transactions(fates: DataFrame) -> DataFrame:
-    """One row for each transactional message. A half that was stored or sent again is the same
-    message: it began with its first copy, and the copy that came furthest tells its fate."""
+    """One row per transactional message. A half that was stored or sent again is the same message:
+    it starts with its first copy, and the copy that got furthest decides its fate."""
     rank = F.array_position(F.array(*[F.lit(str(fate)) for fate in _RANK]), F.col("fate"))
     best = F.min_by(
         F.struct("topic", "producerGroup", "fate", "endedAt", "finalAt"),
@@ -69,7 +68,7 @@ def transactions(fates: DataFrame) -> DataFrame:
 
 
 def funnel(found: DataFrame) -> DataFrame:
-    """Sums for each day, topic and producer group."""
+    """Sums by day, topic and producer group."""
     began = {"commitMs": "startedAt", "wholeMs": "bornAt"}
     times = [
         F.percentile_approx(_ms_until_final(since), list(SHARES), 10_000).alias(name)
@@ -94,8 +93,8 @@ _COUNTS: Final = {
 
 
 def stuck(found: DataFrame, *, now: dt.datetime) -> DataFrame:
-    """What is open, by topic, producer group and age: `band` (the order of `BANDS`), `count`, and
-    how old the oldest is (`oldestS`)."""
+    """Open halves by topic, producer group and age: `band` (the order of `BANDS`), `count`, and the
+    age of the oldest (`oldestS`)."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("startedAt")
     band = F.lit(len(BANDS) - 1)
     for number in range(len(BANDS) - 2, -1, -1):

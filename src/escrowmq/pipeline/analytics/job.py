@@ -1,5 +1,5 @@
-"""The tables of the analytics, kept up to date: each run reads what came since the last one, and
-what was open then."""
+"""The job that maintains the tables of statistics: each run reads the messages since the last one,
+and those that were open then."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ DELIVERY: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
     "storeTimestamp timestamp, reconsumeTimes int, properties map<string,string>"
 )
-"""What `count_deliveries` needs of each message."""
+"""The columns that `count_deliveries` needs."""
 
 _DAY_MS: Final = 86_400_000
 _OF: Final = "transactions"
 
 
 class FunnelJob:
-    """Keeps `transactions` and `funnel` in a result folder, both divided by the day on which a
-    transaction began."""
+    """Maintains `transactions` and `funnel` in a result folder, both partitioned by the day on
+    which a transaction started."""
 
     def __init__(
         self,
@@ -66,29 +66,29 @@ class FunnelJob:
         self._since_ms = since_ms
         self._now_ms = now_ms or SystemClock().now_ms
         self.since_day_ms = 0
-        """Where the first day begins that the last run has looked at; 0 for all of them."""
+        """The start of the first day that the last run covered; 0 for all days."""
 
     def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> RunProgress:
-        """Bring the tables up to date. A run that dies is done again, and changes the same."""
+        """Update the tables. A run that dies is repeated, with the same result."""
         with lease:
             return self._run(lease, on_step)
 
     def now(self) -> dt.datetime:
-        """The time that ages are told by."""
+        """The time from which ages are computed."""
         return moment(self._now_ms())
 
     def stuck(self) -> DataFrame:
-        """What is open now, by age."""
+        """Halves that are open now, by age."""
         return stuck(self.transactions.read(), now=self.now())
 
     def topics(self) -> list[str]:
-        """The topics that transactions were for."""
+        """The topics of transactions."""
         rows = self.transactions.read().select("topic").distinct().collect()
         return sorted(row["topic"] for row in rows if row["topic"])
 
     def count_deliveries(self, messages: DataFrame) -> None:
-        """Enter what is delivered more than once: `messages` are those of whole days
-        (`since_day_ms`) of these topics and of the topics of retries, with `DELIVERY`."""
+        """Record duplicate deliveries: `messages` are those of whole days (`since_day_ms`) of these
+        topics and of the retry topics, with `DELIVERY`."""
         self.twice.replace(twice(messages))
         self.given_back.replace(given_back(messages))
 

@@ -1,5 +1,5 @@
-"""Plots as SVG that stands in a page: its lines and letters take the colour of the text around
-them, so that they can be read on a light and on a dark ground."""
+"""Plots as SVG inside a page: lines and letters take the colour of the surrounding text, so they
+are readable on a light and on a dark background."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any, Final
 from escrowmq.errors import UsageError
 
 INK: Final = "#010203"
-"""Drawn instead of the page's own colour, which no plot can know."""
+"""Replaced by the page's own colour, which a plot does not know."""
 
 COLOURS: Final = ("#2f9e6e", "#d97b29", "#8f7cd6", "#c9506b", "#4a90c2", "#9a8a3c")
-"""Of series: far enough from white and from black, and from each other for the colour-blind."""
+"""Of series: distinct from white and from black, and from each other for the colour-blind."""
 
 _SIZE: Final = (8.2, 2.7)
 _LABELS_MAX: Final = 14
@@ -22,7 +22,7 @@ _DAYS_MIN: Final = 7
 
 
 def stacked(days: Sequence[str], series: Mapping[str, Sequence[float]], *, unit: str) -> str:
-    """A column for each day, divided by series."""
+    """A column per day, divided by series."""
     figure, axes = _figure()
     bottom = [0.0] * len(days)
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
@@ -39,7 +39,7 @@ def lines(
     unit: str,
     is_log: bool = False,
 ) -> str:
-    """A line for each series; days without a value are left out."""
+    """A line per series; days without a value are left out."""
     figure, axes = _figure()
     for colour, (name, values) in zip(COLOURS, series.items(), strict=False):
         numbers = [float("nan") if value is None else value for value in values]
@@ -51,19 +51,19 @@ def lines(
 
 
 def bars(names: Sequence[str], values: Sequence[float], *, unit: str) -> str:
-    """A bar for each name."""
+    """A bar per name."""
     figure, axes = _figure()
     axes.bar(names, values, width=0.6, color=COLOURS[1])
     return _svg(figure, axes, unit=unit, has_legend=False)
 
 
 def _leave_room(axes: Any, days: Sequence[str]) -> None:  # noqa: ANN401 - matplotlib's
-    """Few days are no wider than those of a week."""
+    """Columns of a few days are no wider than those of a week."""
     axes.set_xlim(-0.6, max(len(days), _DAYS_MIN) - 0.4)
 
 
 def _short(days: Sequence[str]) -> list[str]:
-    """Days without their year, and not all of them when they would not fit."""
+    """Days without their year, and not all of them if they would not fit."""
     step = -(-len(days) // _LABELS_MAX)
     # Labels must differ, or they would be one column: blanks are no letters.
     return [day[5:] if at % step == 0 else " " * at for at, day in enumerate(days)]

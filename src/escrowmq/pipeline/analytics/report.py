@@ -1,4 +1,4 @@
-"""The funnel as a page for people: one file that needs nothing beside it."""
+"""The funnel as a page for people: a single self-contained file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from escrowmq.pipeline.analytics.job import FunnelJob
 
 DAYS_MAX: Final = 31
-"""Days that are drawn; the tables have them all."""
+"""Days that are drawn; the tables have all of them."""
 
 TWICE_SHOWN_MAX: Final = 200
 _SHARE_NAMES: Final = tuple(f"{share:.0%}" for share in SHARES)
@@ -48,7 +48,7 @@ summary { cursor: pointer; opacity: .8; margin: .4rem 0 } .sums { display: flex;
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """What the page shows, as rows of the tables."""
+    """The page's figures, as rows of the tables."""
 
     made_at: dt.datetime
     funnel: Sequence[Any]
@@ -183,7 +183,7 @@ def _twice_parts(figures: Figures) -> list[str]:
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, texts: int) -> str:
-    """The figures behind a plot; the first columns are texts, the others numbers."""
+    """The figures of a plot as a table; the first columns are text, the others numbers."""
 
     def line(cells: Sequence[Any], tag: str) -> str:
         return "".join(

@@ -1,1 +1,1 @@
-"""Records of the log as Arrow columns, without a Python object for a value."""
+"""Log records as Arrow columns, without a Python object per value."""

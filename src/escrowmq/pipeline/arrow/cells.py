@@ -1,5 +1,5 @@
-"""Arrow arrays out of a buffer without a Python object for a value: numpy finds where the values
-lie; the compiled lane copies them, or Arrow where there is none."""
+"""Arrow arrays from a buffer without a Python object per value: numpy finds the positions of the
+values; the compiled lane copies them, or Arrow where there is none."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Array = Any
 """An Arrow array."""
 
 BUFFER_SIZE_MAX: Final = (1 << 31) - 1
-"""Arrow's offsets of texts are 32 bits wide."""
+"""Arrow's offsets of strings are 32 bits wide."""
 
 _HEX: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), dtype="<u2")
 
 
 class Bytes:
-    """A buffer, and numbers in it at any place."""
+    """A buffer, with methods to read numbers and bytes at any positions."""
 
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -33,8 +33,8 @@ class Bytes:
         self.u1 = np.frombuffer(data, dtype=np.uint8)
 
     def numbers(self, at: Numbers, kind: str) -> Numbers:
-        """The numbers of a kind (">i4", ">i8", ...) that begin at these places, in the machine's
-        order: 2 ns a number by the lane."""
+        """The numbers of a type (">i4", ">i8", ...) that start at these positions, in native byte
+        order: 2 ns a number with the lane."""
         found = self._gathered(at, kind) if native.copy_numbers is None else self._taken(at, kind)
         return found.astype(np.dtype(kind).newbyteorder("="), copy=False)
 
@@ -53,20 +53,21 @@ class Bytes:
         return view[at]
 
     def cells(self, start: Numbers, end: Numbers, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-        """The bytes from each start to its end, as binary or texts. The places must not go back."""
+        """The bytes from each start to its end, as binary or strings. The positions must not
+        decrease."""
         found = self._cells(start, end) if native.copy_cells is None else self._copied(start, end)
         return found if kind == pa.binary() else as_text(found)
 
     def _copied(self, start: Numbers, end: Numbers) -> Array:
-        """By the lane, 15 ns a cell; `_cells` takes 40 and more."""
+        """With the lane, 15 ns a cell; `_cells` takes 40 and more."""
         assert native.copy_cells is not None
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         bounds, values = native.copy_cells(self.data, *places)
         return binary_of(len(start), bounds, values)
 
     def _cells(self, start: Numbers, end: Numbers) -> Array:
-        """The buffer becomes an array whose values are the cells and what lies between them; Arrow
-        then takes every other one."""
+        """The buffer becomes an array that alternates between cells and the bytes between them;
+        Arrow then takes every other value."""
         count = len(start)
         bounds = np.empty(2 * count + 1, dtype=np.int32)
         bounds[0:-1:2], bounds[1::2] = start, end
@@ -79,14 +80,14 @@ class Bytes:
 def binary_of(
     count: int, bounds: bytes, values: bytes, there: bytes = b"", missing: int = 0
 ) -> Array:
-    """An array of what the lane has copied; `there` has a bit for each that is not null."""
+    """An array from the cells that the lane has copied; `there` has a bit per non-null value."""
     mask = pa.py_buffer(there) if missing else None
     buffers = [mask, pa.py_buffer(bounds), pa.py_buffer(values)]
     return pa.Array.from_buffers(pa.binary(), count, buffers, null_count=missing)
 
 
 def as_text(found: Array) -> Array:
-    """Binary as UTF-8; what is none has the replacement character instead."""
+    """Binary as UTF-8; invalid bytes become the replacement character."""
     try:
         return found.cast(pa.string())
     except pa.ArrowInvalid:
@@ -106,7 +107,7 @@ def hex_texts(rows: Numbers) -> Array:
 
 
 def repeated(text: str, count: int) -> Array:
-    """The same text so many times; nulls for none."""
+    """An array of the same string, or of nulls."""
     if not text:
         return pa.nulls(count, type=pa.string())
     return pa.repeat(pa.scalar(text, type=pa.string()), count)
@@ -118,7 +119,8 @@ def timestamps(time_ms: Numbers) -> Array:
 
 
 def words(texts: Array, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
-    """The words between the blanks of each text, as lists of a type; null where the text is."""
+    """The words between the blanks of each string, as lists of a type; null where the string is
+    null."""
     lists = pc.split_pattern(texts, " ")
     flat = lists.flatten()
     keep = np.asarray(pc.greater(pc.binary_length(flat), 0))

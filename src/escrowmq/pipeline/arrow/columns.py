@@ -1,9 +1,8 @@
-"""Records of the log as Arrow, column by column.
+"""Log records as Arrow, column by column.
 
-A record's layout stands in `codec/layout`. Everything is numpy and Arrow over all records at once,
-but for what the compiled lane does where there is one: walk from record to record, take properties
-apart, copy cells.
-"""
+`codec/layout` describes a record. Everything is numpy and Arrow over all records at once, except
+what the compiled lane does where there is one: walk from record to record, parse properties, copy
+cells."""
 
 from __future__ import annotations
 
@@ -52,14 +51,15 @@ from escrowmq.pipeline.arrow.cells import (
 from escrowmq.pipeline.arrow.compiled import Named, properties_of
 
 _TAIL_SIZE_MIN: Final = 1 + PROPERTIES_SIZE.size
-"""Behind the body: how long topic and properties are."""
+"""The lengths of topic and properties, after the body."""
 
 BATCH_SIZE_MAX: Final = 64 << 20
-"""Bytes of bodies in one batch of rows: what a few packed bytes unpack to comes in several."""
+"""Bytes of bodies in one batch of rows: small compressed bodies may be large, and are split over
+several batches."""
 
 
 class Block:
-    """Records that lie one behind another, and where their parts are."""
+    """Consecutive records, and the positions of their parts."""
 
     def __init__(self, data: bytes, starts: Numbers | None = None) -> None:
         self.bytes = Bytes(data)
@@ -109,55 +109,55 @@ class Block:
         return len(self.starts)
 
     def int4(self, at: int) -> Numbers:
-        """A field of 4 bytes in front of the hosts."""
+        """A field of 4 bytes before the hosts."""
         return self.bytes.numbers(self.starts + at, ">i4")
 
     def int8(self, at: int) -> Numbers:
-        """A field of 8 bytes in front of the hosts."""
+        """A field of 8 bytes before the hosts."""
         return self.bytes.numbers(self.starts + at, ">i8")
 
     @property
     def queue_offset(self) -> Numbers:
-        """Where each stands in its queue."""
+        """Each record's offset in its queue."""
         return self.int8(QUEUE_OFFSET_AT)
 
     @property
     def stored_ms(self) -> Numbers:
-        """When each was stored."""
+        """Each record's store time."""
         return self.bytes.numbers(self._behind_born + HEAD_V4.stored_at, ">i8")
 
     @property
     def reconsume_times(self) -> Numbers:
-        """How often each came back."""
+        """How often each record was given back."""
         return self.bytes.numbers(self._behind_hosts + HEAD_V4.reconsume_times_at, ">i4")
 
     @property
     def prepared_log_offset(self) -> Numbers:
-        """The half that each one commits."""
+        """The log offset of the half that each record commits."""
         return self.bytes.numbers(self._behind_hosts + HEAD_V4.prepared_at, ">i8")
 
     def only(self, keep: Numbers) -> Block:
-        """Some of the records."""
+        """A selection of the records."""
         return self if keep.all() else Block(self.bytes.data, self.starts[keep])
 
     def topics(self) -> Array:
-        """The topic of each."""
+        """The topic of each record."""
         return self.bytes.cells(self.topic_start, self.topic_end, pa.string())
 
     def properties(self) -> Named:
-        """The properties of each."""
+        """The properties of each record."""
         return properties_of(self.bytes, self.properties_start, self.properties_end)
 
     def bodies(self) -> Array:
-        """The body of each, as stored."""
+        """The body of each record, as stored."""
         return self.bytes.cells(self.body_start, self.body_end, pa.binary())
 
     def born_hosts(self) -> list[bytes] | Numbers:
-        """Packed hosts: rows of 8 bytes, or a list when some are longer."""
+        """Packed hosts: rows of 8 bytes, or a list if some are longer."""
         return self._hosts(self.starts + BORN_HOST_AT, self._is_born_v6)
 
     def store_hosts(self) -> list[bytes] | Numbers:
-        """The same of the brokers."""
+        """The brokers' packed hosts."""
         return self._hosts(self._behind_born + HEAD_V4.store_host_at, self._is_store_v6)
 
     def _hosts(self, at: Numbers, is_v6: Numbers) -> list[bytes] | Numbers:
@@ -171,7 +171,7 @@ class Block:
 
 
 def record_starts(data: bytes) -> Numbers:
-    """Where each record begins. CorruptRecord where none does."""
+    """The start of each record. Raises CorruptRecord where there is none."""
     places = native.find_records(data) if native.find_records is not None else None
     if places is not None:
         return np.frombuffer(places, dtype=np.int64)
@@ -191,7 +191,7 @@ def record_starts(data: bytes) -> Numbers:
 
 
 class Row(msgspec.Struct):
-    """What several columns of one block need, each made once."""
+    """Values that several columns of one block need, each computed once."""
 
     block: Block
     broker_name: str
@@ -202,7 +202,7 @@ class Row(msgspec.Struct):
 
     @property
     def properties(self) -> Named:
-        """The properties, taken apart when a column first needs them."""
+        """The properties, parsed when a column first needs them."""
         if self.parsed is None:
             self.parsed = self.block.properties()
         return self.parsed
@@ -234,7 +234,7 @@ def _offset_ids(block: Block) -> Array:
 
 
 def _host_texts(hosts: list[bytes] | Numbers) -> Array:
-    """Few hosts send much: each is written out once."""
+    """Few hosts send most messages: each is formatted once."""
     if isinstance(hosts, list):
         return pa.array([format_host(host) for host in hosts], type=pa.string())
     numbers = np.ascontiguousarray(hosts).view("<u8").ravel()
@@ -289,11 +289,11 @@ COLUMNS: Final[dict[str, Callable[[Row, Any], Array]]] = {
     "preparedTransactionOffset": lambda row, _: _int(row.block.prepared_log_offset),
     "transactionId": lambda row, _: _transaction_ids(row),
 }
-"""How each column is made, under the name that users know."""
+"""The function for each column, under the user's name for it."""
 
 
 def decode_columns(block: Block, schema: Any, *, broker_name: str) -> Iterator[Any]:  # noqa: ANN401
-    """Batches of rows with the columns of an Arrow schema; bodies are unpacked."""
+    """Batches of rows with the columns of an Arrow schema; bodies are decompressed."""
     for piece, bodies in _with_bodies(block, is_wanted="body" in schema.names):
         row = Row(piece, broker_name, bodies)
         columns = [COLUMNS[field.name](row, field.type) for field in schema]

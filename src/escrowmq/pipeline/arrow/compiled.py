@@ -1,5 +1,5 @@
-"""Properties of many records by the compiled lane; what `named.Properties` does, which stays what
-they mean: one walk over them finds all entries, and each column copies its own."""
+"""Properties of many records by the compiled lane: one walk finds all entries, and each column
+copies its own. Must give the same result as `property_columns.Properties`."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from escrowmq.pipeline.arrow.property_columns import Properties
 
 
 class Named(Protocol):
-    """The properties of records, one way or the other."""
+    """The properties of records, by either implementation."""
 
     def values(self, name: str) -> Array:
-        """The values of one name, null where there is none. Of two the last counts."""
+        """The values of one name, null where it is missing. If there are two, the last counts."""
 
     def maps(self, kind: Any) -> Array:  # noqa: ANN401 - an Arrow type
         """All properties as maps."""
 
 
 def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
-    """The properties that stand encoded from each start to its end."""
+    """The encoded properties from each start to its end."""
     if native.find_entries is not None:
         places = (np.ascontiguousarray(each, dtype=np.int64) for each in (start, end))
         entries = native.find_entries(found.data, *places)
@@ -34,7 +34,7 @@ def properties_of(found: Bytes, start: Numbers, end: Numbers) -> Named:
 
 
 class Entries:
-    """What `find_entries` has found, without doubles."""
+    """The result of `find_entries`, without duplicates."""
 
     def __init__(self, found: Bytes, bounds: bytes, entries: bytes) -> None:
         self._bytes = found

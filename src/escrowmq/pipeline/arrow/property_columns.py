@@ -1,4 +1,5 @@
-r"""Properties of many records at once: `name 0x01 value 0x02`, repeated, found by their marks."""
+r"""Properties of many records at once: `name 0x01 value 0x02`, repeated, found by their
+separators."""
 
 from __future__ import annotations
 
@@ -14,18 +15,18 @@ _NAME_END: Final = 1
 _VALUE_END: Final = 2
 _HEAD_SIZE: Final = 8
 _PADDING: Final = bytes(_HEAD_SIZE)
-"""Names are compared by eight bytes at a time, also the last ones."""
+"""Names are compared eight bytes at a time, including the last ones."""
 _LOW_BYTES: Final = np.array(
     [(1 << (8 * count)) - 1 for count in range(8)] + [(1 << 64) - 1], dtype=np.uint64
 )
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 _COLUMN_BITS: Final = np.uint64(16)
 _COLUMN_MASK: Final = np.uint64(0xFFFF)
-"""A record has 64 KiB of properties at most, and so fewer entries."""
+"""A record has at most 64 KiB of properties, and so fewer entries."""
 
 
 class Properties:
-    """The properties of records, one encoded binary value for each."""
+    """The properties of records, one encoded binary value per record."""
 
     def __init__(self, encoded: Array) -> None:
         self._count = len(encoded)
@@ -46,7 +47,7 @@ class Properties:
         self._starts, self._middles, self._ends, self._rows = starts, middles, ends, rows
 
     def values(self, name: str) -> Array:
-        """The values of one name, null where there is none. Of two the last counts."""
+        """The values of one name, null where it is missing. If there are two, the last counts."""
         which = self._find(name.encode())
         place = np.full(self._count, -1, dtype=np.int64)
         place[self._rows[which]] = which
@@ -68,7 +69,8 @@ class Properties:
         return pa.MapArray.from_arrays(pa.array(bounds), names, values, type=kind)
 
     def _find(self, name: bytes) -> Numbers:
-        """The entries of a name: by size, then by the first eight bytes, then by the others."""
+        """The entries with a name: compared by size, then by the first eight bytes, then by the
+        rest."""
         found = np.flatnonzero(self._middles - self._starts == len(name))
         width = min(len(name), _HEAD_SIZE)
         head = np.uint64(int.from_bytes(name[:width], "little"))
@@ -82,8 +84,8 @@ class Properties:
 
     def _without_doubles(self) -> Numbers:
         """Which entries to keep so that no record has a name twice; the last one counts. RocketMQ's
-        brokers (5.3) put the properties of a batch behind those of its messages, so that in a topic
-        of batches names come twice in every record."""
+        brokers (5.3) append the properties of a batch to those of its messages, so in a topic of
+        batches names occur twice in every record."""
         keep = np.ones(len(self._rows), dtype=bool)
         former, latter = self._alike()
         if not len(former):
@@ -109,7 +111,7 @@ class Properties:
             seen.add(name)
 
     def _alike(self) -> tuple[Numbers, Numbers]:
-        """Pairs of entries of one record whose names may be the same, each with the next one."""
+        """Pairs of consecutive entries of one record whose names may be equal."""
         if not len(self._rows):
             return self._rows, self._rows
         sizes = self._middles - self._starts
@@ -134,12 +136,12 @@ class Properties:
         return former[is_there], latter[is_there]
 
     def _tails(self) -> Numbers:
-        """Where the last eight bytes of each name begin; of a shorter name, where it begins."""
+        """The start of the last eight bytes of each name; for a shorter name, its start."""
         return np.maximum(self._middles - _HEAD_SIZE, self._starts)
 
 
 def _buffers(encoded: Array) -> tuple[Numbers, bytes]:
-    """Where the values begin and end, from 0 on, and their bytes."""
+    """Starts and ends of the values, counted from 0, and their bytes."""
     _, offsets, data = encoded.buffers()
     bounds = np.frombuffer(offsets, dtype=np.int32)[encoded.offset :][: len(encoded) + 1]
     low, high = int(bounds[0]), int(bounds[-1])
@@ -147,13 +149,13 @@ def _buffers(encoded: Array) -> tuple[Numbers, bytes]:
 
 
 def _is_regular(bounds: Numbers, data: bytes) -> bool:
-    """Whether every value that is not empty ends with its mark."""
+    """Whether every non-empty value ends with its separator."""
     lasts = bounds[1:][np.diff(bounds) > 0] - 1
     return bool((np.frombuffer(data, dtype=np.uint8)[lasts] == _VALUE_END).all())
 
 
 def _mended(encoded: Array) -> Array:
-    """The same in the form that brokers write: some clients leave out the last mark."""
+    """The same values in the form that brokers write: some clients leave out the last separator."""
     return pa.array(
         [encode_properties(decode_properties(each)) for each in encoded.to_pylist()],
         type=pa.binary(),
@@ -161,7 +163,7 @@ def _mended(encoded: Array) -> Array:
 
 
 def _first_marks(marks: Numbers, starts: Numbers) -> Numbers:
-    """The first mark from each start on; 0 where none is left."""
+    """The first separator at or after each start; 0 if there is none."""
     if len(marks) == len(starts) and (marks >= starts).all() and (marks[:-1] < starts[1:]).all():
         return marks
     index = np.searchsorted(marks, starts)

@@ -1,4 +1,5 @@
-"""Records that hold several messages (sysFlag INNER_BATCH and NEED_UNWRAP), as one record each."""
+"""Splits records that contain several messages (sysFlag INNER_BATCH and NEED_UNWRAP) into one
+record each."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ BATCH: int = SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP
 
 
 def unwrapped(data: bytes, starts: Numbers, sys_flag: Numbers) -> bytes:
-    """The same records, with those of several messages replaced by a record a message. Readers
-    are to unwrap only what says so (RocketMQ, PullAPIWrapper, does the same)."""
+    """The records, with those of several messages replaced by one record per message. Only records
+    that are flagged for it are split (like RocketMQ's PullAPIWrapper)."""
     parts: list[bytes] = []
     ends = [*starts.tolist()[1:], len(data)]
     for start, end, flags in zip(starts.tolist(), ends, sys_flag.tolist(), strict=True):

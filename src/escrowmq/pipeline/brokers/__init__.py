@@ -1,1 +1,1 @@
-"""What driver and executors ask of name servers and brokers, over blocking connections."""
+"""Requests of driver and executors to name servers and brokers, over blocking connections."""

@@ -1,4 +1,4 @@
-"""The name servers' and brokers' answers to what a driver asks: topics, queues, ends of queues."""
+"""A driver's requests to name servers and brokers: topics, queues, ends of queues."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _log = logging.getLogger(__name__)
 
 TIMEOUT_MS: Final = 10_000
 NAMES_TIMEOUT_MS: Final = 3_000
-"""Name servers answer out of their memory; a wrong address is soon told."""
+"""Name servers answer from memory, so a wrong address is noticed soon."""
 
 _AT_ONCE: Final = 512
-"""Questions that wait for their answers on one connection."""
+"""Requests in flight on one connection."""
 
 T = TypeVar("T")
 
@@ -48,12 +48,12 @@ class _TopicList(msgspec.Struct, rename="camel"):
 
 
 def rest(span_ms: int = 200) -> None:
-    """Wait a moment before something is tried again."""
+    """Wait a moment before a retry."""
     threading.Event().wait(span_ms / 1000)
 
 
 class Cluster:
-    """Asks one thing at a time, again after a failure, so many times in all."""
+    """Makes one request at a time, and retries it a limited number of times."""
 
     def __init__(
         self, access: Access, *, tries: int, try_again_ms: int, timeout_ms: int = TIMEOUT_MS
@@ -73,7 +73,7 @@ class Cluster:
     # -- name servers ------------------------------------------------------------------------
 
     def topics(self, pattern: str, allows: Callable[[str], bool]) -> list[str]:
-        """The topics whose whole names fit a pattern."""
+        """The topics whose whole names match a pattern."""
         reply = self._ask_names(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, {})
         # An answer that is no list of topics must not be taken for a cluster without any.
         found = decode_body(_TopicList, reply.body).topic_list
@@ -81,7 +81,7 @@ class Cluster:
         return sorted(name for name in found if wanted.fullmatch(name) and allows(name))
 
     def queues(self, topic: str) -> tuple[MessageQueue, ...]:
-        """The queues of a topic that may be read, as they are now. RouteMissing without any."""
+        """The readable queues of a topic at present. Raises RouteMissing if there are none."""
         self.refresh(topic)
         found = self.book.read_queues(topic)
         if not found:
@@ -89,7 +89,7 @@ class Cluster:
         return found
 
     def refresh(self, topic: str) -> None:
-        """Ask where a topic is."""
+        """Fetch a topic's route."""
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         reply = self._ask_names(Request.GET_ROUTEINFO_BY_TOPIC, fields)
         self.book.put(topic, decode_route(reply.body))
@@ -128,21 +128,22 @@ class Cluster:
     # -- ends of queues ----------------------------------------------------------------------
 
     def first(self, queues: Iterable[MessageQueue]) -> Positions:
-        """The oldest message that is kept, in each queue."""
+        """The first stored offset of each queue."""
         return self._offsets(Request.GET_MIN_OFFSET, {queue: {} for queue in queues})
 
     def end(self, queues: Iterable[MessageQueue]) -> Positions:
-        """Where the next message will stand, in each queue."""
+        """The next offset of each queue."""
         return self._offsets(Request.GET_MAX_OFFSET, {queue: {} for queue in queues})
 
     def at(self, times: Mapping[MessageQueue, int]) -> Positions:
-        """The first message stored at a time or later, in each queue; the end where none is."""
+        """The offset of the first message stored at a time or later, in each queue; the end if
+        there is none."""
         asked = {queue: {"timestamp": str(time_ms)} for queue, time_ms in times.items()}
         return self._offsets(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked)
 
     def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
-        """When the oldest message that is kept was stored, in each queue; -1 where none is, or
-        where a broker does not say."""
+        """The store time of the first message of each queue; -1 if there is none, or a broker does
+        not say."""
         asked: dict[MessageQueue, Fields] = {queue: {} for queue in queues}
         replies = self._ask_queues(Request.GET_EARLIEST_MSG_STORETIME, asked, is_checked=False)
         found = {}
@@ -152,7 +153,7 @@ class Cluster:
         return found
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> Positions:
-        """How far a group is in each queue of which a broker keeps an offset of it."""
+        """A group's offset in each queue for which a broker has one."""
         asked: dict[MessageQueue, Fields] = {
             queue: {"consumerGroup": group, "setZeroIfNotFound": "false"} for queue in queues
         }
@@ -167,8 +168,8 @@ class Cluster:
         return found
 
     def commit(self, group: str, positions: Positions) -> None:
-        """Tell the brokers how far a group is: of each topic one queue before the others, as
-        RocketMQ's lose one of two that are a group's first together (client/offsets)."""
+        """Commit a group's offsets: one queue of each topic before the others, because RocketMQ's
+        brokers lose one of two that are a group's first at the same time (client/offsets)."""
         asked = {
             queue: {"consumerGroup": group, "commitOffset": str(queue_offset)}
             for queue, queue_offset in positions.items()
@@ -179,7 +180,7 @@ class Cluster:
             self._ask_queues(Request.UPDATE_CONSUMER_OFFSET, queues)
 
     def address(self, broker_name: str, *, from_slave: bool = False) -> str:
-        """Where a broker is; a slave, if there is one and one is wanted."""
+        """A broker's address; a slave's, if there is one and one is wanted."""
         known = self.book.addresses(broker_name)
         slaves = sorted(broker_id for broker_id in known if broker_id != MASTER)
         found = known.get(slaves[0] if from_slave and slaves else MASTER)
@@ -201,14 +202,14 @@ class Cluster:
         )
 
     def refresh_brokers(self) -> set[str]:
-        """Ask for all brokers of the cluster; their names."""
+        """Fetch all brokers of the cluster; return their names."""
         reply = self._ask_names(Request.GET_BROKER_CLUSTER_INFO, {})
         found = decode_cluster_info(reply.body).broker_addr_table
         self.book.put_brokers(found)
         return set(found)
 
     def master(self, broker_name: str) -> str:
-        """Where a broker is, as the name servers know it now."""
+        """A broker's address, as the name servers know it now."""
 
         def look() -> str:
             self.refresh_brokers()
@@ -231,7 +232,7 @@ class Cluster:
             raise
 
     def persistently(self, work: Callable[[], T]) -> T:
-        """What the work returns, tried again while the network or the route fails."""
+        """Run the work, and retry while the network or the route fails."""
         for left in range(self._tries - 1, -1, -1):
             try:
                 return work()
@@ -250,7 +251,8 @@ class Cluster:
     def _ask_queues(
         self, code: int, asked: Mapping[MessageQueue, Fields], *, is_checked: bool = True
     ) -> dict[MessageQueue, Command]:
-        """The replies, with all questions to one broker under way at once."""
+        """The replies to one request per queue; all requests to one broker are in flight
+        together."""
         by_broker: dict[str, list[MessageQueue]] = {}
         for queue in asked:
             by_broker.setdefault(queue.broker_name, []).append(queue)

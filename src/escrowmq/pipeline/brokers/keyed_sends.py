@@ -1,5 +1,5 @@
-"""Messages sent under a unique key that is chosen, and not made up: what is sent again keeps its
-identity, so that consumers can leave out what they have seen."""
+"""Sends messages under given unique keys: a message that is sent again keeps its identity, so that
+consumers can skip duplicates."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIMEOUT_MS: Final = 10_000
 
 
 class KeyedSender:
-    """Sends one message after the other from plain code, in processes that were forked too."""
+    """Sends one message after the other from blocking code, in forked processes too."""
 
     def __init__(self, access: Access, *, group: str) -> None:
         self._access = access
@@ -47,11 +47,11 @@ class KeyedSender:
         properties: Mapping[str, str] | None = None,
         queue: MessageQueue | None = None,
     ) -> None:
-        """Store it, with properties beside the user's; it is acknowledged when this returns."""
+        """Store a message, with additional properties; it is acknowledged when this returns."""
         self._runner.run(self._send(message, {**(properties or {}), Property.UNIQ_KEY: key}, queue))
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
-        """The queues of a topic that may be written, in the order of every client."""
+        """The writable queues of a topic, in the order of every client."""
         return self._runner.run(self._queues(topic))
 
     async def _queues(self, topic: str) -> Sequence[MessageQueue]:

@@ -1,5 +1,5 @@
-"""A blocking connection for driver and executors, whose processes are forked, and so can have no
-event loop of their parent's. Requests leave when they are posted; replies are taken by number."""
+"""A blocking connection for driver and executors, whose processes are forked, and so cannot use an
+event loop of their parent. Requests are sent when they are posted; replies are taken by number."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from escrowmq.pipeline.brokers.options import Access
 _READ_SIZE: Final = 1 << 20
 
 BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.FLOW_CONTROL})
-"""Answers of a broker that has too much to do: it is asked again in a moment."""
+"""Answers of a busy broker: it is asked again in a moment."""
 
 
 class BrokerLink:
-    """One connection to a name server or a broker. What goes wrong raises TransportError, and the
-    link is of no use then."""
+    """One connection to a name server or a broker. Errors raise TransportError, after which the
+    link cannot be used."""
 
     def __init__(self, address: str, access: Access, *, timeout_ms: int) -> None:
         self.address = address
@@ -62,7 +62,7 @@ class BrokerLink:
             ) from error
 
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
-        """Hand a request to the network, with the next `flush` or `take`; its number."""
+        """Send a request with the next `flush` or `take`; return its number."""
         self._posted = number = self._posted + 1
         # The socket's own patience ends a wait.
         self._dialogue.ask(
@@ -77,7 +77,7 @@ class BrokerLink:
             self._replies[number] = reply
 
     def flush(self) -> None:
-        """Let what was posted leave."""
+        """Send what was posted."""
         if not self._out:
             return
         data = b"".join(self._out)
@@ -98,27 +98,27 @@ class BrokerLink:
         return self._replies.pop(number)
 
     def drop(self, number: int) -> None:
-        """Nobody wants the reply to this request."""
+        """The reply to this request is not needed."""
         self._waiting.discard(number)
         self._replies.pop(number, None)
 
     def ask(self, code: int, fields: Fields, body: bytes = b"") -> Command:
-        """The reply to a request that is expected to succeed; ResponseError when it did not."""
+        """The reply to a request that should succeed; raises ResponseError if it did not."""
         return self.checked(self.take(self.post(code, fields, body)))
 
     def checked(self, reply: Command) -> Command:
-        """The reply, if it is a success."""
+        """The reply if it is a success; raises ResponseError otherwise."""
         if reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.address)
         return reply
 
     @property
     def has_waiting(self) -> bool:
-        """Whether an answer is still to come."""
+        """Whether an answer is still expected."""
         return bool(self._waiting)
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
         self._socket.close()
 
     def _receive(self) -> None:
@@ -144,4 +144,4 @@ class BrokerLink:
 
 
 def _pass_over(request: Command) -> None:
-    """A broker's request: this client is a member of no group, and has nothing to serve."""
+    """Ignore a broker's request: this client is a member of no group."""

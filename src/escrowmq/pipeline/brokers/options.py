@@ -1,5 +1,5 @@
-"""Options as Spark hands them over: texts under names without case. What is wrong is refused with
-what was seen, what is allowed, and what to do."""
+"""Options as Spark passes them: strings under case-insensitive names. Errors say what was seen,
+what is allowed, and what to do."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ _TIME_UNITS: Final = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h
 NUMBER_MAX: Final = (1 << 63) - 1
 _OF_TABLES: Final = ("provider", "owner", "external", "location", "comment", "collation")
 _TABLE_PREFIX: Final = "option."
-"""What Spark makes of a table that was created: its properties, and its options with a prefix."""
+"""How Spark passes the options of a created table: as its properties, and as options with a
+prefix."""
 
 
 class Given:
-    """The options that a user gave. Each is asked for once, by its name as the documentation
-    writes it, with its other names behind; `refuse_others` then names what nobody asked for."""
+    """The options that a user gave. Each is read once, by its documented name and its aliases;
+    `refuse_others` then raises for any that was not read."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = {
@@ -38,17 +39,17 @@ class Given:
 
     @property
     def is_empty(self) -> bool:
-        """Whether a user has given nothing at all, but for what Spark adds to a table."""
+        """Whether the user gave no options, apart from those that Spark adds to a table."""
         return not self._given.keys() - set(_OF_TABLES)
 
     def has(self, *names: str) -> bool:
-        """Whether it is given, by any of its names."""
+        """Whether an option is given, by any of its names."""
         for name in names:
             self._known[name.lower()] = name
         return any(name.lower() in self._given for name in names)
 
     def text(self, *names: str, default: str = "") -> str:
-        """The text of an option, without blanks around it."""
+        """An option's text, stripped."""
         found = [name for name in names if self.has(name)]
         if len(found) > 1:
             raise UsageError(f"{' and '.join(found)} mean the same option; give one of them")
@@ -56,7 +57,7 @@ class Given:
         return self._given[found[0].lower()].strip() if found else default
 
     def choice(self, name: str, *, allowed: Iterable[str], default: str) -> str:
-        """One of some words."""
+        """One of several words."""
         found = self.text(name, default=default).lower()
         words = list(allowed)
         if found not in words:
@@ -85,15 +86,15 @@ class Given:
         return number
 
     def size(self, name: str, *, default: int, low: int = 0) -> int:
-        """A number of bytes, as 1048576, 1024k or 1m."""
+        """A number of bytes: 1048576, 1024k or 1m."""
         return self._with_unit(name, default, low, _SIZE_UNITS, "bytes, as 1048576, 1024k or 1m,")
 
     def span_ms(self, name: str, *, default: int, low: int = 0) -> int:
-        """A time in milliseconds, as 1500, 1500ms, 90s or 15m."""
+        """A duration in milliseconds: 1500, 1500ms, 90s or 15m."""
         return self._with_unit(name, default, low, _TIME_UNITS, "a time, as 1500ms, 90s or 15m,")
 
     def value(self, name: str) -> Any:  # noqa: ANN401 - JSON is what it is
-        """What an option says in JSON."""
+        """An option's JSON value."""
         found = self.text(name)
         try:
             return json.loads(found)
@@ -101,13 +102,13 @@ class Given:
             raise UsageError(f"{name}={found[:80]!r} is no JSON: {error}") from error
 
     def names(self, *names: str) -> tuple[str, ...]:
-        """Words with commas between them, each once."""
+        """Words separated by commas, without duplicates."""
         words = (word.strip() for word in self.text(*names).split(","))
         return tuple(dict.fromkeys(word for word in words if word))
 
     def refuse_others(self, *, passed_over: Iterable[str] = ()) -> None:
-        """UsageError about the first option that has no meaning here, with the name that was
-        perhaps meant. Those to be passed over are Spark's own."""
+        """Raise UsageError for the first unknown option, with the name that may have been meant.
+        Ignored ones are Spark's own."""
         passed = {name.lower() for name in [*passed_over, *_OF_TABLES]}
         for name in self._given:
             if name not in self._known and name not in passed:
@@ -127,8 +128,8 @@ class Given:
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
-    """How to reach and convince brokers. It travels to the executors, and so holds no secret, only
-    where each executor finds it."""
+    """How to reach brokers and authenticate. It is sent to the executors, so it contains no secret,
+    only where each executor finds it."""
 
     name_servers: tuple[str, ...] = ()
     access_key: str = ""
@@ -143,7 +144,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     tls_checks_name: bool = True
 
     def credentials(self) -> Credentials | None:
-        """Who the client is, with the secret as it is found here and now; None without ACL."""
+        """The client's account, with the secret as it is found here and now; None without one."""
         if not self.access_key:
             return None
         if self.secret_key_file:
@@ -163,7 +164,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return Credentials(self.access_key, secret, self.security_token)
 
     def tls(self) -> ssl.SSLContext | None:
-        """How to speak TLS; None for plain connections."""
+        """The TLS settings; None for plain connections."""
         if not self.uses_tls:
             return None
         try:
@@ -183,7 +184,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_access(given: Given, *, needs_name_server: bool) -> Access:
-    """The options about addresses, accounts and TLS."""
+    """Parse the options of addresses, accounts and TLS."""
     named = given.text("nameServer", "namesrvAddr", "kafka.bootstrap.servers")
     if needs_name_server and not named:
         lost = " (Spark loses the options of CREATE TABLE; use CREATE TEMPORARY VIEW)"

@@ -1,4 +1,4 @@
-"""No more than so many a second."""
+"""Limits a rate."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.pipeline.brokers.cluster import rest
 
 
 class Pace:
-    """Lets through so many a second, evenly; 0 is no bound."""
+    """Passes a number per second, evenly; 0 is no limit."""
 
     def __init__(
         self,

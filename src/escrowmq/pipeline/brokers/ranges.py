@@ -1,4 +1,5 @@
-"""Arithmetic of offset ranges: how much is there, how much of it now, and who reads which part."""
+"""Arithmetic of offset ranges: how much there is, how much to read now, and which task reads which
+part."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
 
 Positions = dict[MessageQueue, int]
-"""An offset in each queue."""
+"""An offset per queue."""
 
 
 class QueueRange(msgspec.Struct, frozen=True, order=True):
-    """The messages of a queue from one offset to before another."""
+    """The messages of a queue from one offset up to another, exclusive."""
 
     queue: MessageQueue
     low: int
@@ -24,14 +25,14 @@ class QueueRange(msgspec.Struct, frozen=True, order=True):
 
     @property
     def count(self) -> int:
-        """How many offsets it has."""
+        """The number of offsets."""
         return self.high - self.low
 
 
 def ranges_between(
     start: Mapping[MessageQueue, int], end: Mapping[MessageQueue, int]
 ) -> list[QueueRange]:
-    """What lies between two positions, without what is empty; both name the same queues."""
+    """The non-empty ranges between two positions, which name the same queues."""
     return [
         QueueRange(queue, start[queue], end[queue])
         for queue in sorted(end)
@@ -45,7 +46,7 @@ def backlog_count(ranges: Iterable[QueueRange]) -> int:
 
 
 def ends_of(start: Mapping[MessageQueue, int], ranges: Iterable[QueueRange]) -> Positions:
-    """Where a reader of these ranges is then; queues without one stay where they were."""
+    """The positions after reading these ranges; queues without one keep theirs."""
     return {**start, **{each.queue: each.high for each in ranges}}
 
 
@@ -56,9 +57,8 @@ def partitioned(
     partitions_min: int = 0,
     partitions_max: int = 0,
 ) -> list[tuple[QueueRange, ...]]:
-    """The ranges as partitions: cut until none has more than `records_max` offsets and there are
-    `partitions_min`, then put together until there are no more than `partitions_max`. 0 is no
-    bound."""
+    """The ranges as partitions: split until none has more than `records_max` offsets and there are
+    `partitions_min`, then merged until there are at most `partitions_max`. 0 is no limit."""
     if partitions_max and partitions_min > partitions_max:
         raise UsageError(
             f"minPartitions={partitions_min} is more than maxPartitions={partitions_max}"
@@ -92,7 +92,8 @@ def _split(whole: QueueRange, parts_count: int) -> list[QueueRange]:
 
 
 def _packed(pieces: Sequence[QueueRange], partitions_max: int) -> list[tuple[QueueRange, ...]]:
-    """The largest first, each to the partition that has least; a queue's order is kept inside."""
+    """Assign each range, the largest first, to the smallest partition; the order of a queue is
+    kept."""
     heap = [(0, index) for index in range(partitions_max)]
     bins: list[list[QueueRange]] = [[] for _ in range(partitions_max)]
     for piece in sorted(pieces, key=lambda each: -each.count):

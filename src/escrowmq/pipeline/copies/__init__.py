@@ -1,1 +1,1 @@
-"""Topics into tables, and ranges of a topic into a topic."""
+"""Copies topics into tables, and ranges of a topic into a topic."""

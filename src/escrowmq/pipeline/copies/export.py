@@ -1,5 +1,5 @@
-"""Topics copied into tables that are divided by topic and day. What is there already stays: each
-run adds what came since."""
+"""Copies topics into tables partitioned by topic and day. Existing rows stay: each run adds new
+messages."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ TABLE: Final = "messages"
 LOOK_S: Final = 1
 _QUERY_ID: Final = "spark.sql.streaming.queryId"
 _AS_READ: Final = {"fanout-enabled": "true", "distribution-mode": "none"}
-"""Iceberg would bring all rows of a topic's day together in one task. Here a task writes what it
-has read, with a file for each topic and day."""
+"""Iceberg would collect all rows of a topic's day in one task. Here a task writes what it has read,
+with a file per topic and day."""
 
 
 def export(
     spark: SparkSession, options: Mapping[str, str], place: str, *, kind: str = "parquet"
 ) -> int:
-    """Bring the table in a folder up to date with topics; how many rows were added. `options` are
-    the source's. How far it is stands in `_checkpoint` in the folder, and a batch that is run again
-    after a crash is written once."""
+    """Add a topic's new messages to the table in a folder; return the number of rows. `options` are
+    the source's. The progress is in `_checkpoint` in the folder, and a batch that is repeated after
+    a crash is written once."""
     form = parse_format(kind)
     count = _added(spark, options, place.rstrip("/"), form)
     if not HAS_LIMITS:
@@ -40,7 +40,7 @@ def export(
 
 
 def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: Format) -> int:
-    """Let a query add what is there; how many rows it has read."""
+    """Run a query until it has added all available messages; return the number of rows."""
     frame = spark.readStream.format("escrowmq").options(**_from_earliest(options)).load()
     writer: Any = _by_day(frame).writeStream.format(form.name).partitionBy(*BY)
     writer = writer.option("checkpointLocation", f"{root}/_checkpoint").trigger(availableNow=True)
@@ -55,8 +55,8 @@ def _added(spark: SparkSession, options: Mapping[str, str], root: str, form: For
 
 
 def _read_count(query: Any) -> int:  # noqa: ANN401 - of classic Spark, or of Spark Connect
-    """How many rows a query has read when it ends. Spark keeps its last hundred reports alone, and
-    hardly makes ten in a second."""
+    """The number of rows that a query has read when it ends. Spark keeps only its last hundred
+    reports, and hardly makes ten in a second."""
     counts: dict[int, int] = {}
     is_over = False
     while not is_over:
@@ -68,8 +68,8 @@ def _read_count(query: Any) -> int:  # noqa: ANN401 - of classic Spark, or of Sp
 def export_range(
     spark: SparkSession, options: Mapping[str, str], place: str, *, kind: str = "parquet"
 ) -> None:
-    """Write a range of topics as a table of its own, whole. A table that `export` adds to is never
-    replaced."""
+    """Write a range of topics as a complete table of its own. A table maintained by `export` is
+    never replaced."""
     form = parse_format(kind)
     root = place.rstrip("/")
     frame = _by_day(spark.read.format("escrowmq").options(**options).load())
@@ -89,8 +89,8 @@ def export_range(
 
 
 def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataFrame:
-    """The table in a folder. Of Parquet, Spark takes the type of a topic's name from how it looks,
-    and `007` for a number; here it is text.
+    """The table in a folder. For Parquet, Spark infers the type of a topic's name, and reads `007`
+    as a number; here it is text.
 
     >>> exported(spark, "/lake").where("topic = '007'").count()
     3
@@ -111,7 +111,7 @@ def exported(spark: SparkSession, place: str, *, kind: str = "parquet") -> DataF
 
 
 def _is_added_to(spark: SparkSession, root: str, form: Format) -> bool:
-    """Whether a stream writes into the table, from this folder or, in a catalog, from any."""
+    """Whether a stream writes to the table, from this folder or, in a catalog, from any."""
     try:
         if form.namespace:
             name = f"{namespace(spark, root, form)}.{TABLE}.snapshots"

@@ -1,10 +1,9 @@
-"""A range of a topic sent to a topic once more. Each copy has a unique key that comes of the place
-of its source, so that a second replay sends the same messages, not others.
+"""Sends a range of a topic to a topic again. Each copy has a unique key derived from the position
+of its source, so a second replay sends the same messages, not others.
 
-Order is kept: an order key goes to the queue that every client sends it to, and what has none to
-one queue for each queue of the source. A queue of the source is sent by one task, one message after
-the other.
-"""
+Order is kept: a message with an order key goes to the queue that every client chooses for the key,
+and one without to a fixed queue for each queue of the source. A queue of the source is sent by one
+task, one message after the other."""
 
 from __future__ import annotations
 
@@ -28,23 +27,23 @@ SOURCE: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, tags string, "
     "keys array<string>, body binary, properties map<string,string>"
 )
-"""What is read of each message that is sent again."""
+"""The columns needed for each message."""
 
 _SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
 _COUNT: Final = "partition int, sent bigint"
 
 
 class ReplayTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """Where copies go."""
+    """The target of the copies."""
 
     access: Access
     topic: str
     per_s: float = 0.0
-    """So many a second in all; 0 is no bound."""
+    """Messages per second in all; 0 is no limit."""
 
 
 def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
-    """Rows of `SOURCE` with the unique key that each copy in a topic has (`key`)."""
+    """Rows of `SOURCE` with the unique key of each copy in a topic (`key`)."""
     places = [F.coalesce(F.col(name).cast("string"), F.lit("")) for name in
               ("topic", "brokerName", "queueId", "queueOffset")]  # fmt: skip
     key = F.upper(F.substring(F.sha2(F.concat_ws("\x01", F.lit(topic), *places), 256), 1, 32))
@@ -52,13 +51,13 @@ def with_keys(messages: DataFrame, *, topic: str) -> DataFrame:
 
 
 def unsent(keyed: DataFrame, present: DataFrame) -> DataFrame:
-    """Those whose copy is not in the target yet; `present` has the target's ids (`msgId`)."""
+    """Rows whose copy is not in the target yet; `present` has the target's ids (`msgId`)."""
     return keyed.join(present.select(F.col("msgId").alias("key")), "key", "left_anti")
 
 
 def send(keyed: DataFrame, target: ReplayTarget) -> DataFrame:
-    """Send them when the result is computed: how many, by partition. What is in one queue of the
-    source is sent in its order, whatever cut or joined the rows before."""
+    """A frame that sends the messages when it is computed, with the number sent by partition. Each
+    queue of the source is sent in order, however the rows were partitioned before."""
     if target.per_s:
         keyed = keyed.coalesce(1)  # a rate is kept by one
     else:
@@ -106,8 +105,8 @@ def _order_key(properties: Any) -> str:  # noqa: ANN401 - Arrow's
 
 
 def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | None:
-    """Where the copies of a queue of the source go: to one of the same broker, if that has some,
-    by its number."""
+    """The target queue for a queue of the source: on the same broker, if that has some, by its
+    number."""
     if row.queue_id is None:
         return None
     own = [queue for queue in queues if queue.broker_name == row.broker_name] or queues
@@ -115,6 +114,6 @@ def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | Non
 
 
 def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
-    """The ids that are in a topic."""
+    """The ids of the messages in a topic."""
     reader = spark.read.format("escrowmq").schema("msgId string").options(**options)
     return reader.option("subscribe", topic).load()

@@ -1,6 +1,5 @@
-"""What became of every transaction, and where two places tell different stories.
+"""The fate of every transaction, and contradictions between places.
 
-Functions of DataFrames: no session, path or clock inside. `records` takes halves, op records and
-final messages out of a table of messages, `fates` says what became of each half, `differences`
-compares, `sums` checks that nothing is missing.
-"""
+Functions of DataFrames: no session, path or clock inside. `records` extracts halves, op records and
+final messages from a table of messages, `fates` determines the fate of each half, `differences`
+compares, `sum_check` verifies that nothing is missing."""

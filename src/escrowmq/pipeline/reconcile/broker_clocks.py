@@ -1,4 +1,5 @@
-"""How far brokers' clocks are from this machine's: times in their records are read by it."""
+"""Differences between brokers' clocks and this machine's: times in their records are corrected by
+them."""
 
 from __future__ import annotations
 
@@ -15,15 +16,15 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 TOLERATED_MS: Final = 10_000
-"""Nearer clocks are taken as equal: brokers tell their time by the second, and the grace is longer.
-"""
+"""Smaller differences are ignored: brokers report their time in seconds, and the grace is
+longer."""
 
 _SPAN: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
 
 
 def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
-    """A broker's time, out of what it tells of itself: when it started, and how long ago that is.
-    RocketMQ's brokers (StoreStatsService) tell the same."""
+    """A broker's time, computed from its reported start time and uptime. RocketMQ's brokers
+    (StoreStatsService) report the same."""
     began, span = runtime.get("bootTimestamp", ""), _SPAN.fullmatch(runtime.get("runtime", ""))
     if not began.isdecimal() or span is None:
         return None
@@ -36,8 +37,8 @@ def look(
     ask: Callable[[str], Mapping[str, str]],
     now_ms: Callable[[], int],
 ) -> dict[str, int]:
-    """By how many ms the clocks of brokers are ahead; without those that are right, or that do not
-    tell."""
+    """How many ms brokers' clocks are ahead; without those that are right, or that do not report
+    it."""
     found = {}
     for broker in brokers:
         try:

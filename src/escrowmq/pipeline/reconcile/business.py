@@ -1,4 +1,4 @@
-"""The business's own rows: which messages it has dealt with, and when."""
+"""The business's own rows: which messages it has processed, and when."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _ARROW: Final = pa.schema(
 )
 
 Row = tuple[str, str | None, dt.datetime]
-"""A message's id, its topic where that is known, and when the business wrote it."""
+"""A message's id, its topic if known, and when the business wrote it."""
 
 
 class Rows(Protocol):
-    """Gives the business's rows as a table."""
+    """Provides the business's rows as a table."""
 
     def __call__(self, spark: SparkSession, since: dt.datetime) -> DataFrame:
-        """`ROWS` that were written at a time or later; a few too many do no harm."""
+        """`ROWS` that were written at a time or later; a few too many are harmless."""
 
 
 def from_files(
     path: str, *, message_id: str = "messageId", at: str = "at", topic: str = ""
 ) -> Rows:
-    """Rows of files that Spark reads: `kind:path`, or a folder of Parquet. The other arguments are
-    names of columns."""
+    """Rows from files that Spark reads: `kind:path`, or a folder of Parquet. The other arguments
+    are names of columns."""
     kind, mark, place = path.partition(":")
     if not mark or kind not in _KINDS:
         kind, place = "parquet", path
@@ -64,9 +64,9 @@ def from_files(
 
 
 def from_database(connect: Callable[[], Any], query: str) -> Rows:
-    """Rows of a database, by the driver's own connection (DB-API 2.0; psycopg for PostgreSQL).
-    `query` has one parameter, the time since when; it selects a message's id, its topic or null,
-    and a time with its zone. It is fetched page by page, never as a whole."""
+    """Rows from a database, through the driver's own connection (DB-API 2.0; psycopg for
+    PostgreSQL). `query` has one parameter, the time since when; it selects a message's id, its
+    topic or null, and a time with its zone. It is fetched page by page, never as a whole."""
 
     def pages(since: dt.datetime) -> Iterator[Sequence[Sequence[Any]]]:
         with closing(connect()) as connection, closing(_cursor(connection)) as cursor:
@@ -81,7 +81,7 @@ def from_database(connect: Callable[[], Any], query: str) -> Rows:
 
 
 def from_rows(rows: Callable[[dt.datetime], Iterable[Row]]) -> Rows:
-    """Rows from wherever a function finds them; it is told since when."""
+    """Rows from a function, which gets the time since when."""
 
     def read(spark: SparkSession, since: dt.datetime) -> DataFrame:
         return _table(spark, _chunks(rows(since)), "the function")
@@ -108,7 +108,7 @@ def _chunks(rows: Iterable[Row]) -> Iterator[list[Row]]:
 
 
 def _table(spark: SparkSession, pages: Iterable[Sequence[Sequence[Any]]], where: str) -> DataFrame:
-    """The rows as a table, columns of Arrow page by page: a tenth of the memory of tuples."""
+    """The rows as a table, as Arrow columns page by page: a tenth of the memory of tuples."""
     batches = []
     for page in pages:
         if len(page[0]) != len(_ARROW):

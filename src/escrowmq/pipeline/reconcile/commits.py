@@ -1,5 +1,5 @@
-"""Commits that were announced and not consumed, into the same tables: for brokers without a
-check-back, where neither the half nor an op record says what its producer has decided."""
+"""Records announced and unconsumed commits in the same tables, for brokers without check-backs,
+where neither the half nor an op record says what its producer decided."""
 
 from __future__ import annotations
 
@@ -38,18 +38,16 @@ FOUND: Final = (
 
 
 class CommitReconciler:
-    """Runs over the two sets of compensation, those of a Redis server or computed ones. Each lost
-    commit is looked up: its message may be there and not consumed, or never have become visible, or
-    be gone.
+    """Compares the two sets of compensation, from a Redis server or computed. Each lost commit is
+    looked up: its message may be visible and not consumed, or never have become visible, or be
+    gone.
 
     >>> reconciler = CommitReconciler(spark, RedisSets(url), "/data/lost", admin=admin)
     >>> print(reconciler.run(lease=RedisLease(url, "lost")).balance)
     3 halves = 2 committed + 0 rolled back + 1 pending + 0 parked + 0 expired
 
-    A half here is a commit that was announced; pending are those of which no end is known. What was
-    found in both sets is taken away, so each run counts what came since the last one, and what is
-    still lost.
-    """
+    A half here means an announced commit; pending are those without a known end. Ids found in both
+    sets are removed, so each run counts those since the last one, and those still lost."""
 
     def __init__(
         self,
@@ -70,7 +68,7 @@ class CommitReconciler:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
-        """Compare once. A run that dies counts for nothing; the next one finds the same."""
+        """Compare once. A run that dies has no effect; the next one finds the same."""
         with lease:
             return self._run(lease, on_step)
 
@@ -138,7 +136,7 @@ class CommitReconciler:
     def _of_invisible(
         self, member: Member, message: escrowmq.ReceivedMessage
     ) -> tuple[Class, Repair]:
-        """What a commit is that consumers cannot see, by what its broker has on record."""
+        """The class of a commit that is not visible to consumers, from its broker's record."""
         ended = ended_as(self._admin, member, broker=message.broker_name)
         if ended == ROLLED_BACK:
             return Class.ANNOUNCED_ROLLED_BACK, Repair.BY_HAND
@@ -147,7 +145,7 @@ class CommitReconciler:
         return Class.NO_FINAL, Repair.STORE_FINAL
 
     def _look_up(self, member: Member) -> tuple[escrowmq.ReceivedMessage, bool]:
-        """The message, and whether consumers can see it."""
+        """The message, and whether it is visible to consumers."""
         messages = self._admin.messages
         try:
             return messages.get(member.message_id, topic=member.topic), True

@@ -1,8 +1,8 @@
-"""Where halves, ends, final messages, consumers and the business tell different stories.
+"""Contradictions between halves, ends, final messages, consumers and the business.
 
-Each difference has a class, evidence, and a proposed repair. What is younger than the grace is on
-its way and no difference: the tables are read one after another, and offsets are kept now and then.
-"""
+Each difference has a class, evidence, and a proposed repair. Messages younger than the grace are on
+their way and no difference: the tables are read one after another, and offsets are committed only
+now and then."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from escrowmq.pipeline.reconcile.fates import Fate
 
 
 class Class(enum.StrEnum):
-    """Kinds of difference."""
+    """Classes of differences."""
 
     PENDING = "pending"
-    """Open, and young enough. No difference, but part of the sums."""
+    """Open, and young enough. Not a difference, but part of the sums."""
 
     OVERDUE = "overdue"
     PARKED = "parked"
@@ -31,13 +31,13 @@ class Class(enum.StrEnum):
     TWO_FINALS = "two-finals"
     FINAL_AFTER_ROLLBACK = "final-after-rollback"
     CONTRADICTED = "contradictory-ends"
-    """Op records tell several outcomes of one half."""
+    """Op records have several outcomes for one half."""
 
     FINAL_OF_OPEN = "final-of-open-half"
-    """Delivered, but no op record names the half: a broker will ask about it, or end it again."""
+    """Delivered, but no op record names the half: a broker will check it, or end it again."""
 
     PURGED = "purged"
-    """Committed, and its topic was deleted and made anew since, or has no message at all."""
+    """Committed, and its topic was deleted and recreated since, or has no messages at all."""
 
     FINAL_ELSEWHERE = "final-elsewhere"
     """A final message in another topic than its half names."""
@@ -46,22 +46,22 @@ class Class(enum.StrEnum):
     """A half that its producer sent twice, and both were committed."""
 
     CHANGED = "final-changed"
-    """Another tag, key or body than the half has."""
+    """Another tag, key or body than the half."""
 
     EARLY = "delivered-early"
     OP_WITHOUT_HALF = "op-without-half"
-    """An op record names a half that never was."""
+    """An op record names a half that never existed."""
 
     ANNOUNCED_ROLLED_BACK = "announced-but-rolled-back"
     NOT_CONSUMED = "not-consumed"
     ROW_WITHOUT_MESSAGE = "row-without-message"
     MESSAGE_WITHOUT_ROW = "message-without-row"
     ROW_TWICE = "row-twice"
-    """The business has done a message more than once."""
+    """The business has processed a message more than once."""
 
 
 class Repair(enum.StrEnum):
-    """What mends a difference."""
+    """The repair of a difference."""
 
     WAIT = "wait"
     ASK = "ask the producers"
@@ -84,9 +84,9 @@ def transactions(
     grace_s: int = 0,
     births: DataFrame | None = None,
 ) -> DataFrame:
-    """Differences between halves, op records and final messages. `births` tells when the first
-    message of a topic (`broker`, `topic`) was stored that is there now (`beganAt`; null where there
-    is none): what was committed before cannot be there, and was deleted with its topic."""
+    """Differences between halves, op records and final messages. `births` has the store time of the
+    first present message of each topic (`broker`, `topic`, `beganAt`; null if there is none):
+    messages committed before were deleted with an earlier topic of that name."""
     age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("storedAt")
     final_age_s = F.unix_timestamp(F.lit(now)) - F.unix_timestamp("finalAt")
     late_s = F.unix_timestamp(F.lit(now)) - F.col("lateMs") / 1_000
@@ -155,7 +155,7 @@ def _evidence_of_half() -> Column:
 
 
 def _with_twice(fates: DataFrame) -> DataFrame:
-    """`isTwice`: another half of the same message was committed as well, on whatever broker."""
+    """`isTwice`: another half of the same message was committed as well, on any broker."""
     done = fates.where((F.col("fate") == Fate.COMMITTED) & (F.col("finalsCount") > 0))
     twice = done.groupBy("messageId", "topic").count().where("count > 1")
     marks = twice.select("messageId", "topic", F.lit(True).alias("isMarked"))
@@ -177,7 +177,7 @@ def _with_births(fates: DataFrame, births: DataFrame | None) -> DataFrame:
 
 
 def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
-    """Final messages in topics that no half of theirs names, though halves of theirs are there."""
+    """Final messages in topics that none of their halves names, although their halves exist."""
     homes = halves.groupBy("broker", "messageId").agg(F.collect_set("topic").alias("homes"))
     strays = finals.join(homes, ["broker", "messageId"]).where(
         (F.size("homes") > 0) & ~F.array_contains("homes", F.col("topic"))
@@ -194,9 +194,9 @@ def elsewhere(halves: DataFrame, finals: DataFrame) -> DataFrame:
 
 
 def ops_without_half(ops: DataFrame, halves: DataFrame, *, until: datetime) -> DataFrame:
-    """Op records that name halves which are not there. `halves` are all that were read, without a
-    gap from the first one on; an op record from before `until` can only name one of these or an
-    older one. The message is given as the offset that is named."""
+    """Op records that name missing halves. `halves` must be complete from the first one on; an op
+    record from before `until` can only name one of these or an older one. The named offset stands
+    for the message."""
     begins = halves.groupBy("broker").agg(F.min("halfOffset").alias("begin"))
     named = ops.where(F.col("endedAt") < F.lit(until)).join(F.broadcast(begins), "broker")
     nothing = named.where(F.col("halfOffset") >= F.col("begin")).join(
@@ -219,11 +219,11 @@ def orphans(
     until: datetime | None = None,
     new_since: datetime | None = None,
 ) -> DataFrame:
-    """Final messages whose half is not there, or is another message's. `read` has, for each
+    """Final messages whose half is missing, or belongs to another message. `read` has, for each
     `broker`, the log offset from which on halves were read (`logBegin`), and of the last one
-    (`logEnd`). A half behind that would have been read, when its final message was stored before
-    `until`. Older halves that are open are known when all were read since the log's beginning: a
-    final message stored after `new_since`, where the last run ended, has one of these."""
+    (`logEnd`). A half after that would have been read, if its final message was stored before
+    `until`. Older open halves are known if all were read since the log's beginning: a final message
+    stored after `new_since`, where the last run ended, has one of these."""
     place, stored = F.col("preparedOffset"), F.col("storedAt")
     ids = halves.select("broker", "messageId").distinct().withColumn("isKnown", F.lit(True))
     is_readable = place.between(F.col("logBegin"), F.col("logEnd"))
@@ -260,9 +260,9 @@ def not_consumed(
     finals: DataFrame, offsets: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
     """Final messages that a group has not consumed. `offsets` has, for each queue (`broker`,
-    `topic`, `queueId`) that a group reads, its `consumerGroup` and the offset up to which it is
-    done (`committed`). A queue that it has no offset of, of a topic that it reads elsewhere, is one
-    that no consumer of it has come to: it cannot reach that broker, perhaps."""
+    `topic`, `queueId`) that a group reads, its `consumerGroup` and its offset (`committed`). A
+    queue without an offset, of a topic that the group reads elsewhere, was never read by it:
+    perhaps it cannot reach that broker."""
     groups = offsets.select("topic", "consumerGroup").distinct()
     waiting = (
         _settled(finals, now=now, grace_s=grace_s)
@@ -284,8 +284,8 @@ def not_consumed(
 def messages_without_row(
     finals: DataFrame, rows: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Final messages that the business has no row of. `rows` has a `messageId`, and `topic` where
-    it knows it."""
+    """Final messages without a row of the business. `rows` has a `messageId`, and `topic` if
+    known."""
     settled = _settled(finals, now=now, grace_s=grace_s).withColumn("name", _name())
     found = _without(settled, _by_name(rows))
     evidence = _evidence(
@@ -301,8 +301,8 @@ def messages_without_row(
 def rows_without_message(
     rows: DataFrame, finals: DataFrame, *, now: datetime, grace_s: int
 ) -> DataFrame:
-    """Rows of the business that no final message stands for. `rows` has a `messageId`, and `at`
-    when it was written; `topic` and `broker` if it knows them."""
+    """Rows of the business without a final message. `rows` has a `messageId`, and `at` when it was
+    written; `topic` and `broker` if known."""
     for name in ("topic", "broker"):
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
@@ -318,7 +318,7 @@ def rows_without_message(
 
 
 def rows_twice(rows: DataFrame) -> DataFrame:
-    """Messages that the business has more than one row of."""
+    """Messages with more than one row of the business."""
     for name in ("topic", "broker"):
         if name not in rows.columns:
             rows = rows.withColumn(name, F.lit(None).cast("string"))
@@ -334,7 +334,7 @@ def rows_twice(rows: DataFrame) -> DataFrame:
 
 
 def _name() -> Column:
-    """A topic as its user calls it, without a namespace."""
+    """The user's name for a topic, without a namespace."""
     return F.substring_index("topic", "%", -1)
 
 
@@ -345,8 +345,8 @@ def _by_name(frame: DataFrame) -> DataFrame:
 
 
 def _without(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
-    """Rows of the one that the other has not, by message and topic. A row of the business that does
-    not say its topic stands for messages of any."""
+    """Rows of one table without a match in the other, by message and topic. A row of the business
+    without a topic matches messages of any topic."""
     if not has_name:
         ids = right.select("messageId").hint("shuffle_hash")
         return left.join(ids, "messageId", "left_anti")
@@ -357,7 +357,7 @@ def _without(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> Dat
 
 
 def together(*found: DataFrame) -> DataFrame:
-    """All of them in one table."""
+    """All differences in one table."""
     return reduce(DataFrame.unionByName, found)
 
 
@@ -374,7 +374,7 @@ def _by_class(kind: Column, repairs: dict[Class, Repair]) -> Column:
 
 
 def _evidence(**parts: Column) -> Column:
-    """What is known, as texts by name; what is not known is left out."""
+    """Known facts, as texts by name; unknown ones are left out."""
     pairs = [cell for name, part in parts.items() for cell in (F.lit(name), part.cast("string"))]
     return F.map_filter(F.create_map(*pairs), lambda _, text: text.isNotNull() & (text != ""))
 

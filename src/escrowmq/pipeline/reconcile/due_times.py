@@ -1,4 +1,4 @@
-"""When messages of transactions with a delay are due."""
+"""When delayed messages of transactions are due."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from escrowmq.base.message import Property
 LEVELS_S: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
 )  # fmt: skip
-"""RocketMQ's delay levels (messageDelayLevel), as brokers have them unless they are told otherwise.
-"""
+"""RocketMQ's delay levels, the brokers' default for messageDelayLevel."""
 
 EARLY_MS: Final = 2_000
 """A timer's tick, and as much again for two clocks of one machine."""
 
 
 def due_ms() -> Column:
-    """When the message of a half may be seen at the earliest: a wish for a span counts from the
-    commit on, which is no earlier than the half. Null without a wish that is understood."""
+    """The earliest time at which a half's message may be visible: a delay counts from the commit,
+    which is no earlier than the half. Null without a valid delay."""
     stored_ms = F.unix_millis("storeTimestamp")
     return F.coalesce(
         _number(Property.TIMER_DELIVER_MS),

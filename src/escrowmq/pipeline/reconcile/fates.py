@@ -1,4 +1,4 @@
-"""What became of each half."""
+"""The fate of each half."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from escrowmq.pipeline.reconcile.due_times import EARLY_MS
 
 
 class Fate(enum.StrEnum):
-    """Where the transaction of a half stands."""
+    """The state of a half's transaction."""
 
     PENDING = "pending"
     PARKED = "parked"
-    """Pending, with nobody there to ask."""
+    """Pending, without a connected producer to ask."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -24,7 +24,7 @@ class Fate(enum.StrEnum):
     """Given up after its last check, or for its age."""
 
     STORED_AGAIN = "stored again"
-    """RocketMQ stores a half again when it asks about it, and both brokers when it is resumed; the
+    """RocketMQ stores a half again when it checks it, and both brokers when it is resumed; the
     newest copy counts."""
 
 
@@ -40,12 +40,11 @@ def fates(
     discards: DataFrame,
     parked: DataFrame | None = None,
 ) -> DataFrame:
-    """The halves, each with `fate`, `outcome` (what its op record tells), `endedAt`, and the number
-    of final messages (`finalsCount`, `finalAt` for the first); `isContradicted` when its op records
-    tell several outcomes, `isOpen` when none names it. `changed` names what is another in a final
-    message; `isEarly` says that one came before it was due, `lateMs` when the one that is not there
-    was due. `parked` names halves (`broker`,
-    `halfOffset`) that nobody answers for."""
+    """The halves, each with `fate`, `outcome` (from its op record), `endedAt`, and the number of
+    final messages (`finalsCount`, `finalAt` for the first); `isContradicted` if its op records have
+    several outcomes, `isOpen` if none names it. `changed` lists differences of a final message;
+    `isEarly` says that one came before it was due, `lateMs` when a missing one was due. `parked`
+    has halves (`broker`, `halfOffset`) without a connected producer."""
     ended = ops.groupBy("broker", "halfOffset").agg(
         F.min("outcome").alias("outcome"),
         (F.min("outcome") != F.max("outcome")).alias("isContradicted"),
@@ -86,9 +85,9 @@ def fates(
 
 
 def _with_copies(joined: DataFrame) -> DataFrame:
-    """`isStoredAgain`; `isDecided`, which the op record of an older copy says as well, though
-    RocketMQ goes on asking then; and `places`, the log offsets of the copies of a message that
-    count. There are several when a producer sent a half again because no answer came."""
+    """`isStoredAgain`; `isDecided`, also if the op record of an older copy says so, although
+    RocketMQ then keeps asking; and `places`, the log offsets of a message's valid copies. There are
+    several if a producer sent a half again because no answer came."""
     copies = Window.partitionBy(*_MESSAGE)
     renewed = F.max(F.when(F.col("isRenewal"), F.col("halfOffset"))).over(copies)
     is_open = F.col("outcome").isNull() | (F.col("outcome") == "x")
@@ -119,7 +118,7 @@ def _by_message(finals: DataFrame) -> DataFrame:
 
 
 def _changed() -> Column:
-    """The parts of a message that are others than its half's: `tag`, `keys`, `body`."""
+    """The parts of a message that differ from its half: `tag`, `keys`, `body`."""
 
     def differs(part: str) -> Column:
         mine = F.col("content")[part]
@@ -137,9 +136,9 @@ def _is_early(final: Column) -> Column:
 
 
 def _own_finals() -> Column:
-    """The final messages of a copy that counts. The end may have named an older copy, and a delay
-    takes the place of the half away, so all of the message's are its own, but those of another
-    copy that counts."""
+    """The final messages of a valid copy. The END may have named an older copy, and a delay removes
+    the half's offset, so all of the message's final messages count, except those of another valid
+    copy."""
 
     def is_own(final: Column) -> Column:
         prepared = final["preparedOffset"]

@@ -1,6 +1,6 @@
-"""The messages that a run looks at: those that came since the last run, and of what was read before
-those whose transactions were still open. They are copied first, so that everything is computed from
-the same rows, however long it takes and whatever the brokers do meanwhile."""
+"""The messages of a run: new ones since the last run, and older ones whose transactions were still
+open. They are copied first, so that everything is computed from the same rows, however long it
+takes and whatever the brokers do meanwhile."""
 
 from __future__ import annotations
 
@@ -18,31 +18,32 @@ from escrowmq.pipeline.reconcile.progress import Offsets, Window
 
 SCHEMA: Final = COLUMNS + ", body binary"
 _SLOTS: Final = 2
-"""The copies of a run and of the one before it are kept; the next run writes over the older one."""
+"""The copies of a run and of the one before it are kept; the next run overwrites the older ones."""
 
 
 class RunInput(msgspec.Struct, frozen=True):
-    """What a run looks at."""
+    """The input of a run."""
 
     messages: DataFrame
-    """All of it."""
+    """All messages."""
 
     new: DataFrame
-    """What this run has read, without what was kept."""
+    """Messages that this run has read, without earlier ones."""
 
     ends: Offsets
     """Where the next run begins."""
 
 
 class Gatherer:
-    """Reads and keeps messages for runs, in a result folder."""
+    """Reads and stores messages for runs, in a result folder."""
 
     def __init__(self, spark: SparkSession, root: str) -> None:
         self._spark = spark
         self._root = root
 
     def gather(self, source: Messages, window: Window) -> RunInput:
-        """Read what a run needs. The numbers of the window's run decide where it is kept."""
+        """Read the messages that a run needs. The window's run number decides where they are
+        stored."""
         run = window.before.run + 1
         carried = self._read(run - 1, "carried") if run > 1 else None
         inner = source.inner(window)
@@ -61,7 +62,7 @@ class Gatherer:
         return RunInput(new.unionByName(source.unread(carried, batches, window)), new, ends)
 
     def carry(self, gathered: RunInput, open_ids: DataFrame, *, run: int) -> None:
-        """Keep for the next run what tells of some messages (`broker`, `messageId`)."""
+        """Keep for the next run the records of some messages (`broker`, `messageId`)."""
         ids = F.broadcast(open_ids.select("broker", "messageId").distinct())
         rows = gathered.messages.withColumn("broker", F.coalesce("brokerName", F.lit("")))
         is_op = F.col("topic") == Topic.OP
@@ -89,8 +90,8 @@ class Gatherer:
 
 
 def _topics_of(messages: DataFrame) -> tuple[dict[str, frozenset[str]], bool]:
-    """The topics that halves are for, with the brokers that keep these, and whether some of them
-    ask for a delay."""
+    """The topics of halves, with the brokers that have these, and whether some of them are
+    delayed."""
     found = records.halves(messages).where("topic is not null").groupBy("topic")
     rows = found.agg(
         F.collect_set("broker").alias("brokers"), F.bool_or("isDelayed").alias("isDelayed")

@@ -1,4 +1,4 @@
-"""One of many does it, without a server: a lease that is a file of the result folder."""
+"""A lease without a server, as a file of the result folder: only one process works."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPAN_S: Final = 60.0
 
 
 def require_lease(lease: Lease) -> None:
-    """LeaseTaken when the lease was lost meanwhile."""
+    """Raise LeaseTaken if the lease was lost meanwhile."""
     if not lease.is_held:
         raise LeaseTaken(
             "the lease was lost, perhaps because this run stood still for too long; nothing is "
@@ -26,9 +26,8 @@ def require_lease(lease: Lease) -> None:
 
 
 class FileLease(Lease):
-    """A lease that is a file, for folders that all who compete see. Its age is that of its last
-    renewal: one that was not renewed for its span is taken over, so the clocks of the machines may
-    differ by less than that.
+    """A lease as a file in a folder shared by all competing processes. A lease that was not renewed
+    for its duration is taken over, so the machines' clocks must differ by less than that.
 
     >>> with FileLease(folder) as lease:
     ...     lease.is_held
@@ -96,8 +95,8 @@ class FileLease(Lease):
 
     @contextlib.contextmanager
     def _guarded(self) -> Iterator[None]:
-        """Nobody else looks at the lease meanwhile: between a look that finds it stale and its
-        renewal by its owner nothing may come. The kernel lets go of this lock with its process."""
+        """Hold the kernel's lock on the file: nothing may happen between finding the lease stale
+        and taking it. The kernel releases the lock when the process ends."""
         descriptor = os.open(self._guard, os.O_CREAT | os.O_RDWR, 0o644)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)

@@ -1,9 +1,8 @@
-"""Where messages come from: a live cluster.
+"""Messages from a live cluster.
 
 The order of reading matters: a broker stores the half, then the final message, then the op record.
-So the ends of the halves are taken first, those of the op records next, those of the topics last:
-what an op record tells of can always be found.
-"""
+So the ends of the halves are determined first, those of the op records next, those of the topics
+last: everything that an op record names is then found."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ COLUMNS: Final = (
     "properties map<string,string>, bornTimestamp timestamp, storeTimestamp timestamp, "
     "sysFlag int, physicalOffset bigint, preparedTransactionOffset bigint"
 )
-"""What is read of each message. Bodies are read of op records alone."""
+"""The columns needed of each message. Bodies are read of op records alone."""
 
 BIRTHS: Final = "broker string, topic string, beganAt timestamp"
 OFFSETS: Final = "consumerGroup string, broker string, topic string, queueId int, committed bigint"
@@ -61,11 +60,11 @@ _CHOICES: Final = (
     "endingTimestamp", "endingOffsetsByTimestamp", "subscribe", "topic", "subscribePattern",
     "assign",
 )  # fmt: skip
-"""Options of the source that choose among messages."""
+"""Options of the source that select messages."""
 
 
 class TableBatch(msgspec.Struct, frozen=True):
-    """Messages to be read, and where reading goes on later."""
+    """Messages to read, and where to continue later."""
 
     frame: DataFrame
     ends: Offsets
@@ -73,7 +72,7 @@ class TableBatch(msgspec.Struct, frozen=True):
 
 
 class Messages(Protocol):
-    """A place where the records of transactions are kept."""
+    """A source of the records of transactions."""
 
     @property
     def skipped(self) -> frozenset[str]:
@@ -81,32 +80,32 @@ class Messages(Protocol):
 
     @property
     def skipped_brokers(self) -> frozenset[str]:
-        """Brokers that are left out, with all that they keep."""
+        """Brokers that are left out, with all their messages."""
 
     def inner(self, window: Window) -> TableBatch:
-        """Halves, op records and what was given up."""
+        """Halves, op records and discarded halves."""
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """What commits made visible in topics (each with the brokers that have halves for it), and,
-        with `has_late`, what waits for its time; None when `inner` has had it all."""
+        """Committed messages in topics (each with the brokers that have halves for it), and, with
+        `has_late`, delayed ones that are not due yet; None if `inner` had them all."""
 
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """What earlier runs have kept, without what these batches read again."""
+        """Messages kept by earlier runs, without those that these batches read again."""
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run goes on."""
+        """Where the next run continues."""
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """How far consumer groups are: `OFFSETS`."""
+        """The offsets of consumer groups: `OFFSETS`."""
 
     def parked(self) -> DataFrame | None:
-        """Halves that nobody answers for (`PARKED`); None where nobody knows."""
+        """Parked halves (`PARKED`); None if unknown."""
 
     def births(self) -> DataFrame | None:
-        """When the topics that were read began (`BIRTHS`), as far as that is known; null where one
-        is empty. None where what was deleted is read all the same."""
+        """The beginnings of the topics read (`BIRTHS`), as far as known; null where one is empty.
+        None if deleted messages are read all the same."""
 
 
 class BrokerMessages:
@@ -132,13 +131,13 @@ class BrokerMessages:
         self.skipped = frozenset(skipped)
         self.skipped_brokers = frozenset(skipped_brokers)
         self._brokers: frozenset[str] = frozenset()
-        """Those whose halves were read."""
+        """Brokers whose halves were read."""
         self._ahead_ms: dict[str, int] = {}
-        """How far the clocks of some are ahead."""
+        """How far some brokers' clocks are ahead."""
         self._births: list[tuple[str, str, dt.datetime | None]] = []
 
     def inner(self, window: Window) -> TableBatch:
-        """Halves, op records and what was given up."""
+        """Halves, op records and discarded halves."""
         cluster = self._cluster()
         try:
             known = set(cluster.topics(".*", lambda _: True))
@@ -167,7 +166,7 @@ class BrokerMessages:
         return TableBatch(frame, as_offsets(ends), as_offsets(starts))
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """What commits made visible in topics. RouteMissing for one that is gone."""
+        """Committed messages in topics. Raises RouteMissing for a missing topic."""
         wanted = {*brokers, *topics_of(window.before.ends, without=(*_INNER, *_LATE))}
         cluster = self._cluster()
         try:
@@ -196,7 +195,7 @@ class BrokerMessages:
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """What earlier runs have kept, without what these batches read again."""
+        """Messages kept by earlier runs, without those that these batches read again."""
         rows = [
             (topic, broker, int(queue_id), begin)
             for batch in batches
@@ -214,11 +213,11 @@ class BrokerMessages:
         return joined.where(is_unread).select(*carried.columns)
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run goes on. What was not read this time keeps its place."""
+        """Where the next run continues. Queues that were not read this time keep their offset."""
         return merged([window.before.ends, *(batch.ends for batch in batches)])
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """How far consumer groups are."""
+        """The offsets of consumer groups."""
         rows = [
             (group, lag.queue.broker_name, lag.queue.topic, lag.queue.queue_id, lag.committed)
             for group in groups
@@ -227,7 +226,7 @@ class BrokerMessages:
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
-        """Halves that nobody answers for, on EscrowMQ's brokers. RocketMQ's do not tell."""
+        """Parked halves on EscrowMQ's brokers. RocketMQ's do not report them."""
         rows: list[tuple[str, int]] = []
         for broker in sorted(self._brokers):
             with suppress(NotSupported):
@@ -236,7 +235,7 @@ class BrokerMessages:
         return self._spark.createDataFrame(rows, PARKED)
 
     def births(self) -> DataFrame | None:
-        """When the topics that were read began."""
+        """The beginnings of the topics read."""
         return self._spark.createDataFrame(self._births, BIRTHS)
 
     # -- inside ------------------------------------------------------------------------------
@@ -244,7 +243,7 @@ class BrokerMessages:
     def _births_of(
         self, cluster: Cluster, queues: Iterable[MessageQueue]
     ) -> list[tuple[str, str, dt.datetime | None]]:
-        """The first message of each topic on each broker, where nothing was removed of it yet."""
+        """The first message of each topic on each broker, if nothing of it was removed yet."""
         first = cluster.first(queues)
         stored_ms = cluster.earliest_ms(first)
         by_topic: dict[tuple[str, str], list[MessageQueue]] = {}
@@ -260,13 +259,13 @@ class BrokerMessages:
         return found
 
     def _times(self, queues: Iterable[MessageQueue], time_ms: int) -> dict[MessageQueue, int]:
-        """A time of this machine's clock, by the clocks of queues' brokers."""
+        """A time of this machine's clock, by the clocks of the queues' brokers."""
         return {q: max(0, time_ms + self._ahead_ms.get(q.broker_name, 0)) for q in queues}
 
     def _starts(
         self, cluster: Cluster, queues: Iterable[MessageQueue], window: Window
     ) -> Positions:
-        """Where to begin in each queue: some way before where the last run ended, or where the user
+        """The start in each queue: some distance before the end of the last run, or where the user
         wants to begin."""
         before: RunProgress = window.before
         known = {queue: at for queue in queues if (at := before.position(queue)) is not None}
@@ -278,8 +277,8 @@ class BrokerMessages:
         return found | cluster.first(new)
 
     def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
-        """The queues of a topic. A broker that is down is unknown to the name servers: DataLost
-        says which one was there in the last run."""
+        """The queues of a topic. Name servers do not know a broker that is down; DataLost names the
+        one that was there in the last run."""
         found = [
             queue
             for queue in cluster.queues(topic)
@@ -296,7 +295,7 @@ class BrokerMessages:
         return found
 
     def _require(self, queues: Iterable[MessageQueue], brokers: Brokers) -> None:
-        """RouteMissing when a topic is not where its halves are."""
+        """Raise RouteMissing if a topic is missing on a broker that has halves for it."""
         there = {(queue.topic, queue.broker_name) for queue in queues}
         for topic, names in sorted(brokers.items()):
             for broker in sorted(names - self.skipped_brokers):
@@ -333,13 +332,13 @@ class BrokerMessages:
 
 
 def digest() -> Column:
-    """What is kept of a body to compare it."""
+    """A digest of a body, for comparison."""
     return F.unhex(F.md5("body"))
 
 
 def require_no_choice(options: Mapping[str, str]) -> None:
-    """UsageError about an option of the source that would leave out some of what is compared:
-    what is not read would count as not there."""
+    """Raise UsageError for an option of the source that would leave out some messages: unread
+    messages would count as missing."""
     given = Given(options)
     for name in _CHOICES:
         if given.has(name):
@@ -350,8 +349,7 @@ def require_no_choice(options: Mapping[str, str]) -> None:
 
 
 def judged_alone(frame: DataFrame, source: Messages) -> DataFrame:
-    """Messages without those of topics and brokers that a run leaves out: of what earlier runs have
-    kept of them, the rest is not read."""
+    """Messages without those of topics and brokers that a run leaves out."""
     broker = F.coalesce("brokerName", F.lit(""))
     frame = frame.where(~broker.isin(sorted(source.skipped_brokers)))
     return without_topics(frame, source.skipped)
@@ -363,7 +361,7 @@ def without_topics(frame: DataFrame, skipped: Iterable[str]) -> DataFrame:
 
 
 def is_of_topics(topics: Iterable[str]) -> Column:
-    """Whether a message is one of some topics, or one that waits to become one, as halves do."""
+    """Whether a message belongs to some topics, or waits to be delivered to one, as halves do."""
     names = sorted(topics)
     if not names:
         return F.lit(False)

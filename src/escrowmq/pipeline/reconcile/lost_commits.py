@@ -1,5 +1,5 @@
-"""The difference that compensation is about, as a Spark job: commits that were announced and not
-consumed, for sets that one Redis server does not hold. It agrees with `RedisSets.compare`."""
+"""Lost commits as a Spark job: commits that were announced and not consumed, for sets that are too
+large for one Redis server. The result equals that of `RedisSets.compare`."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _CHUNK: Final = 1_000
 
 
 def announced(messages: DataFrame) -> DataFrame:
-    """`member` and `announcedAt` of each commit that messages of the topic of announcements tell;
-    what names no message is left out, as the reader of announcements does."""
+    """`member` and `announcedAt` of each commit in messages of the topic of announcements; those
+    that name no message are left out, as the reader of announcements does."""
     text = F.col("body").cast("string")
     is_member = F.coalesce(text.rlike(f"^[^{MARK}]+{MARK}(?s:.+)$"), F.lit(False))
     return messages.where(is_member).select(
@@ -25,15 +25,15 @@ def announced(messages: DataFrame) -> DataFrame:
 
 
 def consumed(rows: DataFrame) -> DataFrame:
-    """Each message that the business has done: `rows` have `messageId` and `topic`; where the topic
-    is null, the id stands for messages of all topics."""
+    """Each message that the business has processed: `rows` have `messageId` and `topic`; if the
+    topic is null, the id stands for messages of all topics."""
     member = F.when(F.col("topic").isNotNull(), F.concat_ws(MARK, "messageId", "topic"))
     return rows.select(member.alias("member"), "messageId")
 
 
 def lost_commits(announced: DataFrame, consumed: DataFrame) -> DataFrame:
     """The members that were announced and not consumed, each once, with `messageId`, `topic` and
-    when it was announced first."""
+    the time of its first announcement."""
     first = announced.groupBy("member").agg(F.min("announcedAt").alias("announcedAt"))
     whole = consumed.where(F.col("member").isNotNull()).select("member")
     lost = first.join(whole.hint("shuffle_hash"), "member", "left_anti").select(
@@ -47,28 +47,27 @@ def lost_commits(announced: DataFrame, consumed: DataFrame) -> DataFrame:
 
 
 class ComputedSets:
-    """Tables in the place of the sets of `compensation.Compensator`, which looks up each lost
-    commit and has the business do it; and of `CommitReconciler`.
+    """Tables instead of sets, for `compensation.Compensator`, which looks up each lost commit and
+    has the business process it, and for `CommitReconciler`.
 
     >>> sets = ComputedSets(announced(messages), consumed(rows))
     >>> Compensator(admin, sets, shop).run(is_dry=False).counts["redone"]
     2
 
-    What is redone needs no note here: the business's own table says so, next time.
-    """
+    Redone commits need no record here: the business's own table has them next time."""
 
     def __init__(self, announced: DataFrame, consumed: DataFrame) -> None:
         self._announced = announced
         self._consumed = consumed
 
     def announce(self, members: Iterable[str]) -> None:
-        """Nothing: announcements stand in their topic."""
+        """Does nothing: announcements are in their topic."""
 
     def consume(self, members: Iterable[str]) -> None:
-        """Nothing: the business has it in its table."""
+        """Does nothing: the business's table has them."""
 
     def compare(self) -> Iterator[Compared]:
-        """What is announced only, some at a time, and last how many others there are."""
+        """What is only announced, in batches, and at the end how many others there are."""
         announced = self._announced.persist()
         try:
             lost_count = 0

@@ -1,5 +1,5 @@
-"""Tables of results: Parquet, Delta or Iceberg. A write replaces the partitions that it has rows
-of, and touches no other, so that writing the same again changes nothing."""
+"""Result tables: Parquet, Delta or Iceberg. A write replaces the partitions of its rows, and no
+others, so repeating it changes nothing."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _NOT_THERE: Final = (
 
 
 class Table:
-    """A table in a folder of a result folder. `schema` is that of its rows, in SQL, with the
-    columns that divide it at the end."""
+    """A table in a result folder. `schema` is that of its rows, in SQL, with the partition columns
+    at the end."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Table:
 
     @property
     def path(self) -> str:
-        """Where it lies, or its name in a catalog."""
+        """Its path, or its name in a catalog."""
         if self._format.namespace:
             return f"{self._format.namespace}.{self._name}"
         return f"{self._root}/{self._name}"
@@ -59,7 +59,7 @@ class Table:
                 raise
 
     def replace(self, rows: DataFrame) -> None:
-        """Put these rows in place of all that their partitions have."""
+        """Replace the contents of the rows' partitions with these rows."""
         rows = rows.select(*self._columns())
         with explained(self._format):
             if self._format.name == "iceberg":
@@ -94,14 +94,14 @@ class Table:
 
 
 def day_of(time: str) -> Column:
-    """The day of a time in UTC, whatever the zone of the session: a day's partition is replaced as
-    a whole, so each run has to mean the same day by it."""
+    """The day of a time in UTC, whatever the session's zone: a day's partition is replaced as a
+    whole, so each run must use the same days."""
     return F.date_from_unix_date(F.floor(F.unix_seconds(time) / 86_400).cast("int"))
 
 
 def namespace(spark: SparkSession, root: str, form: Format) -> str:
-    """Where Iceberg's tables of a result folder stand: in a catalog of the session, or in one that
-    is the folder itself, as Iceberg knows folders through catalogs alone."""
+    """The namespace of Iceberg's tables of a result folder: in a catalog of the session, or in one
+    for the folder itself, because Iceberg knows folders through catalogs alone."""
     if form.namespace:
         catalog = form.namespace.partition(".")[0]
         setting = f"spark.sql.catalog.{catalog}"
@@ -125,7 +125,7 @@ def namespace(spark: SparkSession, root: str, form: Format) -> str:
 
 
 def make_namespace(spark: SparkSession, form: Format) -> None:
-    """Make the namespace that a format names, if it is not there."""
+    """Create the namespace named by a format, if it is missing."""
     if form.namespace:
         spark.sql(f"create namespace if not exists {form.namespace}")
 

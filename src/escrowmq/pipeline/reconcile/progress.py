@@ -1,4 +1,4 @@
-"""How far a job has read, and what it reads next."""
+"""A job's progress, and what it reads next."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.ranges import Positions
 
 Offsets = dict[str, dict[str, dict[str, int]]]
-"""By topic, broker and queue, as options of the source say it."""
+"""By topic, broker and queue, in the form of the source's options."""
 
 
 class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a run ended. The next one goes on from here."""
+    """Where a run ended and the next one continues."""
 
     run: int = 0
     """The number of the run; 0 before the first."""
 
     until_ms: int = 0
-    """Halves stored before this time were looked at."""
+    """Halves stored before this time were covered."""
 
     ends: Offsets = {}
-    """The offset behind the last one that was read; for store files, of the log."""
+    """The offset after the last one read; for store files, of the log."""
 
     of: str = "halves"
-    """What was looked at: halves, announced commits, or the funnel's transactions. Each has its own
+    """The subject: halves, announced commits, or the funnel's transactions. Each has its own
     folder."""
 
     def position(self, queue: MessageQueue) -> int | None:
-        """Where reading goes on in a queue; None when it was never read."""
+        """Where reading continues in a queue; None if it was never read."""
         brokers = self.ends.get(queue.topic, {})
         return brokers.get(queue.broker_name, {}).get(str(queue.queue_id))
 
@@ -46,22 +46,22 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run looks at."""
+    """The range of one run."""
 
     before: RunProgress
     now_ms: int
     until_ms: int
-    """Halves stored before this time are looked at; younger ones are still on their way."""
+    """Halves stored before this time are covered; younger ones are still on their way."""
 
     since_ms: int = 0
-    """Where to begin in what was never read; 0 is the oldest that is kept."""
+    """Where to begin in queues that were never read; 0 is the oldest message."""
 
     lookback_ms: int = 0
-    """So much of what the last run has read is read again."""
+    """How much of the last run's range is read again."""
 
     @property
     def again_ms(self) -> int:
-        """What was stored from this time on is read again."""
+        """Messages stored from this time on are read again."""
         return max(self.since_ms, self.before.until_ms - self.lookback_ms)
 
 
@@ -74,7 +74,7 @@ def make_window(
     since_ms: int = 0,
     until_ms: int = 0,
 ) -> Window:
-    """What to look at now; `until_ms` names an end that is earlier than the grace allows."""
+    """The range for a run now; `until_ms` is an earlier end than the grace allows."""
     last_ms = now_ms - grace_ms
     if until_ms > last_ms:
         raise UsageError(
@@ -97,7 +97,7 @@ def make_window(
 
 
 def as_offsets(positions: Positions) -> Offsets:
-    """Positions as options say them."""
+    """Positions in the form of options."""
     found: Offsets = {}
     for queue, queue_offset in sorted(positions.items()):
         brokers = found.setdefault(queue.topic, {})
@@ -106,7 +106,7 @@ def as_offsets(positions: Positions) -> Offsets:
 
 
 def merged(parts: Iterable[Offsets]) -> Offsets:
-    """All of them; of a queue that stands in several the last one counts."""
+    """All positions; if a queue is in several, the last one counts."""
     found: Offsets = {}
     for part in parts:
         for topic, brokers in part.items():
@@ -117,10 +117,10 @@ def merged(parts: Iterable[Offsets]) -> Offsets:
 
 
 def topics_of(offsets: Offsets, *, without: Iterable[str]) -> set[str]:
-    """The topics that were read, but for some."""
+    """The topics read, except some."""
     return offsets.keys() - set(without)
 
 
 def moment(time_ms: int) -> dt.datetime:
-    """A time as Spark wants it."""
+    """A time in Spark's form."""
     return dt.datetime.fromtimestamp(time_ms / 1000, dt.UTC)

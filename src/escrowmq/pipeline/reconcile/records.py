@@ -1,8 +1,7 @@
-"""Halves, op records, final messages and discarded ones, out of a table of messages.
+"""Extracts halves, op records, final messages and discarded halves from a table of messages.
 
 The table has the columns of the source (`schema.TYPES`), from a live broker or from store files,
-EscrowMQ's or Apache RocketMQ's.
-"""
+EscrowMQ's or Apache RocketMQ's."""
 
 from __future__ import annotations
 
@@ -16,10 +15,10 @@ from escrowmq.base.own_properties import DELAYED, EPOCH, OUTCOMES, TRANSACTION
 from escrowmq.pipeline.reconcile.due_times import due_ms, waiting_due_ms
 
 SYSTEM_TOPICS: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME, Topic.SCHEDULE, Topic.TIMER)
-"""Where transactions leave records, beside the topics of the messages themselves."""
+"""Topics in which transactions leave records, besides those of the messages themselves."""
 
 REDONE: Final = "escrowRedone"
-"""On a message that a redo stored again, because the final message of a committed half was gone."""
+"""On a message stored again by a redo, because the final message of a committed half was gone."""
 
 _DONE: Final = "d"
 _OFFSET: Final = "^[0-9]{1,18}$"
@@ -35,7 +34,7 @@ def _broker() -> Column:
 
 
 def halves(messages: DataFrame) -> DataFrame:
-    """One row for each half record."""
+    """One row per half record."""
     return messages.where(F.col("topic") == Topic.HALF).select(
         _broker(),
         F.col("queueOffset").alias("halfOffset"),
@@ -61,8 +60,8 @@ def halves(messages: DataFrame) -> DataFrame:
 
 
 def ops(messages: DataFrame) -> DataFrame:
-    """One row for each half that an op record names: `outcome` is c, r or x, or null where the
-    record does not tell (RocketMQ's never do). What names no half is passed over, as brokers do."""
+    """One row per half named by an op record: `outcome` is c, r or x, or null if the record does
+    not say (RocketMQ's never do). Entries that name no half are ignored, as brokers do."""
     return (
         _named(messages)
         .where(F.col("text").rlike(_OFFSET))
@@ -98,9 +97,9 @@ def _named(messages: DataFrame) -> DataFrame:
 
 
 def odd(messages: DataFrame) -> DataFrame:
-    """One row, with the numbers of records that could not be understood: `namelessCount` entries
-    of op records that name no half, `strangeCount` records of the op topic of another form,
-    `homelessCount` halves that do not say which topic and group they are of."""
+    """One row, with the numbers of malformed records: `namelessCount` entries of op records that
+    name no half, `strangeCount` records of the op topic of another form, `homelessCount` halves
+    without topic or group."""
     is_op, is_half = F.col("topic") == Topic.OP, F.col("topic") == Topic.HALF
     is_done = F.coalesce(F.col("tags"), F.lit("")) == _DONE
     parts = F.array_remove(F.split(F.col("body").cast("string"), ","), "")
@@ -118,9 +117,8 @@ def _total(number: Column) -> Column:
 
 
 def finals(messages: DataFrame) -> DataFrame:
-    """One row for each message that a commit made visible, or will make visible when it is due.
-    `preparedOffset` is where its half stands in the log; null for one that comes by a delay, or
-    was stored again."""
+    """One row per message made visible by a commit, now or when it is due. `preparedOffset` is the
+    log offset of its half; null for a delayed message, or one that was stored again."""
     is_commit, is_waiting = _is_commit(), _is_waiting()
     return messages.where(is_final()).select(
         _broker(),
@@ -139,7 +137,7 @@ def finals(messages: DataFrame) -> DataFrame:
 
 def _content() -> Column:
     """What a half and its final message have in common: `tag`, `keys`, and `body`, a digest, which
-    is null where bodies are not compared."""
+    is null if bodies are not compared."""
     return F.struct(
         F.coalesce(F.col("tags"), F.lit("")).alias("tag"),
         F.coalesce(_property(Property.KEYS), F.lit("")).alias("keys"),
@@ -148,8 +146,8 @@ def _content() -> Column:
 
 
 def is_final() -> Column:
-    """Whether a message comes out of a transaction, and goes to its consumers for the first time:
-    copies that a consumer gave back are none."""
+    """Whether a message comes from a transaction, and is delivered for the first time: copies that
+    a consumer gave back do not count."""
     is_inner = F.col("topic").isin(Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
     own = F.coalesce(_own_topic(), F.lit(""))
     is_copy = own.startswith(Topic.RETRY_PREFIX) | own.startswith(Topic.DLQ_PREFIX)
@@ -157,7 +155,7 @@ def is_final() -> Column:
 
 
 def is_of_transactions() -> Column:
-    """Whether a record tells of a transaction at all."""
+    """Whether a record belongs to a transaction at all."""
     own = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
     return F.col("topic").isin(*own) | is_final()
 
@@ -180,7 +178,7 @@ def _is_late() -> Column:
 
 
 def discards(messages: DataFrame) -> DataFrame:
-    """One row for each message that was given up after its last check."""
+    """One row per message given up after its last check."""
     return (
         messages.where(F.col("topic") == Topic.CHECK_MAX_TIME)
         .groupBy(_broker(), F.col("msgId").alias("messageId"))

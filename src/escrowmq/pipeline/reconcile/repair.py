@@ -1,4 +1,4 @@
-"""Differences mended: dry unless told otherwise, one at a time, each looked at again before."""
+"""Repairs differences, one at a time; each is verified again before. A dry run is the default."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ _OPEN: Final = ("waiting", "asked", "parked")
 
 
 class Business(Protocol):
-    """What the consumer's application does, once for each message (`compensation.Business`)."""
+    """The consumer's application, which processes each message once (`compensation.Business`)."""
 
     def apply(self, message: escrowmq.ReceivedMessage) -> bool:
-        """Do the work of a message and note its id, in one transaction of the database. False,
-        with nothing done, when the id is noted already."""
+        """Process a message and record its id, in one transaction of the database. Returns False,
+        and does nothing, if the id is already recorded."""
 
 
 class Deed(enum.Enum):
-    """What became of a difference."""
+    """The result of a repair."""
 
     WOULD = "would be redone"
     """This is a dry run."""
 
     DONE = "redone"
     SETTLED = "settled meanwhile"
-    """It was looked at again, and is none any more."""
+    """On second look it was no longer a difference."""
 
     PROPOSED = "proposed"
-    """It is for people to mend; what is proposed stands in the table."""
+    """People must repair it; the proposal is in the table."""
 
     FAILED = "failed"
-    """It could not be mended; the next run tries again."""
+    """The repair failed; the next run tries again."""
 
 
 class Redone(msgspec.Struct, frozen=True):
-    """What was done about one difference."""
+    """The repair of one difference."""
 
     kind: str
     message_id: str
@@ -65,7 +65,7 @@ class Redone(msgspec.Struct, frozen=True):
 
 
 class _Lost(msgspec.Struct, frozen=True):
-    """A message that a difference is about."""
+    """The message of a difference."""
 
     message_id: str
     topic: str
@@ -73,8 +73,8 @@ class _Lost(msgspec.Struct, frozen=True):
 
 
 class Redo:
-    """Mends what can be mended by a program: asks about what is overdue, stores final messages that
-    are gone, hands messages to the business.
+    """Repairs what a program can repair: has overdue halves checked, stores missing final messages,
+    passes messages to the business.
 
     >>> redo = Redo(admin, sender, business=shop)
     >>> redo.run(open_differences.toLocalIterator())
@@ -105,8 +105,8 @@ class Redo:
     def run(
         self, differences: Iterable[Any], *, may_go_on: Callable[[], bool] = lambda: True
     ) -> Counter[str]:
-        """Deal with rows of differences, each message once for each class; how many came to what.
-        What was done, or proposed, is a line in the log `escrowmq.audit`."""
+        """Repair rows of differences, each message once per class; return the number of each
+        result. Each repair, or proposal, is a line in the log `escrowmq.audit`."""
         seen: set[tuple[str, str, str]] = set()
         for row in differences:
             kind = row["class"]
@@ -225,8 +225,8 @@ class Redo:
 
 
 def is_purged(admin: escrowmq.Admin, half: escrowmq.ReceivedMessage) -> bool:
-    """Whether a topic holds nothing on the broker of a half, or nothing but what is younger than
-    it, and lost nothing by age: it was deleted, then, and perhaps made anew."""
+    """Whether a topic on a half's broker is empty, or has only newer messages although none
+    expired: then it was deleted, and perhaps recreated."""
     status = admin.topics.describe(half.topic).queues
     own = [one for one in status if one.queue.broker_name == half.broker_name]
     if any(one.min_offset for one in own):

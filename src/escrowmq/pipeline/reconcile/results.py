@@ -36,16 +36,16 @@ LASTING: Final = (
     Class.NOT_CONSUMED,
     Class.MESSAGE_WITHOUT_ROW,
 )
-"""Differences that may go away: they are looked at in every run until they do."""
+"""Differences that may go away: every run examines them until they do."""
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run was able to judge, beside the halves: of other differences it says nothing."""
+    """What a run was able to judge, besides the halves: it says nothing about other differences."""
 
     groups: tuple[str, ...] = ()
     has_rows: bool = False
     has_commits: bool = False
-    """Whether announced commits were compared with what all consumers have consumed."""
+    """Whether announced commits were compared with everything that consumers have consumed."""
 
     skipped: tuple[str, ...] = ()
     """Topics, and brokers, that were left out."""
@@ -54,7 +54,7 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What is on record about a run."""
+    """The record of a run."""
 
     started_ms: int
     since_ms: int
@@ -64,7 +64,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Results:
-    """The tables of a result folder. `differences` and `runs` may be read by anybody."""
+    """The tables of a result folder. Anyone may read `differences` and `runs`."""
 
     def __init__(self, spark: SparkSession, root: str, *, kind: str = "parquet") -> None:
         self._spark = spark
@@ -75,7 +75,7 @@ class Results:
         self._staging = Staging(spark, root, "differences", self.differences)
 
     def progress(self, of: str = "halves") -> RunProgress:
-        """Where the last run ended. What a run that died was about to write is written first."""
+        """Where the last run ended. Unfinished writes of a run that died are completed first."""
         found = last_progress(self.runs, of=of)
         self._staging.recover(found.run + 1)
         return found
@@ -83,25 +83,25 @@ class Results:
     def merge(
         self, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
     ) -> DataFrame:
-        """Enter what a run has found: what is new, what is still there, what is gone. The rows of
-        all that is open now and may go away."""
+        """Record a run's findings: new differences, remaining ones, gone ones. Returns the rows of
+        those that are open now and may go away."""
         merged = _merge(self.differences.read(), found, examined, now=now, run=run)
         rows = self._staging.replace(merged, run=run)
         return rows.where(F.col("goneAt").isNull() & _is_lasting())
 
     def still_open(self, kind: Class) -> DataFrame:
-        """Which messages (`broker`, `messageId`) had a difference when the last run ended."""
+        """Messages (`broker`, `messageId`) that had a difference when the last run ended."""
         rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
         return rows.select("broker", "messageId")
 
     def open_classes(self) -> dict[str, int]:
-        """How many differences of each class nobody has mended. Those that cannot go away, as two
-        finals, stay open."""
+        """The number of unrepaired differences of each class. Those that cannot go away, such as
+        two finals, stay open."""
         rows = self.differences.read().where(F.col("goneAt").isNull())
         return {row["class"]: row["count"] for row in rows.groupBy("class").count().collect()}
 
     def commit(self, row: RunRow) -> None:
-        """Put a run on record; with this its range is done."""
+        """Record a run; this completes its range."""
         found, balance = moment(row.started_ms), row.balance
         cells = (
             found, row.since_ms, row.progress.until_ms, balance.halves, balance.committed,
@@ -113,7 +113,7 @@ class Results:
 
 
 class _Named(Table):
-    """Differences. Older ones wrote their classes with blanks."""
+    """Differences. Older releases wrote their classes with blanks."""
 
     def read(self) -> DataFrame:
         """All rows."""
@@ -124,7 +124,7 @@ class _Named(Table):
 def _merge(
     known: DataFrame, found: DataFrame, examined: Examined, *, now: dt.datetime, run: int
 ) -> DataFrame:
-    """All rows of the days that something changes on."""
+    """All rows of the days on which something changes."""
     new = with_keys(found).withColumn("day", day_of("at"))
     is_open = F.col("goneAt").isNull() & _is_lasting()
     days = F.broadcast(new.select("day").union(known.where(is_open).select("day")).distinct())
@@ -148,7 +148,7 @@ def _merge(
 
 
 def with_keys(found: DataFrame) -> DataFrame:
-    """Differences under a key by which they are known again, each once."""
+    """Differences with a key that identifies them across runs, each once."""
     group = F.coalesce(F.col("evidence").getItem("consumerGroup"), F.lit(""))
     parts = [F.coalesce(name, F.lit("")) for name in ("class", "broker", "topic", "messageId")]
     key = F.sha1(F.concat_ws("\x01", *parts, group))
@@ -160,7 +160,7 @@ def _is_lasting(side: str = "") -> Column:
 
 
 def _is_judged(side: str, examined: Examined) -> Column:
-    """Whether the run would have found a difference, if it were still there."""
+    """Whether the run would have found a difference, if it still existed."""
     kind = F.col(f"{side}.class")
     group = F.col(f"{side}.evidence").getItem("consumerGroup")
     is_skipped = F.col(f"{side}.topic").isin(list(examined.skipped)) | F.col(f"{side}.broker").isin(

@@ -1,4 +1,4 @@
-"""One run of the reconciliation: what came since the last one, and what was open then."""
+"""One run of the reconciliation: messages since the last one, and those that were open then."""
 
 from __future__ import annotations
 
@@ -31,40 +31,40 @@ LOOKBACK_S: Final = 3_600.0
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How to judge."""
+    """Thresholds and ranges."""
 
     grace_s: float = GRACE_S
-    """What is younger is on its way."""
+    """Younger messages are on their way."""
 
     overdue_s: float = OVERDUE_S
     """A half that is open for longer is overdue."""
 
     lookback_s: float = LOOKBACK_S
-    """So much of the last run's range is read again: a second final message may come late. It must
-    be more than consumers need to write their rows."""
+    """How much of the last run's range is read again, because a second final message may come late.
+    It must be longer than consumers need to write their rows."""
 
     since_ms: int = 0
-    """Where the first run begins; 0 is the oldest that is kept."""
+    """Where the first run begins; 0 is the oldest message."""
 
     until_ms: int = 0
     """An earlier end than the grace allows; 0 is none."""
 
     groups: tuple[str, ...] = ()
-    """Consumer groups that must have consumed what was committed."""
+    """Consumer groups that must have consumed the committed messages."""
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What a run has found."""
+    """The findings of a run."""
 
     run: int
     since_ms: int
     until_ms: int
     balance: Balance
     classes: dict[str, int]
-    """How many differences of each class there are now."""
+    """The present number of differences of each class."""
 
     odd: dict[str, int]
-    """How many records were not understood."""
+    """The number of malformed records."""
 
 
 class Reconciler:
@@ -94,8 +94,8 @@ class Reconciler:
         self._now_ms = now_ms or SystemClock().now_ms
 
     def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> Report:
-        """Look at what is there. Only the last step, the row in `runs`, makes it count: a run that
-        dies before is done again, and finds the same."""
+        """Examine the messages. Only the last step, the row in `runs`, makes the run count: one
+        that dies before is repeated, and finds the same."""
         with lease:
             return self._run(lease, on_step)
 
@@ -238,7 +238,7 @@ class Reconciler:
 
 
 class _Kept:
-    """Tables that are computed once; let go of at the end, whatever it is."""
+    """Tables that are computed once, and released at the end in any case."""
 
     def __init__(self) -> None:
         self._frames: list[DataFrame] = []
@@ -256,12 +256,12 @@ class _Kept:
             frame.unpersist()
 
     def keep(self, frame: DataFrame) -> DataFrame:
-        """The same, computed once."""
+        """The same table, computed once."""
         self._frames.append(frame.persist())
         return frame
 
 
 def _read(new: DataFrame) -> DataFrame:
-    """Between which places of each log halves were read."""
+    """The range of each log in which halves were read."""
     places = records.halves(new).groupBy("broker")
     return places.agg(F.min("logOffset").alias("logBegin"), F.max("logOffset").alias("logEnd"))

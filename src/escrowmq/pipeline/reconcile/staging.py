@@ -1,5 +1,5 @@
-"""Runs that may die at any moment: what a run changes in a table is written beside it first, and
-what a run has done counts with its row in the table of runs."""
+"""Lets runs die at any moment: changes of a table are written beside it first, and a run counts
+once its row is in the table of runs."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _SLOTS: Final = 2
 
 
 class Staging:
-    """Changes of a table, whole or not at all: a replacement that a run did not finish is finished
-    by the next one."""
+    """Changes of a table, as a whole or not at all: the next run completes a replacement that a run
+    did not."""
 
     def __init__(self, spark: SparkSession, root: str, name: str, table: Table) -> None:
         self._spark = spark
@@ -28,7 +28,7 @@ class Staging:
         self._table = table
 
     def recover(self, run: int) -> None:
-        """Finish what a run has begun that died."""
+        """Complete the changes of a run that died."""
         if self._ready() == run:
             self._table.replace(self._staged(run))
             # The run is done again under the same number, and writes over its slot: should it die
@@ -36,7 +36,7 @@ class Staging:
             self._set_ready(0)
 
     def replace(self, rows: DataFrame, *, run: int) -> DataFrame:
-        """Put rows in place of all that their partitions have; the same rows, as they are kept."""
+        """Replace the contents of the rows' partitions; return the same rows, as stored."""
         rows.write.mode("overwrite").parquet(self._slot(run))
         # From here on it is carried out, by whatever run.
         self._set_ready(run)
@@ -52,7 +52,7 @@ class Staging:
         return self._spark.read.schema(self._table.schema).parquet(self._slot(run))
 
     def _ready(self) -> int:
-        """The run whose rows are whole; 0 for none."""
+        """The run whose rows are complete; 0 for none."""
         try:
             rows = self._spark.read.schema(_READY).parquet(f"{self._place}.ready").collect()
         except AnalysisException as error:
@@ -67,7 +67,7 @@ class Staging:
 
 
 def last_progress(runs: Table, *, of: str) -> RunProgress:
-    """Where the last run on record ended, of those that go over the same."""
+    """Where the last recorded run with the same subject ended."""
     last = runs.read().orderBy(F.desc("run")).select("progress").head()
     if last is None:
         return RunProgress()

@@ -1,4 +1,4 @@
-"""Where messages come from: the files of stores, EscrowMQ's or RocketMQ's, without a broker."""
+"""Messages from the files of stores, EscrowMQ's or RocketMQ's, without a broker."""
 
 from __future__ import annotations
 
@@ -65,12 +65,12 @@ class FileMessages:
         self._fails_on_loss = Given(self._options).flag("failOnDataLoss", default=True)
         self._firsts: dict[str, int] = {}
         self._tails: dict[str, int] = {}
-        """Where the first and the last segment of each log begin; all between them is read."""
+        """The starts of the first and the last segment of each log; all between them is read."""
         self.skipped = frozenset(skipped)
         self.skipped_brokers: frozenset[str] = frozenset()
 
     def inner(self, window: Window) -> TableBatch:
-        """Everything about transactions. DataLost when segments went that no run has read."""
+        """All records of transactions. Raises DataLost if segments were deleted unread."""
         for name, folder in self._folders.items():
             if "://" not in folder:
                 self._require_unbroken(name, folder, window)
@@ -79,13 +79,13 @@ class FileMessages:
         return TableBatch(without_topics(frame, self.skipped), {}, {})
 
     def topics(self, brokers: Brokers, has_late: bool, window: Window) -> TableBatch | None:
-        """Nothing: `inner` has had it all."""
+        """None: `inner` had them all."""
         return None
 
     def unread(
         self, carried: DataFrame, batches: Iterable[TableBatch], window: Window
     ) -> DataFrame:
-        """What earlier runs have kept, without what is read again."""
+        """Messages kept by earlier runs, without those that are read again."""
         is_again = F.coalesce(self._is_again(window), F.lit(False))
         is_gone = F.lit(False)  # with its segment
         for name, first in self._firsts.items():
@@ -93,7 +93,7 @@ class FileMessages:
         return carried.where(~is_again | is_gone | is_of_topics(self.skipped))
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
-        """Where the next run goes on: at the first half that was too young, or behind it all."""
+        """Where the next run continues: at the first half that was too young, or at the end."""
         until = moment(window.until_ms)
         is_young = (F.col("topic") == Topic.HALF) & (F.col("storeTimestamp") >= F.lit(until))
         rows = new.groupBy("brokerName").agg(
@@ -110,7 +110,7 @@ class FileMessages:
         return {_LOG: window.before.ends.get(_LOG, {}) | found}
 
     def group_offsets(self, groups: Iterable[str]) -> DataFrame:
-        """How far consumer groups were when their broker saved it."""
+        """The offsets of consumer groups, as last saved by their broker."""
         wanted = set(groups)
         rows = [
             (group, name, topic, queue_id, committed)
@@ -123,17 +123,17 @@ class FileMessages:
         return self._spark.createDataFrame(rows, OFFSETS)
 
     def parked(self) -> DataFrame | None:
-        """Nobody knows: files do not tell who is connected."""
+        """None: files do not show who is connected."""
         return None
 
     def births(self) -> DataFrame | None:
-        """The log has the messages of topics that were deleted as well."""
+        """None: the log also has the messages of deleted topics."""
         return None
 
     # -- inside ------------------------------------------------------------------------------
 
     def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
-        """Messages that are gone before they were read must not count as none."""
+        """Raise if messages were deleted before they were read: they must not count as none."""
         parts = plan_parts(folder, _ANY_SIZE)
         if not parts:
             return  # one file, and nothing in it
@@ -171,7 +171,7 @@ class FileMessages:
         return frame.withColumn("body", own.otherwise(digest()) if self._compares_bodies else own)
 
     def _is_again(self, window: Window) -> Column:
-        """Whether a row is in what this run reads."""
+        """Whether this run reads a row again."""
         before: RunProgress = window.before
         is_new = F.lit(False)
         for name in self._folders:
@@ -185,12 +185,12 @@ class FileMessages:
 
 
 def _end(window: Window, name: str) -> int:
-    """Up to where runs have read a log; 0 for none."""
+    """The log offset up to which runs have read; 0 for none."""
     return window.before.ends.get(_LOG, {}).get(name, {}).get(_QUEUE, 0)
 
 
 class _Saved(msgspec.Struct, rename="camel"):
-    """What is wanted of `consumerOffset.json`: offsets by `topic@group` and queue."""
+    """The needed part of `consumerOffset.json`: offsets by `topic@group` and queue."""
 
     offset_table: dict[str, dict[_Int, _Long]]
 

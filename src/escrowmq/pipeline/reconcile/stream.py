@@ -1,15 +1,14 @@
-"""The reconciliation as a stream: halves whose end does not come are told while they are open.
+"""The reconciliation as a stream: reports halves whose end is overdue while they are open.
 
-Halves are joined with the op records that name them. What stays alone past its time leaves the join
-when the watermark passes, and goes on to timers in Python, which look again, tell again, and give
-up in the end. Most halves never reach Python: the join takes 30 to 120 us of CPU for each, state in
-Python 400 to 800.
+Halves are joined with the op records that name them. Halves without a match leave the join when the
+watermark passes, and go to timers in Python, which check again, report again, and give up in the
+end. Most halves never reach Python: the join takes 30 to 120 us of CPU for each, state in Python
+400 to 800.
 
-Time is the watermark: how far the records have come, less the skew. Records of either topic move it
-for both, so that it goes on when nobody ends anything; `clock` moves it when nothing is stored at
-all. Ends that are read later than the skew allows count as missing, so a query begins at a recent
-time, and what is older is left to the batch.
-"""
+Time is the watermark: the latest record's time minus the skew. Records of either topic move it for
+both, so it advances even if no transaction ends; `clock` moves it if nothing is stored at all. Ends
+that are read later than the skew allows count as missing, so start a query at a recent time, and
+leave older halves to the batch."""
 
 from __future__ import annotations
 
@@ -27,10 +26,10 @@ from escrowmq.pipeline.reconcile import records
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 
 TOPICS: Final = f"{Topic.HALF},{Topic.OP}"
-"""What the stream of messages reads (with `includeSystemTopics`)."""
+"""The topics of the stream of messages (with `includeSystemTopics`)."""
 
 STATE_STORE: Final = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-"""`spark.sql.streaming.stateStore.providerClass` must say this: timers need it."""
+"""The required value of `spark.sql.streaming.stateStore.providerClass`: timers need it."""
 
 OPEN: Final = (
     "class string, broker string, topic string, messageId string, at timestamp, "
@@ -39,27 +38,27 @@ OPEN: Final = (
 _STATE: Final = "topic string, producerGroup string, sinceMs bigint, told int"
 
 Look = Callable[[str, str, str], bool]
-"""Whether a transaction is still open: asked with broker, topic and message id, by executors."""
+"""Whether a transaction is still open: called with broker, topic and message id, by executors."""
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for what."""
+    """Timeouts."""
 
     skew_s: int = 60
-    """How far one topic may be read behind the other."""
+    """How far reading of one topic may be behind the other."""
 
     overdue_s: int = 600
-    """A half that is open for longer is told."""
+    """A half that is open for longer is reported."""
 
     again_s: int = 3_600
-    """After this it is looked at again, and told again if it is still open."""
+    """After this it is checked again, and reported again if it is still open."""
 
     times_max: int = 72
-    """So often at most; then it is left to the batch."""
+    """The maximum number of reports; after that it is left to the batch."""
 
 
 def clock(spark: SparkSession, *, behind_s: int = 600) -> DataFrame:
-    """A stream of the time that has come even if nothing is stored: the machine's, less the lag
+    """A stream of times that advances even if nothing is stored: the machine's time, minus the lag
     that readers may have."""
     rows = spark.readStream.format("rate").option("rowsPerSecond", 1).load()
     return rows.select((F.col("timestamp") - F.expr(f"interval {behind_s} seconds")).alias("at"))
@@ -72,8 +71,9 @@ def overdue(
     beats: DataFrame | None = None,
     look: Look | None = None,
 ) -> DataFrame:
-    """Differences (`OPEN`) about halves in a stream of `TOPICS` that are not ended in time, each
-    told again while it is open. `beats` is `clock`, or nothing; `look` asks whoever knows."""
+    """A stream of differences (`OPEN`) about halves in a stream of `TOPICS` that are not ended in
+    time, each repeated while it is open. `beats` is `clock`, or nothing; `look` checks whether one
+    is still open."""
     chosen = patience or Patience()
     alone = _alone(messages, chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
@@ -121,8 +121,8 @@ def _ends(messages: DataFrame) -> DataFrame:
 def _with_beats(
     side: DataFrame, messages: DataFrame, other: str, beats: DataFrame | None
 ) -> DataFrame:
-    """One side of the join, with a row for each record of the other topic that says how late it
-    is. Places below zero meet nothing: odd ones on one side, even ones on the other."""
+    """One side of the join, with a row for each record of the other topic that carries its time.
+    Offsets below zero match nothing: odd ones on one side, even ones on the other."""
     odd = 1 if other == Topic.OP else 2
     told = messages.where(F.col("topic") == other).select(
         F.coalesce("brokerName", F.lit("")).alias("broker"),
@@ -137,14 +137,14 @@ def _with_beats(
 
 
 class OverdueWatch(StatefulProcessor):
-    """Keeps what is overdue until it is ended, or nobody wants to hear of it any more."""
+    """Keeps overdue halves until they are ended, or reported often enough."""
 
     def __init__(self, patience: Patience, look: Look | None) -> None:
         self._patience = patience
         self._look = look
 
     def init(self, handle: Any) -> None:  # noqa: ANN401 - Spark's
-        """Spark gives the state."""
+        """Called by Spark with the state."""
         self._handle = handle
         self._state = handle.getValueState("state", _STATE)
 
@@ -154,7 +154,7 @@ class OverdueWatch(StatefulProcessor):
         rows: Iterator[Row],
         timerValues: Any,  # noqa: ANN401, N803
     ) -> Iterator[Row]:
-        """What became overdue."""
+        """Halves that became overdue."""
         for row in rows:
             if self._state.exists():
                 continue
@@ -168,13 +168,13 @@ class OverdueWatch(StatefulProcessor):
         timerValues: Any,  # noqa: ANN401, N803
         expiredTimerInfo: Any,  # noqa: ANN401, N803
     ) -> Iterator[Row]:
-        """It is time to look again."""
+        """Check again."""
         if self._state.exists():
             found = tuple(self._state.get())
             yield from self._tell(key, found, timerValues.getCurrentWatermarkInMs())
 
     def close(self) -> None:
-        """Nothing is open here."""
+        """Nothing to close."""
 
     def _tell(self, key: Any, found: tuple[Any, ...], now_ms: int) -> Iterator[Row]:  # noqa: ANN401
         topic, group, since_ms, told = found

@@ -1,4 +1,4 @@
-"""Sums that must balance: every half has one fate."""
+"""Sums that must add up: every half has one fate."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from escrowmq.pipeline.reconcile.fates import Fate
 
 
 class Unbalanced(EscrowMQError):
-    """Sums that must be equal are not: rows were lost or doubled on the way."""
+    """Sums that must be equal are not: rows were lost or duplicated on the way."""
 
 
 class Balance(msgspec.Struct, kw_only=True, rename="camel"):
-    """How many halves there are, by fate."""
+    """The number of halves by fate."""
 
     halves: int
-    """Records; those that were stored again count once."""
+    """Records; those stored again count once."""
 
     committed: int
     rolled_back: int
@@ -34,7 +34,7 @@ class Balance(msgspec.Struct, kw_only=True, rename="camel"):
 
 
 def balance(halves: DataFrame, fates: DataFrame) -> Balance:
-    """Count both; Unbalanced when the fates are not those of all halves."""
+    """Count both sides; raise Unbalanced if the fates do not add up to all halves."""
     counts = {row["fate"]: row["count"] for row in fates.groupBy("fate").count().collect()}
     again = counts.get(Fate.STORED_AGAIN, 0)
     found = Balance(

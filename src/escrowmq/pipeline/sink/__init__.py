@@ -1,1 +1,1 @@
-"""Rows as messages: plainly, or each batch exactly once."""
+"""Rows as messages: at least once, or each batch exactly once."""

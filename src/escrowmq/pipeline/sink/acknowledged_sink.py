@@ -1,4 +1,4 @@
-"""The plain sink: every acknowledgement is awaited, what fails is sent again as the SDK does."""
+"""The plain sink: waits for every acknowledgement, and retries like the SDK."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _REST_S: Final = 0.2
 
 
 def send_plain(batches: Iterable[Any], options: SinkOptions) -> int:
-    """Send all rows of Arrow batches; how many there were. It returns when the last is stored."""
+    """Send all rows of Arrow batches; return their number when the last is stored."""
     return _run(batches, options, key_prefix="")
 
 
 def send_keyed(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> int:
-    """The same with unique keys that are the same when the rows are sent again, for consumers
-    that leave out what they have seen."""
+    """`send_plain` with unique keys that stay the same when the rows are sent again, so that
+    consumers can skip duplicates."""
     return _run(batches, options, key_prefix=key_prefix)
 
 
@@ -43,7 +43,7 @@ def _run(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str) -> in
 
 
 def first_of(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The first error of a group that is none itself."""
+    """The first error inside exception groups."""
     first = group.exceptions[0]
     return first_of(first) if isinstance(first, BaseExceptionGroup) else first
 
@@ -74,8 +74,8 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
 
 
 class _Writer:
-    """Sends rows of one task. Messages of one order key go one behind another, also from one
-    Arrow batch to the next: everything of a batch is acknowledged before the next is begun."""
+    """Sends rows of one task. Messages with the same order key are sent in order, also across Arrow
+    batches: a batch is fully acknowledged before the next begins."""
 
     def __init__(self, producer: Producer, options: SinkOptions) -> None:
         self._producer = producer
@@ -84,7 +84,7 @@ class _Writer:
         self._turns = asyncio.Semaphore(options.sending.at_once)
 
     async def send(self, rows: list[Addressed]) -> None:
-        """Together what may be sent together."""
+        """Send rows in batches where possible."""
         chunks: dict[tuple[str, str], list[Message]] = {}
         alone: list[Addressed] = []
         for row in rows:
@@ -105,8 +105,8 @@ class _Writer:
                 group.create_task(self._one_by_one(same))
 
     async def send_keyed(self, rows: list[Addressed], *, key_prefix: str, first: int) -> None:
-        """One by one, each with its key: a batch's own key would stand in for theirs on the
-        peer's brokers."""
+        """Send rows one by one, each with its key: on RocketMQ's brokers a batch's own key would
+        replace theirs."""
         for index, row in enumerate(rows):
             name = f"{key_prefix}/{first + index}".encode()
             key = hashlib.blake2b(name, digest_size=16).hexdigest().upper()
@@ -126,8 +126,8 @@ class _Writer:
                 await self._patiently(functools.partial(self._store, row))
 
     async def _patiently(self, send: Callable[[], Awaitable[object]]) -> None:
-        """Send again while the broker is away: it may be starting anew. A topic that has no route
-        from the beginning is none, and is not waited for."""
+        """Retry while the broker is unreachable, as it may be restarting. A topic that has no route
+        from the beginning does not exist, and is not waited for."""
         began_ms = self._clock.now_ms()
         was_away = False
         while True:
@@ -176,7 +176,7 @@ class _Writer:
 
 
 def _by_order(rows: list[Addressed]) -> list[list[Addressed]]:
-    """Rows of one order key together, every other one alone."""
+    """Rows with the same order key together, every other one alone."""
     keyed: dict[tuple[str, str], list[Addressed]] = {}
     found: list[list[Addressed]] = []
     for row in rows:

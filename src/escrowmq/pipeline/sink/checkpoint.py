@@ -1,4 +1,4 @@
-"""Small files of ours in a query's checkpoint folder, wherever that is."""
+"""Small files of ours in a query's checkpoint folder, on any file system."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
 
 
 def recall(folder: str, name: str) -> dict[str, Any] | None:
-    """What was kept under a name; None when nothing was."""
+    """Read what was stored under a name; None if nothing was."""
     system, path = _locate(folder, name)
     if system.get_file_info(path).type == fs.FileType.NotFound:
         return None
@@ -37,7 +37,7 @@ def recall(folder: str, name: str) -> dict[str, Any] | None:
 
 
 def remember(folder: str, name: str, found: dict[str, Any]) -> None:
-    """Keep something durably: whole, or not at all."""
+    """Store something durably, completely or not at all."""
     system, path = _locate(folder, name)
     data = json.dumps(found).encode()
     if isinstance(system, fs.LocalFileSystem):

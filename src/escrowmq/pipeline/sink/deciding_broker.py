@@ -1,4 +1,4 @@
-"""The broker that decides about a sink's batches: which one it is, and what is asked of it."""
+"""The broker that decides about a sink's batches: its choice, and requests to it."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ from escrowmq.pipeline.sink.options import SinkOptions
 _log = logging.getLogger(__name__)
 
 ANSWER_MS: Final = 120_000
-"""A decision about many messages is answered when all of them are visible."""
+"""The timeout of a decision: about many messages it is answered only once all are visible."""
 
 PATIENCE_MS: Final = 120_000
-"""So long a broker that is away is asked again, until the batch fails."""
+"""How long requests to an unreachable broker are retried, until the batch fails."""
 
 _FILE: Final = "escrowmq-sink.json"
 _PROBE: Final = "probe/0"
@@ -41,12 +41,12 @@ T = TypeVar("T")
 
 
 class StockBroker(UsageError):
-    """The broker is RocketMQ's own, which decides about no batches."""
+    """The broker is RocketMQ's own, which cannot decide about batches."""
 
 
 class BrokerDecider:
-    """One broker, asked again while it cannot be reached. All questions may be repeated: the first
-    decision is told to whoever asks later."""
+    """One broker; requests are retried while it is unreachable. All of them may be repeated: later
+    callers get the first decision."""
 
     def __init__(self, access: Access, *, broker_name: str, group: str) -> None:
         self._cluster = Cluster(access, tries=1, try_again_ms=0, timeout_ms=ANSWER_MS)
@@ -70,12 +70,12 @@ class BrokerDecider:
         return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
 
     def decision(self, epoch: str, *, patience_ms: int = PATIENCE_MS) -> Decided:
-        """What was decided."""
+        """The decision, if there is one."""
         wish = Epoch(group=self._group, epoch=epoch)
         return self._ask(Request.ESCROW_DECISION, wish, Decided, patience_ms)
 
     def abandon(self, epoch: str, tokens: list[str]) -> int:
-        """Drop the messages of tokens that the epoch was not decided for; how many."""
+        """Drop the messages of tokens for which the epoch was not decided; return how many."""
         wish = Abandon(group=self._group, epoch=epoch, tokens=tokens)
         return self._ask(Request.ESCROW_ABANDON, wish, Abandoned, 0).count
 
@@ -99,8 +99,8 @@ class BrokerDecider:
 
 
 def choose_broker(options: SinkOptions) -> str:
-    """The broker that all halves of a query go to. It is kept in the checkpoint, with the group:
-    another one would know nothing of the batches that this one has decided about."""
+    """The broker for all halves of a query. It is stored in the checkpoint, with the group: another
+    broker would not know the batches that this one has decided about."""
     folder, kept = _kept(options)
     if kept is not None:
         if not isinstance(kept.get("broker"), str):
@@ -125,8 +125,8 @@ def choose_broker(options: SinkOptions) -> str:
 
 
 def _kept(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
-    """The checkpoint, and what was kept there. Without one, and where Python cannot read and write
-    there though the broker is named, nothing is kept."""
+    """The checkpoint, and what was stored there. Nothing is stored without one, or if Python cannot
+    read and write there although the broker is named."""
     if not options.checkpoint:
         return "", None
     try:
@@ -138,7 +138,8 @@ def _kept(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
 
 
 def _choose(options: SinkOptions) -> str:
-    """By a hash, so that queries spread over the brokers that can decide; or the named one."""
+    """Choose by a hash, so that queries spread over the brokers that can decide; or take the named
+    one."""
     cluster = Cluster(options.access, tries=3, try_again_ms=1_000)
     try:
         names = cluster.brokers(options.topic)

@@ -1,10 +1,9 @@
 """The transactional sink: rows are halves, the commit of a batch is one decision.
 
-A task attempt writes under tokens that nobody else has, and tells them to the driver. The driver
-lets the broker decide for the tokens of the attempts that Spark counts. This record is the commit
-point: the broker then makes their halves visible, and drops all others. A batch that Spark runs
-again, for whatever reason, finds it decided and writes nothing.
-"""
+A task attempt writes under unique tokens, and reports them to the driver. The driver has the broker
+decide for the tokens of the attempts that Spark counts. This record is the commit point: the broker
+then makes their halves visible, and drops all others. If Spark runs a batch again, it is already
+decided and writes nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ _log = logging.getLogger(__name__)
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """What a task attempt has written: its tokens, each with the number of its halves."""
+    """The tokens of a task attempt, each with the number of its halves."""
 
     epoch: str
     counts: dict[str, int]
@@ -33,7 +32,7 @@ class Tokens(msgspec.Struct, frozen=True):
 def write_halves(
     batches: Iterable[Any], options: SinkOptions, *, broker_name: str, epoch: str
 ) -> Tokens:
-    """Store the rows of a task, unless its batch is decided about already."""
+    """Store the rows of a task, unless its batch is already decided."""
     counts: dict[str, int] = {}
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     sender = HalfSender(options, broker_name=broker_name, epoch=epoch)
@@ -58,7 +57,7 @@ def write_halves(
 
 
 def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
-    """Make a batch visible. Of a batch without rows nothing is recorded."""
+    """Make a batch visible. For a batch without rows nothing is recorded."""
     counts: dict[str, int] = {}
     for each in written:
         counts |= each.counts
@@ -76,9 +75,9 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
 
 
 def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:
-    """Drop what was written, unless it was decided for. Spark gives up a batch also when its
-    decision had been recorded and only the answer was lost. Failing is no harm: the broker drops
-    by itself what nobody decides for."""
+    """Drop what was written, unless it was decided for: Spark also gives up a batch whose decision
+    was recorded if only the answer was lost. A failure is harmless: the broker itself drops
+    undecided halves."""
     tokens = [token for each in written for token in each.counts]
     if not tokens:
         return
@@ -90,8 +89,8 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
 
 
 def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
-    """Decide for nothing, unless there is a decision: all halves of an epoch that nobody will
-    write again are dropped, also those of tasks that were ended before they could tell of them."""
+    """Decide for no token, unless there is a decision: all halves of an epoch that will not be
+    written again are dropped, also those of tasks that ended before they could report them."""
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
         decider.decide(epoch, {}, patience_ms=0)

@@ -1,4 +1,4 @@
-"""Rows as half messages of one broker, which one decision makes visible later."""
+"""Rows as half messages on one broker, made visible later by one decision."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from escrowmq.pipeline.sink.rows import Addressed
 
 _LOOK_MS: Final = 200
 BUSY_MS: Final = 60_000
-"""So long a broker that has too much to do is offered a half again."""
+"""How long sends of a half to a busy broker are retried."""
 
 
 class HalfSender:
-    """Sends the rows of one task attempt. Each call has a token of its own, and when it is not
-    known of one message whether it is stored, all are sent again under another: what then has the
-    old token is dropped by the decision."""
+    """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
+    whether a message is stored, all are sent again under another token; the decision then drops
+    those with the old token."""
 
     def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
         self._options = options
@@ -54,7 +54,7 @@ class HalfSender:
         self._clock = SystemClock()
         self._link: BrokerLink | None = None
         self.tokens: list[str] = []
-        """All that were used, also for what was sent again."""
+        """All tokens used, including those of abandoned attempts."""
 
     def close(self) -> None:
         """End the connections."""
@@ -63,7 +63,7 @@ class HalfSender:
         self._drop_link()
 
     def send(self, rows: Sequence[Addressed]) -> tuple[str, int]:
-        """Store rows as halves; their token and their number."""
+        """Store rows as halves; return their token and their number."""
         for left in range(self._options.sending.retries, -1, -1):
             token = secrets.token_hex(16)
             self.tokens.append(token)
@@ -168,11 +168,11 @@ class HalfSender:
 
 
 class _Unsafe(EscrowMQError):
-    """A half is stored less safely than the broker is set up for."""
+    """A half is stored less safely than the broker is configured to."""
 
 
 class EpochDecided(EscrowMQError):
-    """The batch was decided about while it was written again; nothing more is to be written."""
+    """The batch was decided while it was being written again; write nothing more."""
 
 
 def _refusal(reply: Command, broker_name: str) -> EscrowMQError:

@@ -13,10 +13,10 @@ from escrowmq.errors import UsageError
 from escrowmq.pipeline.brokers.options import Access, Given, parse_access
 
 GROUP: Final = "escrowmq-spark-sink"
-"""The producer group of plain sinks that name none."""
+"""The default producer group of plain sinks."""
 
 AWAY_MS: Final = 30_000
-"""So long a broker that restarts is waited for, before a task fails."""
+"""How long tasks wait for a restarting broker before they fail."""
 
 _SPARKS_OWN: Final = ("checkpointLocation", "outputMode", "queryName", "path")
 _INT_MAX: Final = (1 << 31) - 1
@@ -35,7 +35,7 @@ class SendingOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a sink was told."""
+    """Options of a sink."""
 
     access: Access
     topic: str
@@ -53,15 +53,15 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def batch_query(self) -> str:
-        """The name under which a batch write is decided about."""
+        """The query name of a batch write, for its decision."""
         return self.app_id or uuid.uuid4().hex
 
 
 def parse_sink(
     options: Mapping[str, str], *, is_stream: bool, columns: Iterable[str]
 ) -> SinkOptions:
-    """The options of a write of a frame with these columns. UsageError says what is wrong with
-    the first that is."""
+    """The options of a write of a frame with these columns. Raises UsageError for the first
+    error."""
     given = Given(options)
     is_transactional = given.flag("transactional", default=False)
     group = given.text("producerGroup")

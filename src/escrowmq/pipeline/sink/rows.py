@@ -23,21 +23,21 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "delayLevel": ("int", "bigint", "smallint", "tinyint"),
     "deliverTime": ("timestamp",),
 }
-"""Columns with a meaning, and the types that they may have."""
+"""Columns with a meaning, and their allowed types."""
 
 
 class Addressed(msgspec.Struct):
-    """A message, and the queue that its row wants, if any."""
+    """A message, and the queue that its row requests, if any."""
 
     message: Message
     queue_id: int | None = None
     broker_name: str = ""
     unique_key: str = ""
-    """The key to send it under; one is made up where it is empty."""
+    """The key under which to send it; generated if empty."""
 
 
 def check_columns(types: dict[str, str], *, order_by: str) -> None:
-    """UsageError when a frame cannot be sent; `types` are Spark's names of them, by column."""
+    """Raise UsageError if a frame cannot be sent; `types` are Spark's type names by column."""
     if "body" not in types:
         raise UsageError(
             f"a column `body` is needed (binary or string); there are {', '.join(types)}. Rename "
@@ -57,7 +57,7 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
 
 
 def addressed(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
-    """The messages of an Arrow batch; the topic that an option names goes before the column."""
+    """The messages of an Arrow batch; the option `topic` overrides the column."""
     values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing = [None] * batch.num_rows
     column = {name: values.get(name, nothing) for name in COLUMNS}

@@ -29,7 +29,7 @@ _BATCH_ID = "streaming.sql.batchId"
 
 
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """A task's report to the driver."""
 
     def __init__(self, tokens: Tokens | None, count: int) -> None:
         self.tokens = tokens
@@ -37,7 +37,8 @@ class Written(WriterCommitMessage):
 
 
 class Writing:
-    """What both writers do: send plainly, or as halves to the broker that decides."""
+    """Code shared by both writers: sends rows as messages, or as halves to the broker that
+    decides."""
 
     def __init__(self, options: SinkOptions) -> None:
         self.options = options
@@ -72,23 +73,23 @@ class Writing:
         decide(_tokens(messages), self.options, broker_name=self.broker_name)
 
     def abort(self, messages: Iterable[WriterCommitMessage | None]) -> None:
-        """The batch is given up; tasks that failed have told nothing."""
+        """The batch is given up; failed tasks have reported nothing."""
         abandon(_tokens(messages), self.options, broker_name=self.broker_name)
 
     def close_epoch(self, epoch: str) -> None:
-        """Nobody writes this batch again."""
+        """This batch will not be written again."""
         close_epoch(self.options, broker_name=self.broker_name, epoch=epoch)
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """Writes a table. The same writer, pickled, is in the tasks and in the commit."""
+    """Writes a table. Pickled copies of the writer run in the tasks and in the commit."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
         self._epoch = f"{options.batch_query}/{options.version}"
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """The rows of one task."""
+        """Send the rows of one task."""
         return self._writing.write(iterator, self._epoch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -96,7 +97,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._writing.commit(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """The job failed. One without a name of its own is never run again as the same."""
+        """The job failed. A job without a name of its own is never run again as the same."""
         if self._writing.options.app_id or not self._writing.broker_name:
             self._writing.abort(messages)
         else:
@@ -110,7 +111,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._writing = Writing(options)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """The rows of one task of one batch."""
+        """Send the rows of one task of one batch."""
         context = TaskContext.get()
         assert context is not None
         # Spark tells tasks of a batch's number in no other way. Both stay the same when the batch
@@ -130,14 +131,14 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def make_batch_writer(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool
 ) -> BatchWriter:
-    """The writer of a table. UsageError when it cannot be."""
+    """The writer of a table. Raises UsageError if it is impossible."""
     if overwrite:
         raise UsageError("a topic cannot be overwritten; use mode('append')")
     return BatchWriter(_parse(options, schema, is_stream=False))
 
 
 def make_stream_writer(options: Mapping[str, str], schema: StructType) -> StreamWriter:
-    """The writer of a stream. UsageError when it cannot be."""
+    """The writer of a stream. Raises UsageError if it is impossible."""
     return StreamWriter(_parse(options, schema, is_stream=True))
 
 

@@ -1,4 +1,4 @@
-"""A batch read of queues: everything between two places, as they are when it is planned."""
+"""A batch read of queues: everything between two positions, fixed at planning."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Part(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     def __init__(self, ranges: Sequence[QueueRange]) -> None:
         super().__init__(None)
@@ -33,9 +33,10 @@ class Part(InputPartition):
 
 
 class _Hidden:
-    """A method that Spark takes for its own. It refuses every read of a reader that overrides
-    `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, as it is by default, and
-    tells by `__func__` whether one does. With the setting on it calls the method as ever."""
+    """A method under Spark's name that Spark overlooks. Spark refuses every read by a reader that
+    overrides `pushFilters` while `spark.sql.python.filterPushdown.enabled` is off, as it is by
+    default, and detects an override by `__func__`. With the setting on, Spark calls the method as
+    usual."""
 
     __func__ = staticmethod(DataSourceReader.pushFilters)
 
@@ -47,7 +48,7 @@ class _Hidden:
 
 
 def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]:
-    """Ranges divided among tasks, as the options say."""
+    """Ranges divided among tasks, according to the options."""
     parts = partitioned(
         ranges,
         records_max=options.records_max,
@@ -58,7 +59,7 @@ def parts_of(ranges: Sequence[QueueRange], options: SourceOptions) -> list[Part]
 
 
 def read_part(partition: InputPartition, options: SourceOptions, schema: bytes) -> Iterator[Any]:
-    """The rows of a task's part; Spark makes one without ranges where there are none."""
+    """The rows of a task's part; Spark makes a task without ranges if there are none."""
     ranges = partition.ranges if isinstance(partition, Part) else ()
     return read_ranges(ranges, reading_of(options, schema, ranges))
 
@@ -76,7 +77,7 @@ class QueuesReader(DataSourceReader):
 
     @briefly
     def partitions(self) -> list[Part]:
-        """What there is to read, divided."""
+        """The ranges to read, divided."""
         make_ready()
         options = self._options
         cluster = Cluster(options.access, tries=options.tries, try_again_ms=options.try_again_ms)
@@ -119,7 +120,7 @@ class QueuesReader(DataSourceReader):
 
 
 def reading_of(options: SourceOptions, schema: bytes, ranges: Iterable[QueueRange]) -> Reading:
-    """What an executor must know to read ranges."""
+    """What an executor needs to read ranges."""
     topics = {each.queue.topic for each in ranges}
     return Reading(
         access=options.access,

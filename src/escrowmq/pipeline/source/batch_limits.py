@@ -1,4 +1,4 @@
-"""How much of each queue a batch has, where a batch is limited."""
+"""Divides a limited batch among queues."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from escrowmq.pipeline.brokers.ranges import QueueRange, backlog_count
 
 
 def limited(ranges: Sequence[QueueRange], count_max: int) -> list[QueueRange]:
-    """The beginnings of the ranges that have so many offsets together. Each has its share by
-    its length, and at least one, so that no queue waits for another: with more queues than
-    offsets there is one for each all the same."""
+    """Prefixes of the ranges with a limited number of offsets in total. Each gets a share by its
+    length, and at least one offset, so that no queue starves: with more queues than offsets each
+    still gets one."""
     total = backlog_count(ranges)
     if total <= count_max:
         return list(ranges)

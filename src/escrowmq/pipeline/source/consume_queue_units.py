@@ -1,5 +1,5 @@
-"""The consume queues of a store, where they lie beside its log: they say which places of the log
-are records'. What stands within a message's body may look like a record, and be anything."""
+"""The consume queues of a store, if they are beside its log: they say which positions of the log
+are records. A message's body may contain bytes that look like a record."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _FOLDER: Final = "consumequeue"
 
 
 class Units:
-    """Looks up single units in the files of queues."""
+    """Looks up single entries in the files of queues."""
 
     def __init__(self, store: Path) -> None:
         self._folder = store / _FOLDER
@@ -24,8 +24,8 @@ class Units:
         return next(self._folder.glob("*/*/*"), None) is not None
 
     def leads_to(self, place: tuple[str, int], queue_offset: int, record: tuple[int, int]) -> bool:
-        """Whether the unit of a queue (topic, queue id) at an offset leads to a record (log offset,
-        size)."""
+        """Whether the entry of a queue (topic, queue id) at an offset points to a record (log
+        offset, size)."""
         topic, queue_id = place
         if not is_path_safe(topic) or queue_offset < 0:
             return False
@@ -41,7 +41,7 @@ class Units:
         return len(unit) == ENTRY_SIZE and ENTRY.unpack(unit)[:2] == record
 
     def _file_size(self, folder: Path) -> int:
-        """Of the files of a queue; all have the same."""
+        """The size of queue files; all have the same."""
         found = self._file_sizes.get(folder)
         if found is None:
             found = max((file.stat().st_size for file in folder.iterdir()), default=0)

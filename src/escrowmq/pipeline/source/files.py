@@ -26,7 +26,7 @@ from escrowmq.pipeline.workers import make_ready
 
 
 class SegmentPart(InputPartition):
-    """What one task reads."""
+    """The range of one task."""
 
     def __init__(self, part: FilePart) -> None:
         super().__init__(None)
@@ -34,14 +34,14 @@ class SegmentPart(InputPartition):
 
 
 class FilesReader(DataSourceReader):
-    """Plans on the driver, reads where the executors see the files."""
+    """Plans on the driver; executors that see the files read."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema(schema)
 
     def partitions(self) -> list[SegmentPart]:
-        """The log, cut."""
+        """The log, divided."""
         make_ready()
         options = self._options
         return [SegmentPart(each) for each in plan_parts(options.store_path, options.split_size)]
@@ -97,7 +97,7 @@ def _within(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401 - nu
 
 
 def unwrapped_of(block: Block) -> bytes:
-    """The records of a block that lie apart, with batches taken apart."""
+    """The selected records of a block, with batches split."""
     ends = (block.starts + block.bytes.numbers(block.starts, ">u4")).tolist()
     places = zip(block.starts.tolist(), ends, strict=True)
     data = b"".join([block.bytes.data[start:end] for start, end in places])
@@ -106,7 +106,7 @@ def unwrapped_of(block: Block) -> bytes:
 
 
 def check_bodies(block: Block, where: str) -> None:
-    """CorruptRecord for the first record whose body is not what was stored."""
+    """Raise CorruptRecord for the first record whose body is not as it was stored."""
     data = memoryview(block.bytes.data)
     expected = block.int4(CRC_AT).tolist()
     places = zip(block.body_start.tolist(), block.body_end.tolist(), expected, strict=True)

@@ -1,11 +1,11 @@
-"""Where to begin and to end, as options say it: by offset, by time, or at either end.
+"""Parses where to start and to end: by offset, by time, or at either end of the queues.
 
 `startingOffsets`      `earliest`, `latest`, `group:NAME` for where a consumer group is, or
                        {"topic": {"broker": {"0": 17, "1": -2}}}
                        with -2 for the earliest offset and -1 for the latest one
 `startingTimestamp`    ms since 1970, or an ISO time, for all queues
 `startingOffsetsByTimestamp`   {"topic": ms}, or {"topic": {"broker": {"0": ms}}}
-The same with `ending`. A timestamp for all goes before those by queue, and these before offsets.
+Likewise with `ending`. A timestamp for all overrides those per queue, which override offsets.
 """
 
 from __future__ import annotations
@@ -30,28 +30,28 @@ Table = dict[str, dict[str, dict[int, int]]]
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in every queue."""
+    """A position in every queue."""
 
     option: str
-    """The option that it was said with, for refusals."""
+    """The option that set it, for error messages."""
     word: int = EARLIEST
-    """EARLIEST or LATEST, when there is neither a table nor a time."""
+    """EARLIEST or LATEST, if there is neither a table nor a time."""
     group: str = ""
-    """A consumer group, to begin where it is."""
+    """A consumer group, to start at its offsets."""
     offsets: Table | None = None
     times: Table | None = None
     topic_times: dict[str, int] = {}
     time_ms: int | None = None
     takes_latest: bool = False
-    """Where no message is that young: begin at the end, instead of refusing."""
+    """If no message is that young, start at the end instead of refusing."""
 
     @property
     def moves(self) -> bool:
-        """Whether it is another place when it is looked up later."""
+        """Whether it is another position if it is looked up later."""
         return self.offsets is None
 
     def time_of(self, queue: MessageQueue) -> int | None:
-        """The time to look up in a queue; None when it is no time that was given."""
+        """The time to look up in a queue; None if none was given."""
         if self.time_ms is not None:
             return self.time_ms
         if self.times is None:
@@ -60,11 +60,11 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return found if found is not None else self._of(self.times, queue, "time")
 
     def offset_of(self, queue: MessageQueue) -> int:
-        """The offset in a queue; EARLIEST and LATEST mean what they say."""
+        """The offset in a queue, possibly EARLIEST or LATEST."""
         return self.word if self.offsets is None else self._of(self.offsets, queue, "offset")
 
     def require_known(self, queues: Iterable[MessageQueue]) -> None:
-        """UsageError about the first queue that is named and is none of these."""
+        """Raise UsageError for the first named queue that is not among these."""
         known = {(queue.topic, queue.broker_name, queue.queue_id) for queue in queues}
         topics = {topic for topic, _, _ in known}
         for topic in self.topic_times:
@@ -93,7 +93,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse_place(given: Given, side: Side, *, default: int) -> Place:
-    """The options of one side."""
+    """Parse the options of one side."""
     by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
     strategy = given.choice(
         f"{side}OffsetsByTimestampStrategy", allowed=("error", "latest"), default="error"
@@ -141,7 +141,7 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
 
 
 def _time(given: Given, option: str) -> int:
-    """Milliseconds since 1970, from themselves or an ISO time; one without a zone is UTC's."""
+    """Milliseconds since 1970, from such a number or an ISO time; UTC if it has no zone."""
     text = given.text(option).strip()
     if text.isdecimal():
         return given.number(option, default=0)

@@ -1,4 +1,4 @@
-"""Which queues there are, and where options put their beginnings and ends."""
+"""Finds the queues, and looks up the offsets of starts and ends."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 
 
 def find_queues(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
-    """The queues that the options mean, as the name servers know them now. RouteMissing when a
-    topic that is named is not there."""
+    """The queues selected by the options, as the name servers know them now. Raises RouteMissing if
+    a named topic is missing."""
     if options.assigned:
         return _assigned(cluster, options)
     topics = options.topics
@@ -47,8 +47,7 @@ def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
 
 
 def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> Positions:
-    """The offsets of a place. What was given by number is taken as it is, and judged by whoever
-    reads there."""
+    """The offsets of a position. Offsets given as numbers are kept, and validated by the reader."""
     queues = list(queues)
     times = {queue: time for queue in queues if (time := place.time_of(queue)) is not None}
     if times:
@@ -62,7 +61,7 @@ def look_up(cluster: Cluster, queues: Iterable[MessageQueue], place: Place) -> P
 
 
 def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Positions:
-    """Where a consumer group is; the beginning of queues that it has not come to."""
+    """A consumer group's offsets; the beginning for queues that it has never read."""
     found = cluster.committed(place.group, queues)
     if queues and not found:
         raise UsageError(
@@ -88,8 +87,8 @@ def _at(cluster: Cluster, times: dict[MessageQueue, int], place: Place) -> Posit
 
 
 def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> Positions:
-    """The beginnings as they can be read. What a queue no longer keeps raises DataLost, or is
-    passed over with a line in the log."""
+    """The starts as they can be read. If a queue no longer has messages from its start, this raises
+    DataLost, or logs it and skips them."""
     found = dict(start)
     for queue, low in cluster.first(start).items():
         if start[queue] < low:
@@ -101,7 +100,7 @@ def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> 
 def tell_loss(
     queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
 ) -> None:
-    """Raise DataLost, or log it, about messages from one offset to before another."""
+    """Raise DataLost, or log it, about messages from one offset up to another."""
     reason = why or "the broker keeps them no longer (retention), or the topic was made anew"
     text = (
         f"messages {wanted} to {found - 1} of queue {queue.queue_id} of {queue.topic} on "
@@ -115,8 +114,8 @@ def tell_loss(
 def require_inside(
     cluster: Cluster, positions: Positions, place: Place, *, fails_on_loss: bool
 ) -> Positions:
-    """The positions, none behind the end of its queue. UsageError when an offset that was given
-    by number is, or a line in the log."""
+    """The positions, none beyond the end of its queue. Raises UsageError if an offset that was
+    given as a number is, or logs it."""
     if place.offsets is None and not place.group:
         return positions
     found = dict(positions)

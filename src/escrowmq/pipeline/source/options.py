@@ -27,7 +27,7 @@ from escrowmq.pipeline.source.offset_options import (
 _log = logging.getLogger(__name__)
 
 GROUP: Final = "escrowmq-spark"
-"""The consumer group of sources that name none. It is one for all, as brokers keep every group
+"""The default consumer group of sources. It is the same for all, because brokers keep every group
 that has ever asked."""
 
 SYSTEM_TOPICS: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.CHECK_MAX_TIME})
@@ -35,7 +35,7 @@ _INT_MAX: Final = (1 << 31) - 1
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much one batch of a stream has; 0 is no bound."""
+    """Limits of one batch of a stream; 0 is none."""
 
     rows_max: int = 0
     size_max: int = 0
@@ -55,7 +55,7 @@ class Pulling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What a source was told."""
+    """Options of a source."""
 
     access: Access
     topics: tuple[str, ...] = ()
@@ -82,23 +82,23 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
     pushes_filters: bool = True
 
     def subscription(self, topic: str) -> Subscription:
-        """What is wanted of a topic, as a pull says it."""
+        """A topic's subscription for a pull."""
         # Whether a broker's own topic may be read is judged by `allows`.
         name = "own" if is_system_topic(topic) else topic
         return subscription(name, tags=self.tags, sql=self.sql, version=0, wire_topic=topic)
 
     @property
     def is_filtered(self) -> bool:
-        """Whether the broker leaves messages out."""
+        """Whether the broker filters messages."""
         return bool(self.sql) or self.tags not in ("", "*")
 
     @property
     def named(self) -> tuple[str, ...]:
-        """The topics that are named, and not found by a pattern."""
+        """Topics that are named, not found by a pattern."""
         return self.topics or tuple(self.assigned)
 
     def without(self, topics: Collection[str]) -> SourceOptions | None:
-        """The same for the other topics; None when no topic is left."""
+        """The same options for the other topics; None if no topic is left."""
         left = tuple(name for name in self.topics if name not in topics)
         assigned = {name: found for name, found in self.assigned.items() if name not in topics}
         if not (left or assigned or self.pattern):
@@ -106,7 +106,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(self, topics=left, assigned=assigned)
 
     def wants(self, queue: MessageQueue) -> bool:
-        """Whether a queue, if it is there, is among those that are read."""
+        """Whether an existing queue is among those to read."""
         if self.assigned:
             of_topic = self.assigned.get(queue.topic, {})
             return queue.queue_id in of_topic.get(queue.broker_name, [])
@@ -115,7 +115,7 @@ class SourceOptions(msgspec.Struct, frozen=True, kw_only=True):
         return queue.topic in self.topics
 
     def allows(self, topic: str) -> bool:
-        """Whether a topic of the name servers may be found by a pattern."""
+        """Whether a pattern may match a topic."""
         return self.includes_system or not is_system_topic(topic)
 
 
@@ -125,8 +125,8 @@ def is_system_topic(topic: str) -> bool:
 
 
 def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
-    """The options of a batch or a stream; None says that it is not known yet which. UsageError
-    says what is wrong with the first that is."""
+    """The options of a batch or a stream; None if that is not known yet. Raises UsageError for the
+    first error."""
     given = Given(options)
     store_path = given.text("storePath")
     topics, pattern, assigned = _subject(given)

@@ -1,5 +1,5 @@
-"""What a query's conditions say about where to read. All of them are still Spark's to judge: here
-they only spare reading what cannot fulfil them."""
+"""Restricts what is read by a query's conditions. Spark still evaluates all of them: here they only
+skip what cannot match."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
 
 CLOCK_SLACK_MS: Final = 600_000
-"""Times in a queue go back when its broker's clock is set back. A search by time may then pass
-over messages; so far in front and behind is read all the same."""
+"""Times in a queue go back when its broker's clock is set back. A search by time may then miss
+messages; this much before and after is read as well."""
 
 _TIMES: Final = "storeTimestamp"
 _OFFSETS: Final = "queueOffset"
@@ -22,7 +22,7 @@ FAR: Final = 1 << 62
 
 
 class Bounds(msgspec.Struct):
-    """What a message must be like to fulfil the conditions."""
+    """Necessary properties of messages that match the conditions."""
 
     texts: dict[str, frozenset[str]] = {}
     """Allowed values of `topic` and `brokerName`."""
@@ -34,7 +34,7 @@ class Bounds(msgspec.Struct):
     time_high_ms: int = FAR
 
     def allows(self, queue: MessageQueue) -> bool:
-        """Whether a queue can have such messages."""
+        """Whether a queue can have matching messages."""
         topics, brokers = self.texts.get("topic"), self.texts.get("brokerName")
         return (
             (topics is None or queue.topic in topics)
@@ -43,7 +43,7 @@ class Bounds(msgspec.Struct):
         )
 
     def clip(self, ranges: Iterable[QueueRange]) -> list[QueueRange]:
-        """The parts of ranges that can have such messages, by queue and offset."""
+        """The parts of ranges that can have matching messages, by queue and offset."""
         found = [
             QueueRange(
                 each.queue,
@@ -60,7 +60,7 @@ class Bounds(msgspec.Struct):
         ranges: list[QueueRange],
         at: Callable[[dict[MessageQueue, int]], Positions],
     ) -> list[QueueRange]:
-        """The same by time; `at` finds the first message stored at a time or later."""
+        """`clip` by time; `at` finds the first message stored at a time or later."""
         queues = [each.queue for each in ranges]
         lows: Positions = {}
         highs: Positions = {}
@@ -80,8 +80,8 @@ class Bounds(msgspec.Struct):
 
 
 def bounds_of(filters: Iterable[Any]) -> Bounds:
-    """The bounds that Spark's filters amount to; those without a meaning here are passed over.
-    All filters hold at once."""
+    """The bounds that follow from Spark's filters, which all hold at once; those without a meaning
+    here are ignored."""
     bounds = Bounds()
     for each in filters:
         if len(each.attribute) == 1 if hasattr(each, "attribute") else False:

@@ -1,4 +1,4 @@
-"""Pulls of raw records by offset, several under way on one connection."""
+"""Pulls raw records by offset, several requests at a time on one connection."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _SAMPLE_COUNT: Final = 32
 
 
 class Pull(msgspec.Struct):
-    """A pull under way."""
+    """A pull in flight."""
 
     number: int
     low: int
@@ -46,8 +46,8 @@ class Pull(msgspec.Struct):
 
 
 class Puller:
-    """Reads ranges of queues. A broker that restarts is waited for; one that is silent or has no
-    route for `pullTimeoutMs` raises its TransportError or RouteMissing."""
+    """Reads ranges of queues. It waits for a restarting broker; if one is silent or has no route
+    for `pullTimeoutMs`, it raises TransportError or RouteMissing."""
 
     def __init__(self, access: Access, pulling: Pulling) -> None:
         self._access = access
@@ -61,8 +61,8 @@ class Puller:
             self._links.popitem()[1].close()
 
     def pull(self, wanted: QueueRange, subscription: Subscription) -> Iterator[bytes]:
-        """The records of a range as the log has them, in the order of the queue. Some beyond its
-        end may be among them."""
+        """The records of a range as the log has them, in the order of the queue. There may be some
+        beyond its end."""
         run = _Run(wanted, subscription, self._pulling)
         since_ms = self._clock.now_ms()
         while not run.is_over:
@@ -101,7 +101,7 @@ class Puller:
         return found
 
     def _forget(self, queue: MessageQueue, *, is_lost: bool) -> None:
-        """What is under way on a link is nobody's when its run was broken off."""
+        """Drop the requests in flight on a link after an interrupted run."""
         link = self._links.pop(queue.broker_name, None)
         if link is not None and (is_lost or link.has_waiting):
             link.close()
@@ -110,7 +110,7 @@ class Puller:
 
 
 class _NotNow(Exception):
-    """A pull that did not work and may work later."""
+    """A pull that failed and may succeed later."""
 
     def __init__(self, error: Exception, *, is_lost: bool) -> None:
         super().__init__(str(error))
@@ -119,7 +119,7 @@ class _NotNow(Exception):
 
 
 class _Run:
-    """One range on its way: where it is, and what is asked for beyond."""
+    """One range in progress: its position, and the requests ahead."""
 
     def __init__(self, wanted: QueueRange, subscription: Subscription, pulling: Pulling) -> None:
         self._wanted = wanted
@@ -135,7 +135,7 @@ class _Run:
         return self.position >= self._wanted.high
 
     def records(self, link: BrokerLink) -> Iterator[bytes]:
-        """Go on from the position to the end, or until something fails."""
+        """Continue from the position to the end, or until an error."""
         pulls: deque[Pull] = deque()
         asked = self.position
         while not self.is_over:
@@ -245,8 +245,8 @@ class _Run:
 
 
 def sampled_size(ranges: Sequence[QueueRange], options: SourceOptions) -> float:
-    """The bytes that one offset of these ranges takes, on average, by a look at the beginnings of
-    the longest; at least 1."""
+    """Average bytes per offset of these ranges, sampled at the beginnings of the longest; at least
+    1."""
     puller = Puller(options.access, options.pulling)
     size = count = 0
     try:

@@ -1,13 +1,13 @@
-"""The queues of a stream as they come and go: what is new, what is away, and what is lost.
+"""Tracks the queues of a stream: which are new, unreachable, or lost.
 
-A broker that is away is no loss: its queues are waited for. A queue is lost when its broker is
-there and does not have it any more. And a queue may be another one than it was: a topic that was
-deleted and made anew counts from 0 again. It is known by its birth: the first offset that it keeps
-and when that message was stored. Retention only lets the first offset grow.
+An unreachable broker is no loss: its queues are waited for. A queue is lost if its broker is
+reachable and no longer has it. A queue may also be another one than before: a topic that was
+deleted and recreated counts from 0 again. It is identified by its birth: its first offset and the
+store time of that message. Retention only increases the first offset.
 
-A topic may lose queues and get them back. So their places and births are kept: a queue that is back
-is read on from there, and only one that is another by its birth from its beginning.
-"""
+A topic may lose queues and regain them. So their positions and births are kept: reading continues
+in a queue that is back, and starts from the beginning only if its birth shows that it is
+another."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from escrowmq.pipeline.source.stream_place import Births
 _log = logging.getLogger(__name__)
 
 FRESH_MS: Final = 100
-"""So long the ends of queues are taken as known: Spark asks every 10 ms while nothing comes."""
+"""How long the ends of queues are cached: Spark asks every 10 ms while nothing arrives."""
 
 T = TypeVar("T")
 
 
 class Queues:
-    """The queues and their ends, asked for when what is known is no longer fresh."""
+    """The queues and their ends, fetched again when the cache is stale."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
@@ -45,7 +45,7 @@ class Queues:
         self._clock = SystemClock()
         self._seen_ms = 0
         self._told: set[str] = set()
-        """Topics of which the log has a line."""
+        """Topics that have been logged."""
         self._gone: set[MessageQueue] = set()
 
     def now_ms(self) -> int:
@@ -55,8 +55,9 @@ class Queues:
     def look(
         self, since: Positions, gone: Collection[MessageQueue] = ()
     ) -> tuple[Positions, set[MessageQueue]]:
-        """The end of every queue that there is, and which of `since` their topics do not have now;
-        of those in `gone` this is known. DataLost about the first that went with unread rows."""
+        """The end of every existing queue, and which of `since` are missing from their topics now;
+        for those in `gone` this is known. Raises DataLost for the first that went with unread
+        rows."""
         if self.now_ms() - self._seen_ms > FRESH_MS:
             before = self.ends
             self.ends = self._patiently(lambda: self.cluster.end(self._find(since)), since)
@@ -66,8 +67,8 @@ class Queues:
         return self.ends, self._gone & since.keys()
 
     def require(self, wanted: Positions) -> set[MessageQueue]:
-        """Those of some queues that can be read now. Brokers that are away are waited for; queues
-        that are lost raise DataLost, or are passed over with a line in the log."""
+        """The readable ones of some queues. Unreachable brokers are waited for; lost queues raise
+        DataLost, or are logged and skipped."""
 
         def look() -> set[MessageQueue]:
             there = self._there(wanted)
@@ -82,7 +83,7 @@ class Queues:
         return self._patiently(look, wanted)
 
     def births(self, queues: Iterable[MessageQueue]) -> Births:
-        """What tells each queue from another one under its name."""
+        """The birth of each queue, which distinguishes it from another one of the same name."""
         first = self.cluster.first(queues)
         stored_ms = self.cluster.earliest_ms(first)
         return {
@@ -111,8 +112,8 @@ class Queues:
             return ()
 
     def _patiently(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
-        """What the work returns; where a query has read before, a cluster that does not answer is
-        waited for, as long as a pull is."""
+        """The result of the work; if a query has read before, it waits for an unreachable cluster,
+        as long as for a pull."""
         began_ms = self.now_ms()
         while True:
             try:
@@ -125,8 +126,8 @@ class Queues:
                 rest()
 
     def _is_deleted(self, error: Exception, known: Iterable[MessageQueue]) -> bool:
-        """Whether a topic is missing although all brokers that had it are there. They are looked
-        at first: a broker that comes back tells of itself and of its topics at once."""
+        """Whether a topic is missing although all its brokers are reachable. Brokers are checked
+        first: one that comes back registers itself and its topics at once."""
         if not isinstance(error, RouteMissing):
             return False
         running = self._running()
@@ -145,7 +146,7 @@ class Queues:
     def _lost(
         self, wanted: Iterable[MessageQueue], there: Iterable[MessageQueue]
     ) -> list[MessageQueue]:
-        """Queues that are not there although their brokers are."""
+        """Queues that are missing although their brokers are reachable."""
         missing = sorted(set(wanted) - set(there))
         if not missing:
             return []
@@ -178,7 +179,7 @@ class Queues:
             self._gone.add(queue)
 
     def _end_of(self, queue: MessageQueue) -> int | None:
-        """Where a queue ends that its topic does not have now; its broker may have it still."""
+        """The end of a queue that its topic does not have now; its broker may still have it."""
         try:
             return self._at_once.end([queue])[queue]
         except EscrowMQError:
@@ -192,7 +193,7 @@ class Queues:
 
 
 def tell_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
-    """Raise DataLost, or log it, about a queue that is another one than it was."""
+    """Raise DataLost, or log it, about a queue that is another one than before."""
     text = (
         f"{_name(queue)} was read up to {reached}, and {why}: the topic was made anew, or its "
         "store was put back"
@@ -207,7 +208,7 @@ def is_anew(
     before: Mapping[MessageQueue, tuple[int, int]],
     now: Mapping[MessageQueue, tuple[int, int]],
 ) -> bool:
-    """Whether a queue was born again; not where one of its births is not known."""
+    """Whether a queue was recreated; False if one of its births is unknown."""
     old, new = before.get(queue), now.get(queue)
     if old is None or new is None:
         return False

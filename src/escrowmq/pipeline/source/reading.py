@@ -1,4 +1,4 @@
-"""What an executor does for its part of a topic: pull, decode, hand over."""
+"""An executor's work on its part of a topic: pull, decode, return rows."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from escrowmq.pipeline.source.pulling import Puller
 from escrowmq.pipeline.workers import make_ready
 
 BATCH_SIZE: Final = 4 << 20
-"""Bytes of records that become one batch of rows: with 1 to 10 MB Spark is at its best."""
+"""Bytes of records per batch of rows: Spark is fastest with 1 to 10 MB."""
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
-    """What an executor must know beside its ranges; it travels there."""
+    """What an executor needs besides its ranges; it is sent there."""
 
     access: Access
     pulling: Pulling
@@ -37,8 +37,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]:
-    """The rows of some ranges as Arrow batches. Never fewer than there are without DataLost, or
-    a line in the log when failOnDataLoss is off."""
+    """The rows of some ranges as Arrow batches. Missing rows raise DataLost, or are logged if
+    failOnDataLoss is off."""
     make_ready()
     schema = pa.ipc.read_schema(pa.py_buffer(reading.schema))
     puller = Puller(reading.access, reading.pulling)
@@ -58,7 +58,7 @@ def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]
 
 
 def block_of(data: bytes, wanted: QueueRange) -> Block:
-    """The records of a range; those beyond its ends are left out."""
+    """The records of a range, without those beyond its ends."""
     block = Block(data)
     if ((block.sys_flag & BATCH) == BATCH).any():
         block = Block(unwrapped(data, block.starts, block.sys_flag))
@@ -67,7 +67,7 @@ def block_of(data: bytes, wanted: QueueRange) -> Block:
 
 
 def only_tagged(block: Block, subscription: Subscription) -> Block:
-    """The records with a wanted tag: brokers compare hashes, which other tags may have too."""
+    """The records with a wanted tag: brokers compare hashes, which may be equal for other tags."""
     if subscription.kind != "TAG" or subscription.tags.is_all or not len(block):
         return block
     tags = block.properties().values(Property.TAGS)
@@ -76,7 +76,7 @@ def only_tagged(block: Block, subscription: Subscription) -> Block:
 
 
 class _Count:
-    """Checks that nothing is missing between the messages of a queue that were read."""
+    """Verifies that no message of a queue is missing between those read."""
 
     def __init__(self) -> None:
         self._count = 0

@@ -1,4 +1,4 @@
-"""What is wrong with a stream, said where users see it."""
+"""Raises a stream's errors where users see them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from escrowmq.errors import UsageError
 
 
 class RefusingReader(DataSourceStreamReader):
-    """Raises an error with the first question. PySpark (4.2, python_streaming_source_runner)
-    meets one that `streamReader` raises with an UnboundLocalError of its own, which is all that
-    is seen at the end of the text."""
+    """Raises an error at the first call. If `streamReader` itself raises, PySpark (4.2,
+    python_streaming_source_runner) fails with an UnboundLocalError of its own, which is all that
+    users see at the end of the text."""
 
     def __init__(self, error: UsageError) -> None:
         self._error = error
 
     def initialOffset(self) -> NoReturn:  # noqa: N802 - Spark's name
-        """For new queries."""
+        """Raises, for new queries."""
         raise self._error
 
     def latestOffset(self, *_: object) -> NoReturn:  # noqa: N802 - Spark's name
-        """For those with a checkpoint."""
+        """Raises, for those with a checkpoint."""
         raise self._error
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> NoReturn:
-        """For those whose batch is run again."""
+        """Raises, for those whose batch is repeated."""
         raise self._error
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """Nothing comes so far."""
+        """Never reached."""
         raise self._error

@@ -47,19 +47,19 @@ TYPES: Final[dict[str, DataType]] = {
 }
 
 NULLABLE: Final = frozenset({"brokerName", "tags", "keys", "transactionId"})
-"""Columns that may be null. Spark asks this of every other value too, twice for each row, as long
-as it is not told: a sixth of what it computes for a row."""
+"""Columns that may be null. Unless told, Spark tests every value for null, twice per row: a sixth
+of its work on a row."""
 
 
 def full_schema(options: SourceOptions) -> StructType:
-    """All columns, but for those that options leave out."""
+    """All columns, except those that options leave out."""
     types = _types(options)
     return StructType([StructField(name, kind, name in NULLABLE) for name, kind in types.items()])
 
 
 def check_schema(schema: StructType, options: SourceOptions) -> None:
-    """A schema that a user gave picks columns by name. UsageError about the first that is not
-    there, or has another type."""
+    """Validate a user's schema, which selects columns by name. Raises UsageError for the first that
+    is unknown, or has another type."""
     known = _types(options)
     for field in schema.fields:
         kind = known.get(field.name)
@@ -75,7 +75,7 @@ def check_schema(schema: StructType, options: SourceOptions) -> None:
 
 
 def arrow_schema(schema: StructType) -> bytes:
-    """The same for Arrow, serialized; batches must have exactly these types."""
+    """The schema for Arrow, serialized; batches must have exactly these types."""
     takes_zone = "timezone" in inspect.signature(to_arrow_schema).parameters
     # PySpark 4.1 has no such parameter, and means UTC.
     found: pa.Schema = to_arrow_schema(schema, **({"timezone": "UTC"} if takes_zone else {}))

@@ -1,10 +1,9 @@
-"""Log files on a disk, cut into parts that are read independently. RocketMQ's or ours.
+"""Log files on a disk, RocketMQ's or ours, divided into parts that are read independently.
 
-A cut may fall anywhere: a part begins with the first record that starts there or later, and ends
-where the next one begins, so that nothing lies unseen between two parts, and nothing is read twice.
-Records are found as everywhere (`codec/log_walker`): where the store's queues lie beside its log,
-they say which places are records' and which merely look so; of a log alone, looks must do.
-"""
+A cut may be anywhere: a part begins with the first record that starts there or later, and ends
+where the next part begins, so that nothing is read twice or missed. Records are found as everywhere
+(`codec/log_walker`): if the store's queues are beside its log, they say which positions are
+records; for a log alone, the reader must guess."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ _HEAD_SIZE: Final = 4 << 10
 
 
 class FilePart(msgspec.Struct, frozen=True, kw_only=True):
-    """The records of a segment that begin from one place to before another."""
+    """The records of a segment that begin in a range."""
 
     path: str
     first_log_offset: int
@@ -42,7 +41,7 @@ class FilePart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_parts(store_path: str, split_size: int) -> list[FilePart]:
-    """The parts of the log of a store. UsageError when there is none."""
+    """The parts of a store's log. Raises UsageError if there is none."""
     folder = Path(store_path)
     if (folder / _LOG_FOLDER).is_dir():
         folder = folder / _LOG_FOLDER
@@ -77,7 +76,7 @@ def _is_segment(name: str) -> bool:
 
 
 def _is_blank(file: Path) -> bool:
-    """Whether a segment was made ahead of need, as both brokers do, and nothing stands in it."""
+    """Whether a segment was created ahead of need, as both brokers do, and is empty."""
     with file.open("rb") as opened:
         return not opened.read(_HEAD_SIZE).strip(b"\0")
 
@@ -93,7 +92,7 @@ def _require_whole(files: list[Path]) -> None:
 
 
 class Mapped:
-    """A segment as a log of its own (see `codec.walker.Log`), up to an end."""
+    """A segment as a log of its own (see `codec.log_walker.Log`), up to an end."""
 
     def __init__(self, data: mmap.mmap, first: int, *, end: int | None = None) -> None:
         self._data = data
@@ -102,29 +101,29 @@ class Mapped:
         self.end = first + len(data) if end is None else end
 
     def start_of(self, position: int) -> int:
-        """There is but one."""
+        """The one segment."""
         return self._first
 
     def end_of(self, position: int) -> int:
-        """There is but one."""
+        """The one segment."""
         return self.end
 
     def has(self, position: int) -> bool:
-        """Whether a position lies in it."""
+        """Whether a position is in it."""
         return self._first <= position < self.end
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer where it ends."""
+        """Bytes from a position; fewer at the end."""
         end = min(position + size, self.end)
         return self._data[position - self._first : max(position, end) - self._first]
 
     def data_from(self, position: int) -> int:
-        """Where there is nothing is not known."""
+        """Holes are not known."""
         return position
 
 
 class Walk:
-    """Goes through the records of a part."""
+    """Walks through the records of a part."""
 
     def __init__(self, part: FilePart, *, fails_on_loss: bool) -> None:
         self._part = part
@@ -134,7 +133,7 @@ class Walk:
         self._leads_to = units.leads_to if units is not None and units.are_there else None
 
     def chunks(self) -> Iterator[tuple[bytes, list[int], int]]:
-        """Bytes, where in them the records begin, and the place of the first byte in the file."""
+        """Bytes, the starts of the records in them, and the file position of the first byte."""
         try:
             with Path(self._part.path).open("rb") as file:
                 data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -182,8 +181,8 @@ class Walk:
             self._tell_torn(walker.end_offset)
 
     def _tell_unreadable(self, log_offset: int, following: int | None) -> None:
-        """CorruptRecord where there is something that is no record, or a word of it when it may be
-        passed over. `following` is where the next record stands."""
+        """Raise CorruptRecord at bytes that are not a record, or log it if they may be skipped.
+        `following` is the start of the next record."""
         place = self._place(log_offset)
         behind = "none follows"
         if following is not None:
@@ -199,7 +198,7 @@ class Walk:
         _log.warning("%s; failOnDataLoss=false, so it is passed over", text)
 
     def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
-        """The end of the log, without a last record that was not written to its end."""
+        """The end of the log, without a last record that was not written completely."""
         base, data, found = stretch
         *before, last = found.records
         if check_record(data[last : found.size], base + last) is None:

@@ -1,9 +1,8 @@
 """`spark.readStream.format("escrowmq")`: batch after batch, each bounded as the options say.
 
-What a batch begins with is what the one before ended with, in Spark's checkpoint. The first one's
-beginning would be nowhere: it stands in the first end (stream_place.py), and so that there is one
-before the first message comes, a query begins with an empty batch.
-"""
+A batch begins where the one before ended, according to Spark's checkpoint. The start of the first
+one would be stored nowhere, so it is in the first end (stream_place.py). A query begins with an
+empty batch, so that this exists before the first message comes."""
 
 from __future__ import annotations
 
@@ -57,7 +56,7 @@ _log = logging.getLogger(__name__)
 
 
 class StreamReader(DataSourceStreamReader):
-    """What both forms have in common: with limits (PySpark 4.2) and without (4.1)."""
+    """Code shared by both forms: with limits (PySpark 4.2) and without (4.1)."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -76,7 +75,7 @@ class StreamReader(DataSourceStreamReader):
 
     @briefly
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
-        """Where a new query begins. Asked for again after a crash; see stream_place.py."""
+        """Where a new query begins. Called again after a crash; see stream_place.py."""
         return encode_place(StreamPlace(self._beginning(), is_initial=True))
 
     def _beginning(self) -> Positions:
@@ -93,13 +92,14 @@ class StreamReader(DataSourceStreamReader):
 
     @briefly
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
-        """The ends of all queues, for the progress report: what is missing there is the lag."""
+        """The ends of all queues, for the progress report and its lag."""
         ends = self._opened.ends if self._opened is not None else {}
         return encode_place(StreamPlace(ends)) if ends else None
 
     @briefly
     def commit(self, end: Offset) -> None:
-        """Show the brokers how far the query is, if that is wanted; the checkpoint knows best."""
+        """Commit the query's progress at the brokers, if configured; the checkpoint is
+        authoritative."""
         if not self._options.commits_offsets:
             return
         try:
@@ -111,7 +111,7 @@ class StreamReader(DataSourceStreamReader):
 
     @briefly
     def partitions(self, start: Offset, end: Offset) -> list[Part]:
-        """What lies between two places, divided."""
+        """The range between two positions, divided."""
         until = decode_place(end)
         since = decode_place(start)
         lows = since.at
@@ -147,7 +147,7 @@ class StreamReader(DataSourceStreamReader):
     # -- how much ----------------------------------------------------------------------------
 
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
-        """The end of the next batch; the start itself when there is to be none."""
+        """The end of the next batch; the start itself if there is none."""
         since = decode_place(start)
         ends, gone = self._look(since)
         lows, known = self._lows(since, ends)
@@ -175,14 +175,14 @@ class StreamReader(DataSourceStreamReader):
         return encode_place(place)
 
     def _look(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
-        """Where each queue ends, and which of those that were read are gone."""
+        """The end of each queue, and which of the queues read are gone."""
         ends, gone = self._queues().look(since.at, since.gone)
         if self._has_target and self._target is None:
             self._target = dict(ends)
         return ends, gone
 
     def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
-        """Where to go on in each queue, and what tells it from another of its name."""
+        """The start in each queue, and the queues' births."""
         queues = self._queues()
         lows, births = dict(since.at), dict(since.births)
         lows |= queues.cluster.first(queue for queue in ends if queue not in lows)
@@ -199,7 +199,7 @@ class StreamReader(DataSourceStreamReader):
         return lows, births | now
 
     def _bounded(self, ends: Positions) -> Positions:
-        """The ends as far as they are to be read now."""
+        """The ends up to which to read now."""
         if self._target is None:
             return ends
         target = self._target
@@ -208,8 +208,8 @@ class StreamReader(DataSourceStreamReader):
     def _put_back(
         self, queue: MessageQueue, reached: int, why: str, *, is_told: bool = False
     ) -> int:
-        """Where to begin in a queue that is another one than it was. That it was lost is no error
-        any more when it `is_told`."""
+        """The start in a queue that is another one than before. Its loss is no longer an error if
+        `is_told`."""
         fails_on_loss = self._options.pulling.fails_on_loss and not is_told
         tell_anew(queue, reached=reached, why=why, fails_on_loss=fails_on_loss)
         return self._queues().cluster.first([queue])[queue]
@@ -231,8 +231,8 @@ class StreamReader(DataSourceStreamReader):
 
 
 class PlainStreamReader(StreamReader):
-    """For PySpark 4.1: it takes no limits, so that every batch has all there is. Nobody tells it
-    whether a batch is the first one, and so every process begins as if it were."""
+    """For PySpark 4.1: it passes no limits, so every batch has all available messages. Nor does it
+    say whether a batch is the first one, so every process starts as if it were."""
 
     _last: Offset | None = None
 
@@ -255,11 +255,11 @@ if HAS_LIMITS:
 
         @briefly
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-            """Nothing that comes from now on is read."""
+            """Read no messages that arrive from now on."""
             self._has_target = True  # looked up with the first batch, which comes at once
 
         def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-            """What the options say; of several bounds the others are kept here."""
+            """The limit from the options; if there are several, the others are kept here."""
             limits = self._options.limits
             if limits.rows_max:
                 return ReadMaxRows(limits.rows_max)
@@ -271,7 +271,7 @@ if HAS_LIMITS:
 
         @briefly
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-            """The end of the next batch, at most as far as a limit allows."""
+            """The end of the next batch, within a limit."""
             if isinstance(limit, ReadAllAvailable):
                 return self._following(start, 0, 0, 0)
             limits = self._options.limits
@@ -281,7 +281,7 @@ if HAS_LIMITS:
 
 
 def make_stream_reader(options: SourceOptions, schema: StructType) -> StreamReader:
-    """The reader that this release of PySpark can make use of."""
+    """The reader for this release of PySpark."""
     if HAS_LIMITS:
         return LimitedStreamReader(options, schema)
     if options.limits.rows_max or options.limits.size_max or options.limits.rows_min:

@@ -1,4 +1,4 @@
-"""A stream's place, as Spark keeps it in the checkpoint.
+"""A stream's position, as Spark stores it in the checkpoint.
 
 {"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}, "born": {"topic": {...}},
  "gone": {"topic": {"broker": {"0": 17}}}}
@@ -9,8 +9,7 @@ crash before the first commit, when "latest" is somewhere else already. What it 
 `initial`, so that the first batch is known from the others.
 
 `born` has [first offset, when it was stored] of each queue that was read (queues.py). `gone` names
-queues that are in `q` and not in their topic now: it may get them back.
-"""
+queues that are in `q` and not in their topic now: it may get them back."""
 
 from __future__ import annotations
 
@@ -30,22 +29,22 @@ Offset = dict[str, Any]
 
 
 Births = dict[MessageQueue, tuple[int, int]]
-"""The first offset that a queue keeps, and the time in ms at which that message was stored."""
+"""The first offset of a queue, and the store time in ms of that message."""
 
 
 class StreamPlace(msgspec.Struct, frozen=True):
-    """Where each queue is, and where the query began if this ends its first batch."""
+    """The position in each queue, and the query's start if this ends its first batch."""
 
     at: Positions
     began: Positions | None = None
     is_initial: bool = False
-    """It is no end of a batch."""
+    """It is not the end of a batch."""
     births: Births = {}
     gone: frozenset[MessageQueue] = frozenset()
 
 
 def encode_place(place: StreamPlace) -> Offset:
-    """The JSON; equal places make equal JSON, member by member."""
+    """The JSON; equal positions make equal JSON, member by member."""
     found: Offset = {"v": VERSION, "q": _table(place.at)}
     if place.began is not None:
         found["from"] = _table(place.began)
@@ -59,7 +58,7 @@ def encode_place(place: StreamPlace) -> Offset:
 
 
 class _Written(msgspec.Struct):
-    """The JSON, as far as it is read."""
+    """The fields of the JSON."""
 
     q: dict[str, dict[str, dict[int, int]]]
     began: dict[str, dict[str, dict[int, int]]] | None = msgspec.field(name="from", default=None)
@@ -69,8 +68,8 @@ class _Written(msgspec.Struct):
 
 
 def decode_place(offset: object) -> StreamPlace:
-    """The place in a checkpoint; UsageError when it was not this source that wrote it, or when it
-    is damaged."""
+    """The position in a checkpoint; raises UsageError if it was not written by this source, or is
+    damaged."""
     version = offset.get("v") if isinstance(offset, dict) else offset
     if version != VERSION:
         raise UsageError(

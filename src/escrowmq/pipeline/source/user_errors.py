@@ -1,7 +1,7 @@
 """Errors as a Spark user should see them.
 
-PySpark puts a whole Python traceback into the message of its own error, behind a line of its own
-and in front of what is wrong: forty lines of how we came to know that a topic is gone."""
+PySpark puts a whole Python traceback into the message of its own error, before the line that says
+what is wrong: forty lines about how the code noticed that a topic is missing."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ M = TypeVar("M", bound=Callable[..., Any])
 
 
 def briefly(method: M) -> M:
-    """A method that Spark calls: our errors leave it without the way that they came, which goes to
-    the log (debug). What is none of ours keeps its traceback."""
+    """Wrap a method called by Spark: our own errors leave it without their traceback, which is
+    logged (debug). Other errors keep theirs."""
     if inspect.isgeneratorfunction(method):
 
         @functools.wraps(method)
