@@ -1,1 +1,1 @@
-"""HTTP/2 for gRPC: bytes in, events out; commands in, bytes out. No I/O and no clock may enter."""
+"""HTTP/2 for gRPC: bytes in, events out; commands in, bytes out. No I/O and no clock."""

@@ -1,9 +1,8 @@
-"""A server's end of one HTTP/2 connection (RFC 9113) as a state machine.
+"""The server's end of one HTTP/2 connection (RFC 9113) as a state machine.
 
-`receive` takes bytes and gives events, `send` and `reset` take commands; `take` hands over what is
-to be written. A mistake of one stream ends that stream, one of the connection the connection: a
-GOAWAY is the last to be written then, and `is_over` is set.
-"""
+`receive` takes bytes and returns events, `send` and `reset` take commands; `take` returns the bytes
+to write. An error of one stream ends that stream, an error of the connection the connection: then a
+GOAWAY is the last frame written, and `is_over` is set."""
 
 from __future__ import annotations
 
@@ -26,15 +25,15 @@ from escrowmq.http2.streams import Stream
 from escrowmq.http2.windows import Inflow
 
 BLOCK, FRAME = -1, 0
-"""What can be half there. No stream has such a number, as messages of streams can be as well."""
+"""Kinds of incomplete input. No stream has such a number, since messages can be incomplete too."""
 
 _LEAVING: Final = b"escrowmq"
-"""The PING behind the first GOAWAY: who answers it has read that."""
+"""The PING after the first GOAWAY: a client that answers it has read the GOAWAY."""
 
 
 class _Enough(Exception):
-    """So much of an input was read that the rest is for another turn. Raised, so that the loop over
-    frames, which nearly never ends so, need not ask."""
+    """The rest of the input is for another turn. Raised, because this is rare, so that the loop
+    over frames need not test for it."""
 
 
 class Http2Connection(OutgoingStreams):
@@ -45,11 +44,11 @@ class Http2Connection(OutgoingStreams):
         super().__init__(limits)
         self._held = b""
         self._held_at = 0
-        """Where in all that the client sends the part begins that is held."""
+        """The position of the held bytes in everything that the client has sent."""
         self._is_greeted = self._is_settled = False
         self._headers = HeaderReader(list_size_max=limits.header_list_size_max)
         self._is_behind = False
-        """Whether whole frames are held as well, for the next turn."""
+        """Whether the held bytes contain complete frames for the next turn."""
         self._fields_max = 0
         self._block = bytearray()
         self._block_stream = self._block_frames = 0
@@ -62,15 +61,15 @@ class Http2Connection(OutgoingStreams):
         """Why the connection is over."""
 
         self.is_over = False
-        """Nothing more is read: close the connection when all is written."""
+        """Nothing more is read: close the connection after everything is written."""
 
         self._greet()
 
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[Event]:
-        """What these bytes tell, and what was left of those before, as far as it is read in one
-        turn: while `has_news` says so, there is more."""
+        """The events of these bytes and of those held, up to the limit of one turn: while
+        `has_news` is true, there are more."""
         self._now_ms = now_ms
         self._is_behind = False
         self._fields_max = self._headers.read_count + FIELDS_AT_ONCE_MAX
@@ -118,36 +117,36 @@ class Http2Connection(OutgoingStreams):
 
     @property
     def half(self) -> tuple[int, int] | None:
-        """The name of what has begun: a stream's block of header fields, or the frame at a place
-        in all that the client sends; None when all is whole."""
+        """The identity of what is incomplete: a stream's header block, or the frame at a position
+        in everything that the client has sent; None if everything is complete."""
         if self._block_stream:
             return BLOCK, self._block_stream
         return (FRAME, self._held_at) if self._held and not self._is_behind else None
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has something to tell without more bytes."""
+        """Whether `receive` has events without more bytes."""
         return self._is_behind or bool(self._events)
 
     @property
     def half_size(self) -> int:
-        """Bytes of that."""
+        """Bytes of the incomplete part."""
         return len(self._held) + len(self._block)
 
     @property
     def remembered_size(self) -> int:
-        """Bytes that are kept of the header fields of calls so far, about."""
+        """Approximate bytes kept of the header fields of earlier calls."""
         return self._headers.kept_size
 
     def allow(self, limits: Http2Limits) -> None:
-        """Let the client have as many streams as these say from now on."""
+        """Change the limits of the client's streams."""
         if limits.streams_max != self._limits.streams_max:
             most = {Http2Setting.MAX_CONCURRENT_STREAMS: limits.streams_max}
             self._out.append(frames.settings(most))
         self._limits = limits
 
     def _greets(self, data: bytes) -> bool:
-        """Whether the client has said all that comes first."""
+        """Whether the client has sent the connection preface."""
         preface = data[: len(frames.PREFACE)]
         if not frames.PREFACE.startswith(preface):
             raise ConnectionFault(Error.PROTOCOL_ERROR, "the client does not speak HTTP/2")
@@ -341,9 +340,9 @@ class Http2Connection(OutgoingStreams):
         self._flush()
 
     def _resize(self, windows: list[int]) -> None:
-        """Windows of streams that are open change by the difference (RFC 9113, 6.9.2). Of several
-        values the last is what they come to: the streams are gone through once, with the largest
-        of them in mind, since none of the values may open a window too far (6.5.3, 6.9.2)."""
+        """Change the windows of open streams by the difference (RFC 9113, 6.9.2). If there are
+        several values, the last one counts, and the streams are visited once; but none of the
+        values may open a window too far (6.5.3, 6.9.2), so the largest is validated."""
         before, self._window_out = self._window_out, windows[-1]
         more, most = windows[-1] - before, max(windows) - before
         if not more and most <= 0:
@@ -404,7 +403,7 @@ class Http2Connection(OutgoingStreams):
             self._flush()
 
     def _known(self, stream_id: int, what: str, *, is_late_allowed: bool = False) -> Stream | None:
-        """The stream of a frame; None when it is over, and the frame is to be skipped."""
+        """The stream of a frame; None if it is closed, and the frame is skipped."""
         streams = self._streams
         stream = streams.open.get(stream_id)
         if stream is not None:
@@ -420,8 +419,8 @@ class Http2Connection(OutgoingStreams):
     # ---- ends
 
     def go_away(self) -> None:
-        """Open no more streams, finish those that are open; `is_over` is set behind the last. The
-        client is asked for an answer first: what it opens until then is still served."""
+        """Accept no more streams, finish the open ones; `is_over` is set after the last. The client
+        is pinged first: streams that it opens until its answer are still served."""
         if self._is_leaving or self.is_over:
             return
         self._is_leaving = True
@@ -472,7 +471,7 @@ class Http2Connection(OutgoingStreams):
 
 
 def _less(stream: Stream, size: int, *, is_end: bool) -> int:
-    """What a content-length still lets come behind so many bytes."""
+    """The rest of a content-length after this many bytes."""
     left = stream.expected_size - size
     if left < 0 or (is_end and left):
         raise StreamFault(

@@ -1,4 +1,4 @@
-"""What a connection tells its owner."""
+"""Events of a connection for its owner."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escrowmq.http2.headers import HttpRequest
 
 
 class Opened(msgspec.Struct):
-    """A client asks something."""
+    """A client opens a stream."""
 
     stream_id: int
     request: HttpRequest
@@ -17,7 +17,7 @@ class Opened(msgspec.Struct):
 
 
 class Data(msgspec.Struct):
-    """More of what it says; empty at most when it is the end."""
+    """More data of a stream; empty only at the end."""
 
     stream_id: int
     data: bytes
@@ -25,13 +25,14 @@ class Data(msgspec.Struct):
 
 
 class Drained(msgspec.Struct):
-    """All that was to be sent on a stream has left; `send` had said that some had to wait."""
+    """All data of a stream has been sent, after `send` had reported that some had to wait."""
 
     stream_id: int
 
 
 class Reset(msgspec.Struct):
-    """A stream is over before it was answered: given up by the client, or for a mistake of its."""
+    """A stream ended before it was answered: cancelled by the client, or for an error of the
+    client's."""
 
     stream_id: int
     code: Error

@@ -1,5 +1,5 @@
-"""Floods of frames that are cheap to send and costly to serve (resets, pings, settings): what is
-one, and that it ends the connection."""
+"""Detects floods of frames that are cheap to send and costly to serve (resets, pings, settings),
+and ends their connection."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ MS_A_SECOND: Final = 1000
 
 
 class Allowance:
-    """How often something cheap to send and costly to serve may come: a stock that is used up by
-    each, and grows with time and with work that was done."""
+    """A budget for frames that are cheap to send and costly to serve: each uses some, and it grows
+    with time and with work done."""
 
     __slots__ = ("_left", "_most", "_per_s", "_since_ms", "_what")
 
@@ -27,7 +27,8 @@ class Allowance:
         self._left = min(self._most, self._left + count)
 
     def spend(self, now_ms: int, count: int = 1) -> None:
-        """One has come, or one that costs as much as so many. Raises when there were too many."""
+        """Such a frame has come, or one that costs as much as several. Raises if the budget is used
+        up."""
         if self._since_ms < 0:
             self._since_ms = now_ms
         self._left -= count

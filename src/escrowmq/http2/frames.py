@@ -18,7 +18,7 @@ from typing import Final
 from escrowmq.errors import RemoteProtocolError
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-"""What a client says first."""
+"""The client's connection preface."""
 
 FRONT: Final = struct.Struct(">IBI")
 """Size and kind in one number, flags, stream."""
@@ -26,8 +26,8 @@ FRONT: Final = struct.Struct(">IBI")
 FRONT_SIZE: Final = FRONT.size
 STREAM_MASK: Final = 0x7FFFFFFF
 FRAME_SIZE: Final = 16_384
-"""What every end takes, and the most that this one does (SETTINGS_MAX_FRAME_SIZE is left alone):
-a larger frame saves little, and what has begun and is not whole has to be kept."""
+"""The size that every end accepts, and the maximum here (SETTINGS_MAX_FRAME_SIZE is not changed):
+larger frames save little, and an incomplete frame must be kept."""
 
 _FRAME_SIZE_TOP: Final = 16_777_215
 WINDOW_MAX: Final = 0x7FFFFFFF
@@ -61,7 +61,7 @@ PRIORITY: Final = 0x20
 
 
 class Error(enum.IntEnum):
-    """What RST_STREAM and GOAWAY give as the reason."""
+    """Error codes of RST_STREAM and GOAWAY."""
 
     NO_ERROR = 0
     PROTOCOL_ERROR = 1
@@ -91,7 +91,7 @@ class Http2Setting(enum.IntEnum):
 
 
 class ConnectionFault(RemoteProtocolError):
-    """The other end broke a rule such that the connection cannot go on."""
+    """The other end broke a rule of the connection, which cannot continue."""
 
     def __init__(self, code: Error, text: str) -> None:
         super().__init__(text)
@@ -99,7 +99,7 @@ class ConnectionFault(RemoteProtocolError):
 
 
 class StreamFault(RemoteProtocolError):
-    """The other end broke a rule of one stream; the others go on."""
+    """The other end broke a rule of one stream; others continue."""
 
     def __init__(self, stream_id: int, *, code: Error, text: str) -> None:
         super().__init__(text)
@@ -113,7 +113,7 @@ def frame(kind: FrameKind, payload: bytes = b"", *, flags: int = 0, stream_id: i
 
 
 def header_frames(stream_id: int, block: bytes, *, is_end: bool) -> bytes:
-    """HEADERS, with as many CONTINUATION as the block needs."""
+    """HEADERS, with as many CONTINUATION frames as the block needs."""
     end = END_STREAM if is_end else 0
     if len(block) <= FRAME_SIZE:
         return FRONT.pack(len(block) << 8 | 1, end | END_HEADERS, stream_id) + block
@@ -140,13 +140,13 @@ def window_update(stream_id: int, size: int) -> bytes:
 
 
 def goaway(last_stream_id: int, code: Error, text: str) -> bytes:
-    """GOAWAY; the text is for whoever reads the client's log."""
+    """GOAWAY; its text is for the client's log."""
     data = text.encode("ascii", "replace")[:200]
     return frame(FrameKind.GOAWAY, _GOAWAY.pack(last_stream_id, code) + data)
 
 
 def count_settings(payload: bytes) -> int:
-    """How many stand in a payload of SETTINGS."""
+    """The number of settings in a SETTINGS payload."""
     if len(payload) % _SETTING.size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"SETTINGS of {len(payload)} bytes; 6 for each are allowed"
@@ -155,7 +155,7 @@ def count_settings(payload: bytes) -> int:
 
 
 def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
-    """Numbers and values, checked; unknown ones are the reader's to skip."""
+    """Numbers and values, validated; the caller skips unknown ones."""
     for number, value in _SETTING.iter_unpack(payload):
         if number == Http2Setting.ENABLE_PUSH and value > 1:
             raise ConnectionFault(Error.PROTOCOL_ERROR, f"ENABLE_PUSH is {value}; 0 or 1 allowed")
@@ -173,7 +173,7 @@ def read_settings(payload: bytes) -> Iterator[tuple[int, int]]:
 
 
 def unpadded(payload: bytes) -> bytes:
-    """A payload whose first byte says how many at its end are padding, without both."""
+    """A payload without its padding, whose length is in the first byte."""
     if not payload:
         raise ConnectionFault(Error.FRAME_SIZE_ERROR, "padded frame without the size of padding")
     size = payload[0]
@@ -185,7 +185,7 @@ def unpadded(payload: bytes) -> bytes:
 
 
 def sized(kind: str, payload: bytes, size: int) -> bytes:
-    """A payload that can only have this size."""
+    """A payload that must have this size."""
     if len(payload) != size:
         raise ConnectionFault(
             Error.FRAME_SIZE_ERROR, f"{kind} of {len(payload)} bytes; {size} allowed"

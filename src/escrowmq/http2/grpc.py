@@ -1,4 +1,4 @@
-"""gRPC over a connection: calls and messages in, answers and statuses out.
+"""gRPC over a connection: receives calls and messages, sends answers and statuses.
 
 offset size field of a message
      0    1 compressed    0; no compression is offered
@@ -27,39 +27,40 @@ _FRONT_SIZE: Final = _FRONT.size
 _TYPE: Final = "application/grpc"
 _KINDS_OF_TYPE: Final = (_TYPE + "+", _TYPE + ";")
 _CALL_SIZE: Final = 2048
-"""What an open call takes beside its header fields."""
+"""Memory of an open call besides its header fields."""
 
 _TEXT_SIZE_MAX: Final = 1024
-"""Characters of a status's text; clients allow 8 KiB of trailers."""
+"""Characters of a status text; clients allow 8 KiB of trailers."""
 
 
 class Called(msgspec.Struct):
-    """A client calls a method; `Message` and `HalfClosed` of the same number follow."""
+    """A client calls a method; `Message` and `HalfClosed` with the same number follow."""
 
     call: int
     path: str
     metadata: dict[str, str]
-    """Shared by all calls that say the same: not to be changed."""
+    """Shared by all calls with equal fields: do not modify."""
 
     due_ms: int
-    """When the client stops waiting, or NO_DEADLINE."""
+    """The call's deadline, or NO_DEADLINE."""
 
 
 class Message(msgspec.Struct):
-    """One whole message of a call."""
+    """One complete message of a call."""
 
     call: int
     data: bytes
 
 
 class HalfClosed(msgspec.Struct):
-    """The client says nothing more, and waits for the rest of the answer."""
+    """The client sends nothing more, and waits for the rest of the answer."""
 
     call: int
 
 
 class WholeCall(msgspec.Struct):
-    """A call that came at once: `Called`, `Message` and `HalfClosed` in one, as nearly all are."""
+    """`Called`, `Message` and `HalfClosed` in one, for a call that arrived at once, as nearly all
+    do."""
 
     call: int
     path: str
@@ -69,14 +70,14 @@ class WholeCall(msgspec.Struct):
 
 
 class Cancelled(msgspec.Struct):
-    """Nobody waits for the answer of a call any more."""
+    """The client no longer waits for the answer of a call."""
 
     call: int
     reason: str
 
 
 class Room(msgspec.Struct):
-    """What had to wait (`message` gave False) has left."""
+    """Data that had to wait (`message` returned False) has been sent."""
 
     call: int
 
@@ -117,7 +118,7 @@ class Calls:
         self._now_ms = 0
 
     def allow(self, limits: Http2Limits) -> None:
-        """Let messages be larger from now on, or smaller, and calls be more or fewer."""
+        """Change the limits of messages and calls."""
         self._limits = limits
         self._size_max = limits.message_size_max
         self._connection.allow(limits)
@@ -125,9 +126,8 @@ class Calls:
     # ---- what comes in
 
     def receive(self, data: bytes, now_ms: int) -> list[CallEvent]:
-        """What these bytes tell; also of a call that its owner ends on the way through them, for
-        which `is_open` says no. When the connection `is_over` afterwards, every call was
-        cancelled."""
+        """The events of these bytes; also of a call that its owner ends meanwhile, for which
+        `is_open` is False. If the connection `is_over` afterwards, every call was cancelled."""
         self._now_ms = now_ms
         for event in self._connection.receive(data, now_ms):
             if type(event) is Data:
@@ -143,12 +143,12 @@ class Calls:
         return self._take_events()
 
     def lost(self) -> list[CallEvent]:
-        """The connection is gone, or over: nobody waits any more."""
+        """The connection is lost or over: no client waits any more."""
         self._cancel_all()
         return self._take_events()
 
     def wake(self, now_ms: int) -> list[CallEvent]:
-        """End the calls whose time is up."""
+        """End the calls whose deadline has passed."""
         if now_ms < self._wake_at_ms:
             return []
         for call in [each for each in self._calls.values() if each.due_ms != NO_DEADLINE]:
@@ -163,7 +163,7 @@ class Calls:
 
     @property
     def wake_at_ms(self) -> int:
-        """Call `wake` no later than this; a call that has ended may be the reason."""
+        """Call `wake` by this time; the call with this deadline may have ended."""
         return self._wake_at_ms
 
     def _take_events(self) -> list[CallEvent]:
@@ -253,7 +253,7 @@ class Calls:
             )
 
     def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
-        """Read the front of a message; False when the call is refused for it."""
+        """Parse the prefix of a message; return False if the call is refused for it."""
         # `_gather` has taken what is held off the sum: it is cleared before `_fail`, which would
         # take it off again.
         compressed, size = _FRONT.unpack_from(held, at)
@@ -280,7 +280,7 @@ class Calls:
         self._connection.send(stream_id, trailers=block)
 
     def _fail(self, call: _Call, status: Status, text: str) -> None:
-        """End a call that its owner has heard of."""
+        """End a call that its owner knows."""
         self.finish(call.id, status, text)
         self._events.append(Cancelled(call.id, text))
 
@@ -301,18 +301,18 @@ class Calls:
     # ---- what goes out
 
     def take(self) -> list[bytes]:
-        """Hand over, and forget, what is to be written."""
+        """Return, and forget, the bytes to write."""
         return self._connection.take()
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has something to tell without more bytes: a call has ended by what was
-        said to a client that leaves too much unread."""
+        """Whether `receive` has events without more bytes: a call may have ended because its client
+        left too much unread."""
         return self._connection.has_news
 
     @property
     def is_over(self) -> bool:
-        """Close the connection when all is written."""
+        """Close the connection after everything is written."""
         return self._connection.is_over
 
     @property
@@ -321,32 +321,30 @@ class Calls:
         return self._connection.reason
 
     def is_open(self, call: int) -> bool:
-        """Whether somebody still waits for the answer."""
+        """Whether the client still waits for the answer."""
         return call in self._calls
 
     @property
     def open_count(self) -> int:
-        """Calls that are not answered."""
+        """Unanswered calls."""
         return len(self._calls)
 
     @property
     def kept_size(self) -> int:
-        """Bytes of frames and messages that are not whole yet, and of those that the client does
-        not take."""
+        """Bytes of incomplete frames and messages, and of unread answers."""
         connection = self._connection
         return self._partial_size + connection.unsent_size + connection.half_size
 
     @property
     def calls_size(self) -> int:
-        """Bytes that are kept of calls beside that, about: of their header fields as long as they
-        are open, and what is remembered of those. Worked out when it is asked for, of strangers,
-        who may have few."""
+        """Approximate other memory of calls: the header fields of open ones, and remembered ones.
+        Computed on request, for strangers, who may have few calls."""
         sizes = [call.size + _CALL_SIZE for call in self._calls.values()]
         return sum(sizes) + self._connection.remembered_size
 
     def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
-        """What has begun and is not whole yet; calls whose first message has not come too, if they
-        are to be told. It has another name once it was."""
+        """What is incomplete; on request also calls without a message. The identity changes once it
+        is complete."""
         found = [] if (half := self._connection.half) is None else [half]
         if self._partial_size or with_unasked:
             found += [
@@ -357,7 +355,7 @@ class Calls:
         return found
 
     def answer(self, call: int, data: bytes) -> None:
-        """The one message of a call that was served, and its end."""
+        """Send the one message of a successful call, and end it."""
         begun = self._calls.get(call)
         if begun is None:
             return
@@ -370,7 +368,7 @@ class Calls:
         )
 
     def message(self, call: int, data: bytes) -> bool:
-        """One of several messages. False: wait for `Room` before the next. Nothing happens when the
+        """Send one of several messages. False: wait for `Room` before the next. Does nothing if the
         call is over."""
         begun = self._calls.get(call)
         if begun is None:
@@ -380,7 +378,7 @@ class Calls:
         return self._connection.send(call, headers=headers, data=_FRONT.pack(0, len(data)) + data)
 
     def finish(self, call: int, status: Status = Status.OK, text: str = "") -> None:
-        """End a call. Nothing happens when it is over."""
+        """End a call. Does nothing if it is over."""
         begun = self._calls.get(call)
         if begun is None:
             return
@@ -391,20 +389,20 @@ class Calls:
         self._connection.send(call, trailers=block)
 
     def give_up(self, call: int) -> None:
-        """End a call without a word."""
+        """End a call without an answer."""
         begun = self._calls.get(call)
         if begun is not None:
             self._forget(begun)
             self._connection.reset(call, Error.CANCEL)
 
     def go_away(self) -> None:
-        """Take no more calls, finish those that are open; `is_over` is set behind the last. Close
-        the connection after a while all the same: a client may say nothing more."""
+        """Accept no more calls, finish the open ones; `is_over` is set after the last. Close the
+        connection after a while in any case, as a client may never respond."""
         self._connection.go_away()
 
 
 def _refused_by_http(request: HttpRequest) -> bytes:
-    """The answer to what is no gRPC; empty for what is."""
+    """The HTTP answer to a request that is not gRPC; empty for gRPC."""
     if request.method != b"POST":
         return meta.WRONG_METHOD
     kind = request.metadata.get("content-type", "")

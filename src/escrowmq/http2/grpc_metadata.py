@@ -1,4 +1,4 @@
-"""What gRPC puts into header fields: deadlines, metadata, the status at the end."""
+"""gRPC's header fields: deadlines, metadata, the final status."""
 
 from __future__ import annotations
 
@@ -44,14 +44,14 @@ class Status(enum.IntEnum):
 
 
 HEADERS: Final = b"\x88" + literal(b"content-type", b"application/grpc")
-"""Of every answer; `:status 200` is a reference to the table that never changes."""
+"""Of every answer; `:status 200` is a reference to the static table."""
 
 ALL_IS_WELL: Final = literal(b"grpc-status", b"0")
-"""The trailers of a call that was served."""
+"""The trailers of a successful call."""
 
 WRONG_TYPE: Final = literal(b":status", b"415")
 WRONG_METHOD: Final = literal(b":status", b"405") + literal(b"allow", b"POST")
-"""To those who do not speak gRPC."""
+"""For clients that do not speak gRPC."""
 
 IDENTITY_ONLY: Final = literal(b"grpc-accept-encoding", b"identity")
 
@@ -65,7 +65,7 @@ def read_timeout(value: bytes) -> int:
 
 
 def percent_encoded(text: str) -> bytes:
-    """grpc-message: printable ASCII but the percent sign stays as it is."""
+    """grpc-message: printable ASCII except the percent sign is unchanged."""
     return b"".join(
         bytes((byte,)) if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
         for byte in text.encode("utf-8", "replace")
@@ -73,7 +73,7 @@ def percent_encoded(text: str) -> bytes:
 
 
 def trailers(status: Status, text: str = "") -> bytes:
-    """What ends a call."""
+    """The trailers of a call."""
     if status is Status.OK and not text:
         return ALL_IS_WELL
     block = literal(b"grpc-status", b"%d" % status)

@@ -1,16 +1,12 @@
-"""Header blocks (RFC 7541) to fields.
+"""Decodes header blocks (RFC 7541) to fields.
 
-The static table is that of the hpack package, and so is the machine that undoes Huffman's code; its
-loops are not. A client of RocketMQ gives each of its calls an id, so that no two blocks are alike,
-and hpack's own decoder takes four times as long for them as all else that a call costs here.
+The static table and the state machine of the Huffman code come from the hpack package; the loops do
+not. RocketMQ's clients give each call an id, so no two blocks are equal, and hpack's own decoder
+takes four times as long for them as everything else that a call costs here.
 
-first byte
-1.......   a field of the table
-01......   a literal field, which enters the table
-001.....   a new size of the table
-0000....   a literal field
-0001....   a literal field that is secret
-"""
+first byte 1.......   a field of the table 01......   a literal field, which enters the table
+001.....   a new size of the table 0000....   a literal field 0001....   a literal field that is
+secret"""
 
 from __future__ import annotations
 
@@ -31,24 +27,24 @@ from escrowmq.http2.frames import ConnectionFault, Error
 Field = tuple[bytes, bytes]
 
 TABLE_SIZE_MAX: Final = 4096
-"""SETTINGS_HEADER_TABLE_SIZE, which is left alone."""
+"""SETTINGS_HEADER_TABLE_SIZE, which is not changed."""
 
 FIELD_SIZE: Final = 32
-"""What a field counts beside its bytes."""
+"""The overhead of a field in the table."""
 
 _STATIC_COUNT: Final = HeaderTable.STATIC_TABLE_LENGTH
 _STATIC: Final = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _DYNAMIC_FROM: Final = 0x80 + len(_STATIC)
 _SIZES_MAX: Final = 2
-"""The smallest since the last block, and the one that counts from here on (RFC 7541, 4.2)."""
+"""The smallest since the last block, and the final one (RFC 7541, 4.2)."""
 
 _INTEGER_BITS_MAX: Final = 28
 
 
 class _Steps(dict[int, tuple[int, bytes, bool]]):
-    """What a whole byte of Huffman's code does to the machine, which knows halves of bytes only:
-    state * 256 + byte -> next state * 256, the bytes that come out, whether it may end there.
-    There are 65,536 at most, each worked out when it is first needed."""
+    """The effect of a whole byte of Huffman code on the state machine, which works on half bytes:
+    state * 256 + byte -> next state * 256, the output bytes, whether it may end there. There are at
+    most 65,536 steps, each computed when it is first needed."""
 
     def __missing__(self, key: int) -> tuple[int, bytes, bool]:
         state, out, flags = key >> 8, b"", 0
@@ -70,7 +66,7 @@ def _wrong(what: str) -> ConnectionFault:
 
 
 def unhuffman(data: bytes) -> bytes:
-    """A string as it was before it was encoded."""
+    """Decode a Huffman-coded string."""
     state, is_complete, out, steps = 0, True, bytearray(), _STEPS
     for byte in data:
         state, piece, is_complete = steps[state | byte]
@@ -81,7 +77,8 @@ def unhuffman(data: bytes) -> bytes:
 
 
 class EnteredFields:
-    """The fields that the other end has entered, the last one first (RFC 7541, 2.3.2 and 4)."""
+    """The dynamic table: the fields that the other end has entered, newest first (RFC 7541, 2.3.2
+    and 4)."""
 
     __slots__ = ("entries", "size", "size_max")
 
@@ -98,7 +95,7 @@ class EnteredFields:
             self._shrink()
 
     def resize(self, size_max: int) -> None:
-        """Keep no more than so much from here on."""
+        """Limit the table's size from now on."""
         self.size_max = size_max
         self._shrink()
 
@@ -109,18 +106,18 @@ class EnteredFields:
 
 
 class BlockReader:
-    """Blocks of one connection to fields, in the order of their coming."""
+    """Decodes the blocks of one connection, in order."""
 
     def __init__(self, *, list_size_max: int) -> None:
         self._table = EnteredFields()
         self._list_size_max = list_size_max
         self.list_size = 0
-        """Of the fields that were read last."""
+        """Size of the fields decoded last."""
         self.changes_count = 0
-        """How often the table was changed: references mean the same until it is again."""
+        """How often the table has changed: between changes a reference always means the same."""
 
     def read(self, block: bytes) -> list[Field]:
-        """The fields. Raises ConnectionFault: the two tables are not in step any more then."""
+        """Return the fields. Raises ConnectionFault: the two tables are then out of step."""
         fields: list[Field] = []
         at, end, sizes_count = 0, len(block), 0
         entries = self._table.entries
@@ -161,7 +158,7 @@ class BlockReader:
 
     @property
     def kept_size(self) -> int:
-        """Bytes of the fields that the other end has entered."""
+        """Bytes of the dynamic table."""
         return self._table.size
 
     def _entry(self, index: int) -> Field:
@@ -193,7 +190,7 @@ class BlockReader:
 
 
 def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
-    """A number that begins in the low bits of a byte, and where it ends."""
+    """An integer that starts in the low bits of a byte, and its end."""
     number = block[at] & mask
     at += 1
     if number < mask:

@@ -1,8 +1,7 @@
-"""Fields of header blocks to checked requests, and fields to blocks.
+"""Converts header blocks to validated requests, and fields to blocks.
 
-Blocks that go out use no table of the other end's: there is nothing to keep in step, and most of
-them are constants.
-"""
+Outgoing blocks do not use the other end's table: there is nothing to keep in step, and most of them
+are constants."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ import msgspec
 from escrowmq.http2.header_blocks import BlockReader, Field
 
 KEPT_BLOCKS_MAX: Final = 64
-"""Blocks whose fields are remembered; a client of one service needs one for each of its methods."""
+"""Cached blocks; a client of one service needs one per method."""
 
 CHECKED_FIELDS_MAX: Final = 64
-"""Fields that are known to be well-formed."""
+"""Cached well-formed fields."""
 
 REMEMBERED_SIZE_MAX: Final = 2_048
-"""Bytes of fields of which anything is remembered; a call of RocketMQ's has half as many."""
+"""Requests with more bytes of fields are not cached; a call of RocketMQ's has half as many."""
 
 NAMES_KEPT_MAX: Final = 256
-"""Names that are known to be allowed."""
+"""Cached valid names."""
 
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"[^\0\r\n]*")
@@ -41,11 +40,11 @@ _K = TypeVar("_K")
 _V = TypeVar("_V")
 
 _ENTRY_SIZE: Final = 512
-"""What is remembered takes so much beside its letters, at most."""
+"""Upper bound of a cache entry's memory besides its characters."""
 
 
 class _Remembered(dict[_K, _V]):
-    """What need not be read again: all of it is forgotten when there is too much."""
+    """A cache that is emptied when it is full."""
 
     __slots__ = ("_count_max", "size")
 
@@ -55,7 +54,7 @@ class _Remembered(dict[_K, _V]):
         self.size = 0
 
     def keep(self, key: _K, value: _V, size: int) -> None:
-        """Remember it, unless it is large: what strangers send stays with the connection."""
+        """Cache it, unless it is large: strangers' input should not outlive their connection."""
         if size > REMEMBERED_SIZE_MAX:
             return
         if len(self) == self._count_max:
@@ -64,38 +63,38 @@ class _Remembered(dict[_K, _V]):
         self.size += size + _ENTRY_SIZE
 
     def forget(self) -> None:
-        """It may mean something else from here on."""
+        """Drop an entry, whose meaning may change."""
         self.clear()
         self.size = 0
 
 
 class Malformed(ValueError):
-    """The fields are none of a request."""
+    """The fields are not a valid request."""
 
 
 class HttpRequest(msgspec.Struct, frozen=True):
-    """The fields of a request. Calls that say the same share one: nobody changes it."""
+    """The fields of a request. Shared by calls with equal fields: do not modify."""
 
     method: bytes
     path: str
     metadata: dict[str, str]
-    """Fields by name, without those whose names begin with a colon; of those that come again the
-    values are joined by commas, as HTTP has it."""
+    """Fields by name, without pseudo-header fields; repeated values are joined by commas, as in
+    HTTP."""
 
     content_size: int
-    """What content-length says, or -1."""
+    """The content-length, or -1."""
 
     size: int = 0
-    """Bytes of the fields, as SETTINGS_MAX_HEADER_LIST_SIZE counts them."""
+    """Bytes of the fields, as counted by SETTINGS_MAX_HEADER_LIST_SIZE."""
 
 
 class HeaderReader:
-    """Blocks of one connection to requests, in the order of their coming."""
+    """Converts the blocks of one connection to requests, in order."""
 
     def __init__(self, *, list_size_max: int) -> None:
         self._blocks = BlockReader(list_size_max=list_size_max)
         self.read_count = 0
-        """Fields that were read; those of a block that is known are not."""
+        """Fields decoded, without those of cached blocks."""
         self._kept: _Remembered[bytes, HttpRequest] = _Remembered(KEPT_BLOCKS_MAX)
         self._texts: _Remembered[Field, tuple[str, str]] = _Remembered(CHECKED_FIELDS_MAX)
         self._openings: _Remembered[tuple[Field, ...], tuple[bytes, str]] = _Remembered(
@@ -104,16 +103,16 @@ class HeaderReader:
 
     @property
     def kept_size(self) -> int:
-        """Bytes that are remembered of the calls so far, about."""
+        """Approximate bytes cached for earlier calls."""
         memories = self._kept.size + self._texts.size + self._openings.size
         return memories + self._blocks.kept_size
 
     def request(self, block: bytes) -> HttpRequest:
-        """The fields that open a stream. Raises Malformed, or ConnectionFault when the two ends
-        are not in step any more.
+        """The fields that open a stream. Raises Malformed, or ConnectionFault if the tables are out
+        of step.
 
-        A block of nothing but references to the table means the same until the table changes: it
-        is remembered, and need not be read when it comes again."""
+        A block of only references means the same until the table changes, so it is cached and need
+        not be decoded again."""
         kept = self._kept.get(block)
         if kept is not None:
             return kept
@@ -125,7 +124,7 @@ class HeaderReader:
         return request
 
     def fields(self, block: bytes) -> list[Field]:
-        """What a block says, unchecked; each has to be read, for the sake of the table."""
+        """The fields of a block, not validated; each block must be decoded to update the table."""
         changes_count = self._blocks.changes_count
         fields = self._blocks.read(block)
         self.read_count += len(fields)
@@ -134,8 +133,8 @@ class HeaderReader:
         return fields
 
     def _request_of(self, fields: list[Field]) -> HttpRequest:
-        """What `read_request` says. Nearly all calls begin with the four fields with which others
-        began, and have each of their other fields once: 5 us of 12 fields instead of 11 (CPython
+        """Like `read_request`, but faster: nearly all calls begin with the same four fields as
+        earlier ones, and have no repeated field: 5 us for 12 fields instead of 11 (CPython
         3.11)."""
         size = self._blocks.list_size
         start = tuple(fields[:_OPENING_COUNT])
@@ -157,7 +156,7 @@ class HeaderReader:
         return HttpRequest(opening[0], opening[1], metadata, -1, size)
 
     def _text(self, field: Field) -> tuple[str, str]:
-        """Most fields of a call are those of the call before."""
+        """Most fields of a call equal those of the call before."""
         found = text_of(field)
         self._texts.keep(field, found, len(field[0]) + len(field[1]))
         return found
@@ -170,7 +169,7 @@ def text_of(field: Field) -> tuple[str, str]:
 
 
 def read_request(fields: list[Field], size: int = 0) -> HttpRequest:
-    """Checks that fields, of so many bytes, open a request (RFC 9113, 8.2 and 8.3)."""
+    """Validate that fields, of that size, open a request (RFC 9113, 8.2 and 8.3)."""
     pseudo: dict[bytes, bytes] = {}
     count = 0
     for name, value in fields:
@@ -197,7 +196,7 @@ def read_request(fields: list[Field], size: int = 0) -> HttpRequest:
 
 
 def check(field: Field) -> None:
-    """Raises Malformed for what cannot stand in a header (RFC 9113, 8.2)."""
+    """Raise Malformed for an invalid field (RFC 9113, 8.2)."""
     name, value = field
     _check_name(name)
     if not _VALUE.fullmatch(value) or value != value.strip(b" \t"):
@@ -208,7 +207,7 @@ def check(field: Field) -> None:
 
 @functools.lru_cache(NAMES_KEPT_MAX)
 def _check_name(name: bytes) -> None:
-    """Raises Malformed for what is no name; those that are one are remembered."""
+    """Raise Malformed for an invalid name; valid ones are cached."""
     if not _NAME.fullmatch(name):
         raise Malformed(f"{name!r} is no name of a field")
     if name in _OF_CONNECTIONS:
@@ -216,7 +215,7 @@ def _check_name(name: bytes) -> None:
 
 
 def literal(name: bytes, value: bytes) -> bytes:
-    """A field that leaves the table alone."""
+    """A field encoded without changing the table."""
     return b"\0" + _string(name) + _string(value)
 
 

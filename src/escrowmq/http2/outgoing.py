@@ -1,4 +1,4 @@
-"""The half of a connection that writes: what may leave leaves, the rest waits for the client."""
+"""The writing half of a connection: sends what the windows allow, and keeps the rest."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from escrowmq.http2.windows import Outflow
 
 _LAST: Final = frames.END_HEADERS | frames.END_STREAM
 _PIECE_SIZE_MIN = 1024
-"""A smaller piece of a message earns a client nothing: it asks for them by tiny windows."""
+"""Smaller pieces of a message earn no allowance: a client can force them with tiny windows."""
 
 
 class OutgoingStreams:
-    """Streams that are open, and what is sent on them."""
+    """Open streams, and their outgoing data."""
 
     def __init__(self, limits: Http2Limits) -> None:
         self._limits = limits
@@ -37,13 +37,13 @@ class OutgoingStreams:
         )
 
     def take(self) -> list[bytes]:
-        """Hand over, and forget, what is to be written."""
+        """Return, and forget, the bytes to write."""
         out, self._out = self._out, []
         return out
 
     @property
     def has_news(self) -> bool:
-        """Whether `receive` has something to tell without more bytes, of what was sent."""
+        """Whether `receive` has events of sent data without more bytes."""
         return bool(self._events)
 
     def is_open(self, stream_id: int) -> bool:
@@ -58,15 +58,15 @@ class OutgoingStreams:
 
     @property
     def unsent_size(self) -> int:
-        """Bytes that wait for the client to make room."""
+        """Bytes that wait for the client's windows."""
         return self._unsent_size
 
     def send(
         self, stream_id: int, *, headers: bytes = b"", data: bytes = b"", trailers: bytes = b""
     ) -> bool:
-        """Send header block, data and a block that ends the stream, each if there is any. False
-        when some has to wait for the client: `Drained` comes when that has left. Nothing happens
-        when the stream is over."""
+        """Send a header block, data and a final block, each if given. Returns False if some must
+        wait for the client: `Drained` comes when all is sent. Does nothing if the stream is
+        closed."""
         stream = self._streams.open.get(stream_id)
         if stream is None or not stream.is_local_open:
             return True
@@ -87,8 +87,8 @@ class OutgoingStreams:
         return not stream.is_waiting
 
     def answer(self, stream_id: int, *, headers: bytes, data: bytes, trailers: bytes) -> None:
-        """Send all of a stream. Nearly always it can leave at once, and does so as one piece:
-        1.6 us instead of 4.6 (CPython 3.11)."""
+        """Send a whole answer. Nearly always it can be sent at once, as one piece: 1.6 us instead
+        of 4.6 (CPython 3.11)."""
         stream = self._streams.open.get(stream_id)
         size = len(data)
         if (
@@ -144,8 +144,8 @@ class OutgoingStreams:
             self._events.append(Reset(stream.id, Error.ENHANCE_YOUR_CALM, text))
 
     def _flush(self) -> None:
-        """Send what waited, a frame of each stream in turn, as far as the windows go. Only streams
-        that can send are looked at: clients open windows by a byte as often as they like."""
+        """Send waiting data, a frame of each stream in turn, within the windows. Only streams that
+        can send are visited, since clients may open windows byte by byte."""
         streams = self._streams
         while self._outflow.left > 0 and (stream := streams.take_ready()) is not None:
             size = min(stream.outflow.left, self._outflow.left, frames.FRAME_SIZE)
@@ -173,7 +173,7 @@ class OutgoingStreams:
             self._events.append(Drained(stream.id))
 
     def reset(self, stream_id: int, code: Error) -> None:
-        """Give a stream up; nothing more is heard of it."""
+        """Abort a stream; no more events come from it."""
         stream = self._streams.open.get(stream_id)
         if stream is not None:
             self._drop(stream)
@@ -181,7 +181,7 @@ class OutgoingStreams:
             self._out.append(frames.reset(stream_id, code))
 
     def _end_stream(self, stream: Stream, trailers: bytes) -> None:
-        """The last of a stream. A client that still sends is told that nobody listens."""
+        """End a stream. A client that still sends gets a RST_STREAM."""
         self._out.append(frames.header_frames(stream.id, trailers, is_end=True))
         self._resets.earn(1)
         del self._streams.open[stream.id]
@@ -208,4 +208,4 @@ class OutgoingStreams:
         self._note_left()
 
     def _note_left(self) -> None:
-        """A stream less is open."""
+        """One open stream fewer."""

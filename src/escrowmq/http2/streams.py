@@ -1,4 +1,4 @@
-"""The streams of a connection: what is open, and what waits to be sent on it."""
+"""The streams of a connection: which are open, and their waiting data."""
 
 from __future__ import annotations
 
@@ -38,23 +38,23 @@ class Stream:
         """Whether the client may still send."""
 
         self.is_local_open = True
-        """Whether this end may still be told to send; what waits goes out all the same."""
+        """Whether this end may still send; waiting data is sent in any case."""
 
         self.expected_size = UNKNOWN_SIZE
-        """What a content-length still lets come."""
+        """The rest of a content-length."""
 
         self.is_waiting = False
-        """Whether its owner has been told that bytes have to wait."""
+        """Whether its owner knows that data has to wait."""
 
         self.unsent: deque[memoryview] | None = None
-        """What waits; nearly no stream ever has any."""
+        """Waiting data, which streams rarely have."""
 
         self.unsent_size = 0
         self.trailers = b""
-        """What ends the stream behind that."""
+        """The final block after the data."""
 
     def take_unsent(self, size: int) -> bytes:
-        """The next bytes that waited, at most so many."""
+        """The next waiting bytes, up to a number."""
         assert self.unsent, "nothing waits"
         first = self.unsent[0]
         piece = bytes(first[:size])
@@ -67,7 +67,7 @@ class Stream:
 
 
 class Streams:
-    """All that are open, and which were given up with frames still under way to them."""
+    """Open streams, and aborted ones whose frames may still arrive."""
 
     def __init__(self, *, given_up_max: int) -> None:
         self.open: dict[int, Stream] = {}
@@ -75,14 +75,14 @@ class Streams:
         """The highest number that the client has used."""
 
         self._ready: OrderedDict[int, Stream] = OrderedDict()
-        """Those with unsent bytes whose own windows are open, the one that waits for longest
-        first: nobody has to go through those that cannot move to find them."""
+        """Streams with waiting data and an open window, the longest waiting first, so that others
+        need not be visited."""
 
         self._given_up: dict[int, None] = {}
         self._given_up_max = given_up_max
 
     def drop(self, stream: Stream) -> None:
-        """It is closed on both sides."""
+        """A stream is closed on both sides."""
         del self.open[stream.id]
         self._ready.pop(stream.id, None)
 
@@ -92,20 +92,20 @@ class Streams:
         self._ready.clear()
 
     def has_room(self, stream: Stream) -> None:
-        """Its window was opened, or it has got bytes to send: its turn comes, if it has both."""
+        """A stream's window was opened, or it has new data: if it has both, it becomes ready."""
         if stream.unsent and stream.outflow.left > 0:
             self._ready.setdefault(stream.id, stream)
 
     def take_ready(self) -> Stream | None:
-        """Whose turn it is; `has_room` puts it behind the others."""
+        """The next ready stream; `has_room` puts it behind the others."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
     def give_up(self, stream_id: int) -> None:
-        """The client is told that a stream is over; until it hears that it may go on with it."""
+        """A stream was aborted; frames of it may arrive until the client knows."""
         self._given_up[stream_id] = None
         if len(self._given_up) > self._given_up_max:
             del self._given_up[next(iter(self._given_up))]
 
     def was_given_up(self, stream_id: int) -> bool:
-        """Whether frames of this stream crossed with its end."""
+        """Whether frames of this stream may have crossed with its end."""
         return stream_id in self._given_up

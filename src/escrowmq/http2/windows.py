@@ -1,4 +1,4 @@
-"""How much may be on its way, in both directions: windows."""
+"""Flow-control windows in both directions."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from escrowmq.http2.frames import WINDOW_MAX
 
 
 class Inflow:
-    """What the other end may still send. Room is given back in halves of the window: an update for
-    each frame would cost more than the frame."""
+    """What the other end may still send. Room is returned in halves of the window, because an
+    update per frame would cost more than the frame."""
 
     __slots__ = ("_given", "_taken", "_window")
 
@@ -16,12 +16,12 @@ class Inflow:
         self._taken = 0
 
     def take(self, size: int) -> bool:
-        """Bytes have come; whether they were allowed to."""
+        """Bytes have come; return whether they were allowed."""
         self._taken += size
         return self._taken <= self._window
 
     def give_back(self) -> int:
-        """By how much the window is to be opened now; 0 while it is open enough."""
+        """How far to open the window now; 0 while it is open enough."""
         taken = self._taken
         if taken < self._window >> 1:
             return 0
@@ -30,7 +30,7 @@ class Inflow:
 
 
 class Outflow:
-    """What this end may still send; below zero when the other end made its windows smaller."""
+    """What this end may still send; negative after the other end reduced its windows."""
 
     __slots__ = ("left",)
 
@@ -38,13 +38,13 @@ class Outflow:
         self.left = window
 
     def open(self, size: int) -> bool:
-        """The other end gave room; whether it was allowed so much."""
+        """The other end opened the window; return whether it was allowed to."""
         self.left += size
         return self.left <= WINDOW_MAX
 
     def resize(self, more: int, most: int) -> bool:
-        """The other end made its windows larger, or smaller, and by at most so much on the way to
-        that; whether it was allowed to."""
+        """The other end changed its initial window, with a maximum on the way; return whether it
+        was allowed to."""
         is_allowed = self.left + most <= WINDOW_MAX
         self.left += more
         return is_allowed

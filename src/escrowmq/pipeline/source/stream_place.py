@@ -3,13 +3,13 @@
 {"v": 1, "q": {"topic": {"broker": {"0": 17}}}, "from": {"topic": {...}}, "born": {"topic": {...}},
  "gone": {"topic": {"broker": {"0": 17}}}}
 
-`q` says where each queue is. `from` says where the query began, and stands in the end of its first
-batch: Spark stores the ends of batches and no beginnings, and asks for the beginning again after a
-crash before the first commit, when "latest" is somewhere else already. What it is told then has
-`initial`, so that the first batch is known from the others.
+`q` has the offset in each queue. `from` has the start of the query, and is in the end of its first
+batch: Spark stores the ends of batches but not their starts, and asks for the start again after a
+crash before the first commit, when "latest" would be elsewhere. The answer then has `initial`, which
+distinguishes the first batch from the others.
 
-`born` has [first offset, when it was stored] of each queue that was read (queues.py). `gone` names
-queues that are in `q` and not in their topic now: it may get them back."""
+`born` has [first offset, its store time] of each queue that was read (queues.py). `gone` names
+queues that are in `q` and not in their topic now; the topic may regain them."""
 
 from __future__ import annotations
 
