@@ -1,2 +1,2 @@
-"""The gRPC front: official RocketMQ 5 clients in, questions to a broker out. No sockets, no clock;
-the broker is known by `backend` only."""
+"""The gRPC front: takes calls of official RocketMQ 5 clients and makes requests to a broker. No
+sockets, no clock; it knows the broker by `backend` only."""

@@ -1,5 +1,5 @@
-"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: what becomes of a message
-that a consumer was given."""
+"""AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue: calls that settle a
+received message."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _TO_DEAD_LETTERS: Final = "-1"
 
 
 class Settling:
-    """Acks and what else is done by a handle."""
+    """Serves acks and other calls with a receipt handle."""
 
     def __init__(self, shared: Shared) -> None:
         self._backend = shared.backend
 
     def ack(self, call: Call[v2.AckMessageRequest]) -> None:
-        """Messages are done with, each by itself."""
+        """Acknowledge messages, each on its own."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         entries = list(request.entries)
@@ -67,7 +67,7 @@ class Settling:
         return receipt_handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
 
     def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
-        """Hide a message from now on for another span; its new handle."""
+        """Hide a message for another duration from now on; return its new handle."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         handle = self._read(request.receipt_handle, call.now_ms)
@@ -85,7 +85,7 @@ class Settling:
         call.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext, told)
 
     def bury(self, call: Call[v2.ForwardMessageToDeadLetterQueueRequest]) -> None:
-        """Put a message to the dead letters, and be done with it."""
+        """Move a message to the dead letters."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
         handle = self._read(request.receipt_handle, call.now_ms)
@@ -139,7 +139,7 @@ def _acked(entries: list[v2.AckMessageEntry], results: list[v2.Status]) -> v2.Ac
 
 
 def _changed(handle: ReceiptHandle, ext: dict[str, str]) -> ReceiptHandle:
-    """The handle of the message's own check point. In an orderly group it stays in its batch."""
+    """The handle of the message's new check point. In an orderly group it stays in its batch."""
     old = handle.receipt
     receipt = msgspec.structs.replace(
         old,

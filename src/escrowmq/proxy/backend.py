@@ -1,8 +1,8 @@
-"""What the front needs of a broker: a few verbs over values.
+"""The front's interface to a broker: a few methods over values.
 
-In one process it is the core itself (broker.guests.Guests). A front that stands before brokers of
-other processes implements the same over remoting: nothing here says that an answer comes at once.
-"""
+In one process it is implemented by the core itself (broker.guests.Guests). A front before brokers
+in other processes would implement it over remoting: nothing here assumes that an answer comes at
+once."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PeerConnection(Protocol):
     """The account that its certificate stands for."""
 
     is_stranger: bool
-    """Nobody on it has proved yet who he is."""
+    """No account has been proved on it yet."""
 
 
 class Backend(Protocol):
@@ -43,59 +43,59 @@ class Backend(Protocol):
 
     @property
     def judges(self) -> bool:
-        """Whether everybody has to prove who he is."""
+        """Whether access control is on."""
 
     def meet(self, who: Who, ear: Ear, *, is_stranger: bool) -> int:
-        """A client is there; its number."""
+        """Register a client; return its number."""
 
     def passed_count(self, guest: int) -> int:
-        """How many of its questions have passed where everybody has to prove who he is. Those of
-        others do not count, though they use its name."""
+        """How many of a client's requests have passed access control. Those of others do not count,
+        even under its name."""
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Whether there is a way to say something to a client just now. What it holds until it is
-        done is its own as long as there is."""
+        """Register whether a client can be reached by requests at present. Messages that it hides
+        until it is done stay hidden while it can."""
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """A client is gone, with all that waits for it."""
+        """A client is gone; drop everything that waits for it."""
 
     def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
-        """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
-        that is given back it can be forgotten."""
+        """Make a request; it is answered now or later, or, without `on_reply`, never. Returns the
+        number by which it can be forgotten."""
 
     def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
-        """Why a question would be refused, if it were asked; None when it would be let in."""
+        """Why a request would be refused; None if it would be accepted."""
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
-        """Store a plain message, together with others, by the end of the turn; False when it has
-        to be asked for: a front elsewhere knows no other way."""
+        """Store a plain message, together with others, by the end of the turn; return False if it
+        must be sent by `ask`, as a remote front always must."""
 
     def forget(self, guest: int, number: int) -> None:
-        """Nobody waits for an answer any more."""
+        """The answer is no longer needed."""
 
     def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
-        """A client has answered a question of the broker's."""
+        """A client has answered a request of the broker's."""
 
     def topic(self, name: str) -> TopicFacts | None:
-        """A topic, if there is one. A front elsewhere keeps what it knows fresh."""
+        """A topic, if it exists. A remote front would cache this."""
 
     def group(self, name: str) -> GroupFacts | None:
-        """A consumer group, if there is one."""
+        """A consumer group, if it exists."""
 
     def begin_turn(self) -> None:
         """Another turn begins."""
 
     def end_turn(self, now_ms: int) -> None:
-        """It is over: what was put is stored, and those who sent it are told."""
+        """The turn ends: store what was put, and answer its senders."""
 
     def is_tired(self) -> bool:
-        """Whether this turn has cost enough: others are to have theirs."""
+        """Whether this turn has cost enough and others should have theirs."""
 
     def send(self, peer: int, *chunks: bytes) -> None:
-        """Bytes for a connection of the front's."""
+        """Write bytes to one of the front's connections."""
 
     def close(self, peer: int, reason: str) -> None:
-        """End a connection, once all is written."""
+        """Close a connection after everything is written."""
 
     def hold(self, peer: int) -> None:
         """Let others have their turn; the connection is fed again afterwards."""

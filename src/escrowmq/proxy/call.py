@@ -1,4 +1,4 @@
-"""One call of a client, as the methods of the service see it."""
+"""One call of a client, as the service's methods see it."""
 
 from __future__ import annotations
 
@@ -32,43 +32,43 @@ class Method(msgspec.Struct, frozen=True):
 
     request: type[Message]
     serve: Callable[..., None]
-    """Gets the call; its answer may come later. A Fault refuses it."""
+    """Serves the call; it may answer later. A Fault refuses it."""
 
     refuse: Callable[..., None]
-    """Gets a call and a Fault, and says no in the words of this method's response."""
+    """Refuses a call with a Fault, in the form of this method's response."""
 
     is_stream: bool = False
-    """Messages go to `Call.on_message` one by one, and the client ends it."""
+    """Messages go to `Call.on_message` one by one, until the client ends the stream."""
 
     is_read: bool = False
     """Its answers may be large."""
 
     is_open_to_all: bool = False
-    """Nobody has to say who he is."""
+    """It needs no authentication."""
 
 
 class CallDialogue(Protocol):
-    """The connection that a call came by."""
+    """The connection of a call."""
 
     backend: Backend
     calls: Calls
 
     def guard(self, call: Call[Any], work: Callable[[], None]) -> None:
-        """Do something of a call, which is refused when it fails."""
+        """Run a part of a call; if it raises, the call is refused."""
 
     def done(self, call: Call[Any]) -> None:
-        """A call is over."""
+        """A call is complete."""
 
     def worked(self, units: int) -> None:
-        """A call has cost more than others do, some 20 us for each unit: the connection's turn is
-        over the sooner."""
+        """A call has cost more than usual, some 20 us per unit: the connection's turn ends
+        sooner."""
 
     def touch(self) -> None:
-        """There is something to be written."""
+        """There is something to write."""
 
 
 class _Wait:
-    """A question that a call has put to the broker."""
+    """A request that a call has made to the broker."""
 
     __slots__ = ("_call", "_told", "number", "reply")
 
@@ -76,9 +76,9 @@ class _Wait:
         self._call = call
         self._told = told
         self.number = 0
-        """By which it can be forgotten; 0 as long as it is being put."""
+        """The number by which it can be forgotten; 0 while it is being made."""
         self.reply: Answer | Refusal | None = None
-        """What was answered while it was put."""
+        """The answer, if it came while the request was being made."""
 
     def heard(self, reply: Answer | Refusal) -> None:
         """It is answered."""
@@ -92,7 +92,7 @@ class _Wait:
 
 
 class Call(Generic[R]):
-    """Who asks, what, and how it is answered."""
+    """A call: who makes it, its request, and its answer."""
 
     __slots__ = (
         "client",
@@ -129,17 +129,16 @@ class Call(Generic[R]):
         self.credential: Credential | None = None
         self.request: R
         self.waiting: set[int] = set()
-        """Questions to the broker that are not answered."""
+        """Unanswered requests to the broker."""
         self.on_message: Callable[[Message, int], None] | None = None
-        """Of a stream: gets what the client says next, and the time."""
+        """For a stream: called with the client's next message, and the time."""
         self.on_end: Callable[[], None] | None = None
-        """Of a stream: it is over."""
+        """Called when the stream ends."""
 
     # -- to the broker ---------------------------------------------------------------------------
 
     def ask(self, code: int, ext: dict[str, str], told: Told, body: bytes = b"") -> None:
-        """Put a question in the client's name. `told` is not called any more once the call is
-        over."""
+        """Make a request as the client. `told` is not called after the call is complete."""
         wait = _Wait(self, told)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
@@ -151,8 +150,8 @@ class Call(Generic[R]):
             told(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:
-        """Refuse the call where such a question would be refused: before work is spent on it, or
-        anything is said about what is stored here."""
+        """Refuse the call if such a request would be refused: before any work, and before anything
+        stored is revealed."""
         backend = self.dialogue.backend
         if backend.judges:
             refusal = backend.refusal(self.client.guest, self._wish(code, ext, b""), self.now_ms)
@@ -160,7 +159,7 @@ class Call(Generic[R]):
                 raise fault_of(refusal)
 
     def tell(self, code: int, ext: dict[str, str], body: bytes = b"") -> None:
-        """The same, and nobody wants to know."""
+        """Make a request whose answer is not needed."""
         backend = self.dialogue.backend
         backend.ask(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
 
@@ -175,32 +174,32 @@ class Call(Generic[R]):
 
     @property
     def is_open(self) -> bool:
-        """Whether somebody waits for the answer."""
+        """Whether the client still waits for the answer."""
         return self.dialogue.calls.is_open(self.number)
 
     @property
     def left_ms(self) -> int | None:
-        """For how long the client still waits; None when it does not say."""
+        """The rest of the call's deadline; None if it has none."""
         return None if self.due_ms == NO_DEADLINE else max(0, self.due_ms - self.now_ms)
 
     def answer(self, message: Message) -> None:
-        """The one answer."""
+        """Send the one answer."""
         self.answer_bytes(message.SerializeToString())
 
     def answer_bytes(self, data: bytes) -> None:
-        """The same, as it goes out."""
+        """Send the one answer, already encoded."""
         self.dialogue.calls.answer(self.number, data)
         self.dialogue.done(self)
 
     def say(self, message: Message) -> None:
-        """One of several answers."""
+        """Send one of several answers."""
         # Nobody waits for room: what a client leaves unread is bounded, and too much of it ends
         # the call (http2/outgoing).
         self.dialogue.calls.message(self.number, message.SerializeToString())
         self.dialogue.touch()
 
     def finish(self, status: Status = Status.OK, text: str = "") -> None:
-        """No more answers."""
+        """End the answers."""
         self.dialogue.calls.finish(self.number, status, text)
         self.dialogue.done(self)
 

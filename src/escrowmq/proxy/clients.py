@@ -1,5 +1,5 @@
-"""The clients of a front. One is known by its id, the account that it names, where it comes from
-and what its connection's certificate stands for: nobody steps into the place of another."""
+"""The clients of a front. A client is identified by its id, its account, its address and the
+account of its connection's certificate, so no client can take the place of another."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
 
 IDLE_MS: Final = 120_000
-"""For so long a client is remembered that has no connection, as at RocketMQ."""
+"""How long a client without a connection is remembered, as in RocketMQ."""
 
 _SCAN_MS: Final = 10_000
 
 
 class ClientKey(msgspec.Struct, frozen=True):
-    """By what a client is known."""
+    """The identity of a client."""
 
     id: str
     account: str
@@ -33,18 +33,18 @@ class ClientKey(msgspec.Struct, frozen=True):
 
 
 class ClientStream(Protocol):
-    """The way to say something to a client (proxy/telemetry)."""
+    """The stream on which requests are sent to a client (proxy/telemetry)."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """The broker asks something."""
+        """Send a request of the broker's."""
 
     def refresh(self) -> None:
-        """Tell the client its settings, if operators have changed what it was told."""
+        """Send the client its settings, if operators have changed them."""
 
     def reconnect(self) -> None:
-        """Have the client connect anew."""
+        """Make the client reconnect."""
 
 
 class Client:
@@ -65,20 +65,20 @@ class Client:
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
         self.stream: ClientStream | None = None
-        """By which it can be asked something."""
+        """The stream on which it can be asked."""
         self.produces: list[str] = []
-        """Topics that it publishes to; the broker knows it as a member of their groups."""
+        """Topics to which it publishes; the broker knows it as a member of their groups."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """The broker asks something (base.guests.Ear)."""
+        """Handle a request of the broker's (base.guests.Ear)."""
         if self.stream is not None:
             self.stream.asked(code, opaque, ext, body, is_one_way=is_one_way)
 
 
 class FrontClients:
-    """All of them."""
+    """All clients of a front."""
 
     def __init__(self, backend: Backend, *, count_max: int = GRPC_CLIENTS_MAX) -> None:
         self._backend = backend
@@ -90,7 +90,7 @@ class FrontClients:
         return len(self._clients)
 
     def all(self) -> list[Client]:
-        """Who is there."""
+        """The present clients."""
         return list(self._clients.values())
 
     def find(
@@ -103,8 +103,8 @@ class FrontClients:
         known: int,
         is_stranger: bool,
     ) -> Client:
-        """The client, who may be a new one; `known` are those of this connection, of which a
-        stranger's may have few."""
+        """The client, possibly a new one; `known` are those of this connection, whose number is
+        limited for strangers."""
         client = self._clients.get(key)
         if client is None:
             most = GRPC_CLIENTS_OF_STRANGER_MAX if is_stranger else GRPC_CLIENTS_OF_CONNECTION_MAX
@@ -129,7 +129,7 @@ class FrontClients:
             self.leave(client, now_ms)
 
     def leave(self, client: Client, now_ms: int) -> None:
-        """A client says good-bye, or is not heard of any more."""
+        """A client unregisters, or has timed out."""
         if client.is_here:
             client.is_here = False
             del self._clients[client.key]
@@ -145,5 +145,5 @@ class FrontClients:
                 self.leave(client, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When to call `wake` next."""
         return self._scan_at_ms

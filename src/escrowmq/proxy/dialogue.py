@@ -26,15 +26,15 @@ from escrowmq.proxy.result_codes import Fault
 _log = logging.getLogger(__name__)
 
 _LOOK_EVERY: Final = 8
-"""After so many calls of one input it is asked whether others are to have their turn."""
+"""After this many calls of one input, test whether others should have their turn."""
 
 _WORK_AT_ONCE_MAX: Final = 600
-"""Units of work that one connection has done in a turn, of some 20 us each: some two hundred calls,
-or as many commands; less where they cost more (`worked`)."""
+"""Units of work, of some 20 us each, after which a connection's turn ends: some two hundred calls
+or commands; fewer if they cost more (`worked`)."""
 
 
 class DialogueFront(Protocol):
-    """What a connection needs of the front that it came in by."""
+    """What a connection needs of its front."""
 
     backend: Backend
     clients: FrontClients
@@ -44,13 +44,13 @@ class DialogueFront(Protocol):
     strangers_calls: OpenCalls
 
     def limits_of(self, peer: PeerConnection) -> Http2Limits:
-        """What a connection may send."""
+        """The limits of a connection."""
 
     def parted(self, peer: int) -> None:
-        """Somebody is gone."""
+        """A connection is gone."""
 
     def note(self, at_ms: int) -> None:
-        """A call is to be over by then."""
+        """A call has a deadline at that time."""
 
 
 class GrpcDialogue:
@@ -66,19 +66,19 @@ class GrpcDialogue:
         self._events: deque[CallEvent] = deque()
         self._clients: dict[tuple[str, str], Client] = {}
         self._last_metadata: dict[str, str] = {}
-        """Calls whose header fields are the same share them, and are of one client."""
+        """Calls with equal header fields share them, and are from one client."""
         self._last_client: Client | None = None
         self._port = int(peer.address.rpartition(":")[2] or 0)
         self._is_busy = False
         self._is_given_up = False
         self._kept_size = self._calls_size = 0
         self._work = 0
-        """Units in this turn, beside those that each event is."""
+        """Units in this turn, besides one per event."""
 
     # -- in --------------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Serve what these bytes ask; the rest of what is too much for one turn is kept."""
+        """Serve the calls in these bytes; what is too much for one turn is kept."""
         if self._is_given_up:
             return
         if data or (self.calls.has_news and not self._events):
@@ -116,11 +116,11 @@ class GrpcDialogue:
                 break
 
     def worked(self, units: int) -> None:
-        """A call has cost more than others do."""
+        """A call has cost more than usual."""
         self._work += units
 
     def _hear(self, event: CallEvent, now_ms: int) -> bool:
-        """Whether it was a question for messages."""
+        """Handle an event; return whether it was a request for messages."""
         if type(event) is WholeCall:
             return self._asked(event, now_ms)
         if type(event) is Called:
@@ -158,7 +158,7 @@ class GrpcDialogue:
         return call
 
     def _message(self, call: Call[Any], data: bytes, now_ms: int) -> bool:
-        """Whether it was a question for messages."""
+        """Handle a message; return whether it was a request for messages."""
         method = call.method
         try:
             request = method.request.FromString(data)
@@ -195,7 +195,7 @@ class GrpcDialogue:
                 self._let_in()
 
     def _let_in(self) -> None:
-        """A connection is no stranger any more when a call on it was let in."""
+        """A connection stops being a stranger's when a call on it was authorized."""
         self.front.strangers_room.free(self)
         self.front.strangers_calls.free(self)
         self._kept_size = 0
@@ -243,7 +243,7 @@ class GrpcDialogue:
     # -- out -------------------------------------------------------------------------------------
 
     def guard(self, call: Call[Any], serve: Callable[[], None]) -> None:
-        """One call; whatever goes wrong in it is its own matter."""
+        """Run one call; an error in it affects no other."""
         try:
             serve()
         except Exception as error:  # noqa: BLE001 - one call; it is refused, the others go on
@@ -262,12 +262,12 @@ class GrpcDialogue:
         self.touch()
 
     def touch(self) -> None:
-        """Something is to go out: now, or at the end of the input that is under way."""
+        """There is something to write: now, or at the end of the current input."""
         if not self._is_busy:
             self.flush()
 
     def flush(self) -> None:
-        """Hand over what is to be written."""
+        """Pass on what should be written."""
         chunks = self.calls.take()
         if chunks:
             self.backend.send(self.peer.id, *chunks)
@@ -288,11 +288,11 @@ class GrpcDialogue:
                 self.front.strangers_calls.hold(self, size)
 
     def halves(self) -> list[tuple[int, int]]:
-        """What has begun and does not end: of strangers, calls that ask nothing too."""
+        """Incomplete frames and messages; for strangers, also calls without a message."""
         return self.calls.halves(with_unasked=self._is_stranger)
 
     def give_up(self, reason: str) -> None:
-        """End the connection: it holds too much, or for too long."""
+        """Close the connection: it uses too much memory, or for too long."""
         if not self._is_given_up:
             self._is_given_up = True
             self.calls.lost()
@@ -327,7 +327,7 @@ class GrpcDialogue:
         self._events.clear()
 
     def wake(self, now_ms: int) -> None:
-        """End the calls whose time is up."""
+        """End the calls whose deadline has passed."""
         for event in self.calls.wake(now_ms):
             self._hear(event, now_ms)
         self.flush()
@@ -345,14 +345,14 @@ class GrpcDialogue:
     # -- the rest of a dialogue ------------------------------------------------------------------
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Clients ask, not connections."""
+        """Never called: requests come from clients, not from connections."""
         raise AssertionError("an answer to a connection")
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Clients are asked, not connections."""
+        """Never called: clients are asked, not connections."""
         raise AssertionError("a question to a connection")
 
     def let_in(self) -> None:
-        """One of its clients has proved who it is."""
+        """One of its clients has proved its account."""

@@ -1,8 +1,8 @@
-"""EndTransaction: by a signed id, which any front can end, from any connection, after any restart.
+"""EndTransaction: by a signed id, so any front can end a transaction, from any connection, after
+any restart.
 
-RocketMQ's proxy keeps in its memory for 30 s what an id stands for, says OK whatever the broker
-says, and knows nothing of transactions begun by another proxy (TransactionProcessor, 5.3.3).
-"""
+RocketMQ's proxy remembers for 30 s what an id stands for, answers OK whatever the broker says, and
+knows nothing of transactions begun at another proxy (TransactionProcessor, 5.3.3)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Ending:
     """Ends transactions."""
 
     def end(self, call: Call[v2.EndTransactionRequest]) -> None:
-        """Commit or roll back; OK says that it is so."""
+        """Commit or roll back; OK means that it is done."""
         request = call.request
         topic_name(request.topic)
         name = request.transaction_id

@@ -1,4 +1,4 @@
-"""The front of RocketMQ's gRPC protocol: all its connections and clients, before one broker."""
+"""The front for RocketMQ's gRPC protocol: all its connections and clients, before one broker."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from escrowmq.proxy.service_context import FrontOptions, Shared
 from escrowmq.proxy.stalled_connections import StallWatch
 
 _GRID_MS = 250
-"""Between looks for calls whose time is up: of ten thousand connections one is always due."""
+"""Granularity of deadlines: with ten thousand connections one would always be due."""
 
 
 class GrpcFront:
@@ -43,16 +43,16 @@ class GrpcFront:
         self.strangers_calls = OpenCalls(STRANGERS_CALLS_SIZE_MAX)
 
     def begin(self, peer: PeerConnection) -> GrpcDialogue:
-        """Somebody is there."""
+        """A new connection."""
         dialogue = self._dialogues[peer.id] = GrpcDialogue(self, peer)
         return dialogue
 
     def parted(self, peer: int) -> None:
-        """Somebody is gone."""
+        """A connection is gone."""
         self._dialogues.pop(peer, None)
 
     def limits_of(self, peer: PeerConnection) -> Http2Limits:
-        """What a connection may send; of strangers, what holds one message."""
+        """The limits of a connection; a stranger's has room for one message."""
         size = GRPC_MESSAGE_SIZE_MAX
         if peer.is_stranger:
             size = min(size, self._options.body_size_max + STRANGERS_FRAME_SLACK)
@@ -64,11 +64,11 @@ class GrpcFront:
     # -- time ------------------------------------------------------------------------------------
 
     def note(self, at_ms: int) -> None:
-        """A call is to be over by then."""
+        """A call has a deadline at that time."""
         self._calls_at_ms = min(self._calls_at_ms, at_ms)
 
     def wake(self, now_ms: int) -> None:
-        """End calls whose time is up, and forget clients that are gone."""
+        """End calls whose deadline has passed, and forget clients that are gone."""
         self.clients.wake(now_ms)
         for peer in self._watch.overdue(self._dialogues.items(), now_ms):
             self._dialogues[peer].give_up("something was begun and not ended")
@@ -82,7 +82,7 @@ class GrpcFront:
             self.note(dialogue.calls.wake_at_ms)
 
     def wake_at_ms(self) -> int:
-        """When there is something to do next."""
+        """When to call `wake` next."""
         at_ms = min(self.clients.wake_at_ms(), self._watch.wake_at_ms())
         return min(at_ms, self._wake_calls_at_ms())
 
@@ -92,7 +92,7 @@ class GrpcFront:
         return max(self._calls_at_ms, self._looked_ms + _GRID_MS)
 
     def drain(self) -> None:
-        """Have all clients connect anew, elsewhere if they can, and take no more calls."""
+        """Make all clients reconnect, elsewhere if possible, and accept no more calls."""
         for client in self.clients.all():
             if client.stream is not None:
                 client.stream.reconnect()

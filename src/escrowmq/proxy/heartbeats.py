@@ -1,5 +1,5 @@
-"""Heartbeat and NotifyClientTermination, and how the broker is told who is there: in the tables in
-which all clients stand."""
+"""Heartbeat and NotifyClientTermination: registers clients at the broker, in the same tables as all
+others."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _ALL = "*"
 
 
 class ClientPresence:
-    """Who is there, and who has left."""
+    """Registers and unregisters clients."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def beat(self, call: Call[v2.HeartbeatRequest]) -> None:
-        """A client is still there."""
+        """A client is still alive."""
         settings = _settings_of(call.client)
 
         def told(reply: Answer | Refusal) -> None:
@@ -39,7 +39,7 @@ class ClientPresence:
         call.ask(Request.HEART_BEAT, {}, told, body_of(call.client, settings))
 
     def leave(self, call: Call[v2.NotifyClientTerminationRequest]) -> None:
-        """A client says good-bye."""
+        """A client unregisters."""
         _settings_of(call.client)
         client = call.client
 
@@ -63,8 +63,8 @@ def _settings_of(client: Client) -> v2.Settings:
 
 
 def body_of(client: Client, settings: v2.Settings) -> bytes:
-    """A heartbeat as the remoting protocol has it. A producer is asked about halves by its stream:
-    without one it is a member of nothing."""
+    """A heartbeat in remoting's form. A producer is asked about halves on its stream: without one
+    it is a member of no group."""
     found: dict[str, object] = {"clientID": client.key.id}
     if settings.HasField("subscription"):
         found["consumerDataSet"] = [_consumer(settings.subscription)]
@@ -96,8 +96,8 @@ def _consumer(subscription: v2.Subscription) -> dict[str, object]:
 
 
 def unpublish(call: Call[R], client: Client, topics: Iterable[str]) -> None:
-    """Nobody can ask a producer about these any more: what waits for an answer of its group is kept
-    until somebody of it comes."""
+    """A producer can no longer be asked about these: halves of its groups wait until another
+    producer connects."""
     for topic in topics:
         ext = {"clientID": client.key.id, "producerGroup": topic}
         call.tell(Request.UNREGISTER_CLIENT, ext)

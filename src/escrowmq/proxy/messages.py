@@ -49,17 +49,17 @@ _DELAYS: Final = frozenset(
 _INNER: Final = RESERVED - {
     "escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker",
 } | {"escrowOwner", "escrowCarried", "escrowMessages"}  # fmt: skip
-"""What users are not shown; RocketMQ's proxy shows some of it."""
+"""Properties that users do not see; RocketMQ's proxy shows some of them."""
 
 
 class Unpacking:
-    """How much may still be unpacked for a call: a small body may hold a thousand times as much."""
+    """The remaining decompressed size for a call: a small body may expand a thousandfold."""
 
     def __init__(self) -> None:
         self.left = GRPC_UNPACKED_SIZE_MAX
 
     def plain(self, body: bytes, sys_flag: int) -> bytes:
-        """A body that was packed. RemoteProtocolError when it is broken, or there is too much."""
+        """Decompress a body. Raises RemoteProtocolError if it is broken, or too large."""
         size_max = self.left
         self.left = 0  # as long as it is not known how much it was
         if body.startswith(_GZIP):  # RocketMQ's proxy stores what its clients have packed
@@ -85,7 +85,7 @@ def _gunzip(body: bytes, size_max: int) -> bytes:
 
 
 def type_of(properties: dict[str, str]) -> str:
-    """What kind of message it is, by what it has."""
+    """The message type that follows from its fields."""
     if Property.TRAN_MSG in properties:
         return "TRANSACTION"
     if not _DELAYS.isdisjoint(properties):
@@ -96,8 +96,8 @@ def type_of(properties: dict[str, str]) -> str:
 
 
 def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) -> dict[str, str]:
-    """The properties of the record. A field of a message is asked for once: each time it is made
-    anew for whoever asks."""
+    """The record's properties. Each field of the message is read once, because protobuf makes it
+    anew each time."""
     users = message.user_properties
     found = dict(users) if users else {}
     found[Property.UNIQ_KEY] = system.message_id
@@ -130,8 +130,8 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
 
 
 def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
-    """A packed body as it is stored: consumers of the remoting protocol know no gzip. Some of the
-    clients say gzip and write zlib, which RocketMQ's proxy takes as well."""
+    """A compressed body as it is stored: consumers of the remoting protocol do not know gzip. Some
+    clients say gzip and write zlib, which RocketMQ's proxy accepts as well."""
     if not body.startswith((_GZIP, _ZLIB)):
         raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not, nor zlib")
     try:
@@ -146,7 +146,7 @@ def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
 
 
 def text_of(properties: dict[str, str]) -> str:
-    """Properties as a send carries them."""
+    """Properties in the form of a send request."""
     return "\x02".join(map("\x01".join, properties.items())) + "\x02"
 
 
@@ -156,9 +156,9 @@ def text_of(properties: dict[str, str]) -> str:
 def message_of(
     stored: StoredMessage, *, handle: str = "", unpacking: Unpacking | None = None
 ) -> v2.Message:
-    """A record as clients are given it. Its body is unpacked, since each language reads something
-    else of what RocketMQ's clients write; beyond what may be unpacked for a call, and when it is
-    broken, it is given as it is, and said to be gzip, as by RocketMQ's proxy."""
+    """A record in the form for clients. Its body is decompressed, because the clients of each
+    language differ in what they can decompress. If it is too large for the call, or broken, it is
+    passed on as it is and declared as gzip, as RocketMQ's proxy does."""
     found = stored.properties
     body, encoding = stored.body, v2.IDENTITY
     if stored.sys_flag & SysFlag.COMPRESSED:

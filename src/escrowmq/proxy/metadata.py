@@ -1,4 +1,4 @@
-"""What clients say of themselves in the header fields of their calls.
+"""The clients' identification in the header fields of their calls.
 
 authorization: MQv2-HMAC-SHA1 Credential=<access key>[/...], SignedHeaders=x-mq-date-time,
                Signature=<hex of HMAC-SHA1 over the value of x-mq-date-time>
@@ -26,17 +26,17 @@ _NAMES: Final = {"GOLANG": "GO", "DOT_NET": "DOTNET", "NODEJS": "NODE_JS"}
 
 
 class Credential(msgspec.Struct, frozen=True):
-    """By what a call is to be believed."""
+    """A call's account and signature."""
 
     key: str
     signature: str
-    """Base64, as remoting has it."""
+    """Base64, as in remoting."""
 
     content: bytes
 
 
 def client_id(metadata: Mapping[str, str]) -> str:
-    """The id of the client; a Fault when there is none."""
+    """The client's id; raises a Fault if there is none."""
     found = metadata.get("x-mq-client-id", "")
     if not found.strip():
         raise Fault(v2.CLIENT_ID_REQUIRED, "client id cannot be empty")
@@ -49,14 +49,14 @@ def client_id(metadata: Mapping[str, str]) -> str:
 
 
 def language(metadata: Mapping[str, str]) -> str:
-    """The client's language under RocketMQ's name; RocketMQ fails for one that it does not know."""
+    """The client's language under RocketMQ's name; RocketMQ fails for an unknown one."""
     found = metadata.get("x-mq-language", "").upper()
     found = _NAMES.get(found, found)
     return found if found in LANGUAGES else "OTHER"
 
 
 def credential(metadata: Mapping[str, str]) -> Credential | None:
-    """None when nobody is named: the Python client always sends the field."""
+    """None without an account: the Python client always sends the field."""
     found = _AUTHORIZATION.match(metadata.get("authorization", ""))
     if found is None or not found[1]:
         return None

@@ -1,9 +1,8 @@
-"""What the open calls of many connections take, bounded in sum.
+"""Limits the memory of the open calls of many connections together.
 
-Beyond, a connection that has more than nearly all others is given up, not the oldest one, as with
-frames that are half there (codec/frame): a call may stay open for as long as its client likes, as
-that of a probe that watches the server's health does, which is small.
-"""
+If it is exceeded, a connection that uses more than nearly all others is closed, not the oldest one
+as with incomplete frames (codec/frame): a call may stay open as long as its client likes, for
+example a small call of a health probe."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from typing import Protocol
 
 
 class Holder(Protocol):
-    """Whose calls they are."""
+    """The owner of open calls."""
 
     def give_up(self, reason: str) -> None:
         """End all of them, and the connection."""
 
 
 class OpenCalls:
-    """All connections that have any, by the number of binary digits of their size: the largest is
-    found without going through them."""
+    """All connections with open calls, grouped by the number of binary digits of their size, so
+    that the largest is found without visiting all."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -29,7 +28,7 @@ class OpenCalls:
         self.given_up_count = 0
 
     def hold(self, holder: Holder, size: int) -> None:
-        """A connection's calls take so much now."""
+        """The present size of a connection's calls."""
         self.free(holder)
         if size:
             self.size += size
@@ -47,7 +46,7 @@ class OpenCalls:
             )
 
     def free(self, holder: Holder) -> None:
-        """A connection has none any more."""
+        """A connection has no more calls."""
         size = self._sizes.pop(holder, 0)
         if size:
             self.size -= size

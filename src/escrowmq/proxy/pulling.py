@@ -1,5 +1,5 @@
-"""PullMessage and the calls about offsets: the protocol has them, RocketMQ's proxy does not serve
-them. Autoscalers want the offsets, and readers without a group's pops the messages."""
+"""PullMessage and the calls about offsets: in the protocol, but not served by RocketMQ's proxy.
+Autoscalers need the offsets, and readers that do not pop for a group need the messages."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _NOTHING: Final = frozenset(
     {Response.PULL_NOT_FOUND, Response.PULL_RETRY_IMMEDIATELY, Response.PULL_OFFSET_MOVED}
 )
 _MARGIN_MS: Final = 500
-"""A pull is answered so long before its caller gives up."""
+"""A pull is answered this long before its call's deadline."""
 
 Place = dict[str, str]
 
 
 class Pulling:
-    """Messages by their places, and the places themselves."""
+    """Messages by offset, and offsets."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -74,12 +74,12 @@ class Pulling:
         call.ask(Request.PULL_MESSAGE, ext, told)
 
     def refuse(self, call: Call[v2.PullMessageRequest], fault: Fault) -> None:
-        """No, and nothing."""
+        """Refuse it, with nothing else."""
         call.say(v2.PullMessageResponse(status=status(fault.code, str(fault))))
         call.finish()
 
     def update(self, call: Call[v2.UpdateOffsetRequest]) -> None:
-        """Where a group has come to."""
+        """Commit a group's offset."""
         request = call.request
         if request.offset < 0:
             raise Fault(v2.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is due")
@@ -95,7 +95,7 @@ class Pulling:
         call.ask(code, ext, told)
 
     def get(self, call: Call[v2.GetOffsetRequest]) -> None:
-        """Where a group is."""
+        """A group's offset."""
         group, code = group_name(call.request.group), Request.QUERY_CONSUMER_OFFSET
         ext = self._place(call, code, call.request.message_queue, group)
         ext["setZeroIfNotFound"] = "false"
@@ -106,7 +106,7 @@ class Pulling:
         call.ask(code, ext, _offset_of(answer))
 
     def query(self, call: Call[v2.QueryOffsetRequest]) -> None:
-        """The first offset of a queue, the one behind the last, or the first of a time."""
+        """A queue's first offset, its end, or the first offset since a time."""
         request = call.request
         more: dict[str, str] = {}
         match request.query_offset_policy:
@@ -128,8 +128,8 @@ class Pulling:
         call.ask(code, ext, _offset_of(answer))
 
     def _place(self, call: Call[Any], code: int, queue: v2.MessageQueue, group: str = "") -> Place:
-        """The queue that a question is about, and the group; who may not ask it hears nothing of
-        how many there are."""
+        """The queue and the group of a call; a client without rights does not learn how many queues
+        there are."""
         topic = topic_name(queue.topic)
         place = {"topic": topic, "queueId": str(queue.id)}
         if group:

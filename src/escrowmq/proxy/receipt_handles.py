@@ -1,12 +1,11 @@
-"""Receipt handles: what a consumer shows to acknowledge a message, to hide it for longer, or to
-have it put aside.
+"""Receipt handles: with one a consumer acknowledges a message, hides it for longer, or moves it to
+the dead letters.
 
-start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset,
-log offset; with `renewed` behind them when the broker hides it for longer by itself
+start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset, log
+offset; with `renewed` behind them when the broker hides it for longer by itself
 
 Blanks stand between. It is what pop consumers of the remoting protocol show (codec.receipt), and
-says all by itself: neither the front nor another one has to remember it.
-"""
+says all by itself: neither the front nor another one has to remember it."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ _FIELDS: Final = (9, 10)
 
 
 class ReceiptHandle(msgspec.Struct, frozen=True):
-    """What a handle says."""
+    """The fields of a handle."""
 
     receipt: Receipt
     log_offset: int
@@ -36,7 +35,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
         return f"{text} {RENEWED}" if self.is_renewed else text
 
     def fields(self, group: str, topic: str) -> dict[str, str]:
-        """The message, as an ack names it."""
+        """The message's fields for an ack."""
         receipt = self.receipt
         return {
             "consumerGroup": group,
@@ -48,7 +47,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
 
 
 def read(text: str, *, broker_name: str, now_ms: int) -> ReceiptHandle:
-    """A handle of this broker's that is good; else a Fault."""
+    """Parse a handle of this broker's; raises a Fault if it is invalid."""
     code = v2.INVALID_RECEIPT_HANDLE
     if len(text) > HANDLE_SIZE_MAX:
         raise Fault(code, f"a handle of {len(text)} characters; {HANDLE_SIZE_MAX} are allowed")

@@ -1,4 +1,4 @@
-"""ReceiveMessage: a pop of a topic. The answer is a status, then the messages, then the time."""
+"""ReceiveMessage: a pop of a topic. The answer is a status, the messages, and the time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.validation import group_name, invisible_ms, topic_name
 
 RENEWED_MS: Final = 60_000
-"""For so long a message is hidden whose consumer wants it hidden until it is done."""
+"""How long a message is hidden for a consumer that wants it hidden until it is done."""
 
 POLL_MIN_MS, POLL_MAX_MS = 5_000, 20_000
 _REQUEST_MS: Final = 3_000
@@ -32,13 +32,13 @@ _ALL: Final = "*"
 
 
 class Receiving:
-    """Hands out messages."""
+    """Serves ReceiveMessage."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
 
     def receive(self, call: Call[v2.ReceiveMessageRequest]) -> None:
-        """Messages, as soon as there are some."""
+        """Return messages as soon as there are some."""
         request = call.request
         topic, group = topic_name(request.message_queue.topic), group_name(request.group)
         broker = request.message_queue.broker.name
@@ -72,7 +72,7 @@ class Receiving:
         call.ask(Request.POP_MESSAGE, ext, found.told)
 
     def refuse(self, call: Call[v2.ReceiveMessageRequest], fault: Fault) -> None:
-        """No, and nothing."""
+        """Refuse it, with nothing else."""
         end(call, status(fault.code, str(fault)), [], call.now_ms)
 
 
@@ -82,7 +82,7 @@ def end(
     messages: list[v2.Message],
     now_ms: int,
 ) -> None:
-    """All of an answer; the time comes last, whatever the result."""
+    """End an answer; the time comes last, whatever the result."""
     call.say(v2.ReceiveMessageResponse(status=result))
     for message in messages:
         call.say(v2.ReceiveMessageResponse(message=message))
@@ -93,7 +93,7 @@ def end(
 
 
 def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
-    """For how long a call may wait: what it wants, as far as its deadline lets it."""
+    """How long a call may wait: as requested, within its deadline."""
     request, left_ms = call.request, call.left_ms
     if request.HasField("long_polling_timeout"):
         wanted = request.long_polling_timeout.ToMilliseconds()
@@ -115,14 +115,14 @@ def poll_ms(call: Call[v2.ReceiveMessageRequest]) -> int:
 
 
 def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:
-    """Kind and text of a filter, under RocketMQ's names."""
+    """Type and text of a filter, under RocketMQ's names."""
     if expression.type == v2.SQL:
         return "SQL92", expression.expression
     return "TAG", expression.expression.strip() or _ALL
 
 
 class _Found:
-    """What one pop has found."""
+    """The result of one pop."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Found:
         self._tags = _tags(call.request.filter_expression)
 
     def told(self, reply: Answer | Refusal) -> None:
-        """Hand it on."""
+        """Send it to the client."""
         code = code_of(reply)
         if code == v2.MESSAGE_NOT_FOUND:
             self._end(status(code, "no new message"), [], {})
@@ -186,7 +186,7 @@ class _Found:
     def _handle(
         self, stored: StoredMessage, starts: dict[tuple[int, str], list[int]], ext: dict[str, str]
     ) -> ReceiptHandle:
-        """Those that come again carry their receipt; that of others stands in the lists."""
+        """Redelivered messages carry their receipt; those of others are in the lists."""
         is_renewed = self._call.request.auto_renew
         carried = stored.properties.get(Property.POP_CK)
         if carried:
@@ -211,7 +211,7 @@ class _Found:
 
 
 def _tags(expression: v2.FilterExpression) -> frozenset[str]:
-    """The tags that are wanted; none when all are."""
+    """The wanted tags; none for all."""
     kind, text = filter_of(expression)
     if kind != "TAG" or text == _ALL:
         return frozenset()

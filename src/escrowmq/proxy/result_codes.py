@@ -1,8 +1,7 @@
-"""Results of calls: RocketMQ's proxy says them in the response, and the call itself is well.
+"""Results of calls. Like RocketMQ's proxy, they are in the response, and the gRPC status is OK.
 
-Of remoting's codes the proxy knows few and tells all others as INTERNAL_SERVER_ERROR; those that
-its clients could do nothing about but report are told by their own names here.
-"""
+The proxy knows few of remoting's codes and reports all others as INTERNAL_SERVER_ERROR; codes that
+clients could only report are reported here by their own names."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ CODES: Final[dict[int, int]] = {
 
 
 class Fault(UsageError):
-    """A call that is refused; the code says why to programs."""
+    """A refused call; its code is for programs."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -48,7 +47,7 @@ class Fault(UsageError):
 
 
 def status(code: int, text: str = "") -> v2.Status:
-    """A result; by its name when there is nothing else to say."""
+    """A result; its text is the code's name if there is no other."""
     return v2.Status(code=_code(code), message=text or v2.Code.Name(_code(code)))
 
 
@@ -57,25 +56,25 @@ def _code(code: int) -> v2.Code:
 
 
 def code_of(reply: Answer | Refusal) -> int:
-    """The result that a reply of the broker is."""
+    """The result code for a broker's reply."""
     if isinstance(reply, Denial):
         return v2.UNAUTHORIZED
     return CODES.get(reply.code, v2.INTERNAL_SERVER_ERROR)
 
 
 def status_of(reply: Answer | Refusal) -> v2.Status:
-    """The same with the broker's words."""
+    """The result for a broker's reply, with its text."""
     code = code_of(reply)
     return OK if code == v2.OK else status(code, reply.remark or "")
 
 
 def fault_of(reply: Answer | Refusal) -> Fault:
-    """A reply that says no."""
+    """The Fault for a refusal."""
     return Fault(code_of(reply), reply.remark or f"the broker answers {reply.code}")
 
 
 def common(codes: list[int]) -> v2.Status:
-    """The result of a call for many, by that of each."""
+    """The common result of a call for many, from the single results."""
     if len(set(codes)) == 1:
         return status(codes[0])
     return status(v2.MULTIPLE_RESULTS)

@@ -1,4 +1,4 @@
-"""QueryRoute and QueryAssignment: where a topic's queues are."""
+"""QueryRoute and QueryAssignment: the queues of a topic."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "PRIORITY": (v2.PRIORITY,),
     "MIXED": (v2.NORMAL, v2.FIFO, v2.DELAY, v2.TRANSACTION),
 }
-"""What a topic takes, by its attribute message.type; without one, NORMAL."""
+"""The message types that a topic accepts, by its attribute message.type; NORMAL without one."""
 
 
 class Routes:
-    """Tells clients where to go: to this front."""
+    """Routes that lead to this front."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
@@ -54,7 +54,8 @@ class Routes:
         call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, told)
 
     def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
-        """What a member of a group reads: anything of a broker, in order queue by queue."""
+        """The queues that a member of a group reads: any queue of a broker, or queue by queue in an
+        orderly group."""
         topic, group = topic_name(call.request.topic), group_name(call.request.group)
 
         def told(reply: Answer | Refusal) -> None:
@@ -92,7 +93,7 @@ class Routes:
 
 
 def endpoints_of(host: str, port: int) -> v2.Endpoints:
-    """An address as clients read it."""
+    """An address in the protocol's form."""
     scheme = v2.DOMAIN_NAME
     with contextlib.suppress(ValueError):
         scheme = v2.IPv6 if ipaddress.ip_address(host).version == _SIX else v2.IPv4

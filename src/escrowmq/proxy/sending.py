@@ -36,27 +36,28 @@ _STORED_LATE: Final = {
 _MASK: Final = (1 << 64) - 1
 _ANY_QUEUE: Final = -1
 _UNPACKED_BITS: Final = 12
-"""Of a body 4 KiB are unpacked in the time of a unit of work."""
+"""Decompressing 4 KiB of a body counts as one unit of work."""
 
 _BORN_MS_MAX: Final = 1 << 62
 
 
 class _Wish(PlainMessage, kw_only=True):
-    """A message to be stored, which may have something special about it all the same."""
+    """A message to store by the fast or the general path."""
 
     message_id: str
 
 
 class Sending:
-    """Stores messages, each as a question of its own: of several, one may be refused alone."""
+    """Stores messages, each by a request of its own, because one of several may be refused
+    alone."""
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._turns: dict[str, int] = {}
-        """By topic, how many messages were given a queue in turn."""
+        """By topic, how many messages were assigned a queue in turn."""
 
     def send(self, call: Call[v2.SendMessageRequest]) -> None:
-        """Send all; answered when the last is stored."""
+        """Store all messages; answer when the last is stored."""
         messages = call.request.messages
         if len(messages) > GRPC_MESSAGES_MAX:
             raise Fault(
@@ -86,7 +87,7 @@ class Sending:
         facts: TopicFacts | None,
         unpacking: Unpacking,
     ) -> _Wish:
-        """What is to be stored."""
+        """The message to store."""
         now_ms = call.now_ms
         size_max = self._shared.options.body_size_max
         body, system = one.body, one.system_properties
@@ -109,8 +110,8 @@ class Sending:
         )
 
     def _queue(self, topic: str, message_group: str, facts: TopicFacts | None) -> int:
-        """A message group's queue, else one in turn; the broker knows what there is when nobody
-        else does."""
+        """A message group's queue, or the next one in turn; the broker chooses if the number of
+        queues is unknown here."""
         if facts is None or not facts.write_queues:
             return _ANY_QUEUE
         if message_group:
@@ -133,7 +134,7 @@ class Sending:
             _ask_for_one(call, wish)
 
     def recall(self, call: Call[v2.RecallMessageRequest]) -> None:
-        """Take a delayed message back."""
+        """Cancel a delayed message."""
         topic = validation.topic_name(call.request.topic)
         if not call.request.recall_handle:
             raise Fault(v2.BAD_REQUEST, "recall handle is empty")
@@ -156,7 +157,7 @@ class Sending:
 
 
 def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:
-    """Whether the call may send to the topic at all."""
+    """Refuse the call unless it may send to the topic."""
     call.judge(Request.SEND_MESSAGE_V2, {"a": topic, "b": topic})
 
 
@@ -200,7 +201,8 @@ def _of(
 
 
 def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) -> None:
-    """Whether a topic takes a message: what it has decides, not what it calls itself."""
+    """Refuse a message whose type the topic does not accept: its fields decide, not its declared
+    type."""
     if asked == v2.LITE:
         raise Fault(
             v2.NOT_IMPLEMENTED,
@@ -220,7 +222,7 @@ def _judge_type(facts: TopicFacts | None, asked: v2.MessageType, actual: str) ->
 
 
 def _fields(wish: _Wish) -> dict[str, str]:
-    """The question (SEND_MESSAGE_V2)."""
+    """The fields of SEND_MESSAGE_V2."""
     found = {
         "a": wish.topic,
         "b": wish.topic,
@@ -237,7 +239,7 @@ def _fields(wish: _Wish) -> dict[str, str]:
 
 
 def bucket(value: int, count: int) -> int:
-    """Guava's consistent hash, by which the proxy chooses a message group's queue."""
+    """Guava's consistent hash, with which the proxy chooses a message group's queue."""
     state = value & _MASK
     candidate = 0
     while True:

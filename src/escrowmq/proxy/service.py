@@ -1,4 +1,4 @@
-"""The methods of the v2 service, by their paths. What has no row is UNIMPLEMENTED."""
+"""The methods of the v2 service, by path. Paths without a row are UNIMPLEMENTED."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from escrowmq.proxy.telemetry import Telemetry
 
 
 def methods(shared: Shared) -> dict[str, Method]:
-    """All of them."""
+    """All methods of the service."""
     routes, sending, settling = Routes(shared), Sending(shared), Settling(shared)
     presence, receiving, pulling = ClientPresence(shared), Receiving(shared), Pulling(shared)
     found = {
@@ -69,11 +69,11 @@ class _Response(Protocol):
     """A response that has a status."""
 
     def __call__(self, *, status: v2.Status) -> Message:
-        """It, with nothing else."""
+        """Make a response with only a status."""
 
 
 def _unary(request: type[Message], response: _Response, serve: Callable[..., None]) -> Method:
-    """A method whose response has a status of its own."""
+    """A method whose response contains a status."""
 
     def refuse(call: Call[Message], fault: Fault) -> None:
         call.answer(response(status=status(fault.code, str(fault))))

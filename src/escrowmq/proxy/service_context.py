@@ -1,4 +1,4 @@
-"""What all methods of the service share."""
+"""State shared by all methods of the service."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from escrowmq.proxy.clients import FrontClients
 
 
 class FrontOptions(msgspec.Struct, kw_only=True):
-    """How a front is set up."""
+    """Configuration of a front."""
 
     endpoint: tuple[str, int]
-    """Where clients are to connect to."""
+    """The address that routes contain."""
 
     body_size_max: int
-    """Bytes of a message's body."""
+    """Maximum bytes of a message's body."""
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """One front's broker, and who speaks with it."""
+    """A front's broker and clients."""
 
     backend: Backend
     options: FrontOptions

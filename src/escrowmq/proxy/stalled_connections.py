@@ -1,6 +1,5 @@
-"""Finds connections on which something has begun and does not end: a frame, a block of header
-fields, a message; a stranger's call that asks nothing. Bytes that trickle in meanwhile do not
-count."""
+"""Finds connections with something incomplete for too long: a frame, a header block, a message; or
+a stranger's call without a message. Bytes that trickle in meanwhile do not count."""
 
 from __future__ import annotations
 
@@ -10,29 +9,29 @@ from typing import Final, Protocol
 from escrowmq.base.fixed_limits import FRAME_TIME_MAX_MS
 
 SCAN_MS: Final = 10_000
-"""Between looks."""
+"""Interval of scans."""
 
 Begun = tuple[int, int, int]
 """A connection, and what has begun there."""
 
 
 class Talk(Protocol):
-    """A connection, as far as it matters here."""
+    """A connection, as this module sees it."""
 
     def halves(self) -> list[tuple[int, int]]:
-        """What has begun on it and is not whole yet."""
+        """What has begun on it and is incomplete."""
 
 
 class StallWatch:
-    """What was half there at the last look, and since when."""
+    """What was incomplete at the last scan, and since when."""
 
     def __init__(self) -> None:
         self._since_ms: dict[Begun, int] = {}
         self._scan_at_ms = 0
 
     def overdue(self, connections: Iterable[tuple[int, Talk]], now_ms: int) -> set[int]:
-        """The connections on which something has been half there for too long. What is found at
-        one look counts from then on."""
+        """Connections with something incomplete for too long, counted from the scan that first
+        found it."""
         if now_ms < self._scan_at_ms:
             return set()
         self._scan_at_ms = now_ms + SCAN_MS
@@ -48,5 +47,5 @@ class StallWatch:
         return found
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When the next scan is due."""
         return self._scan_at_ms

@@ -1,5 +1,5 @@
-"""gRPC's own services: health for probes, reflection for tools. Nobody has to say who he is: they
-tell that somebody is here, and which protocol is spoken."""
+"""gRPC's own services: health for probes, reflection for tools. They need no authentication: they
+only reveal that a server is here, and its protocol."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _REFLECTION: Final = (
 _POOLS: Final = (v2.POOL, health.POOL, reflection.POOL)
 _NOT_FOUND: Final = 5
 _ANSWERED_BITS: Final = 10
-"""Of an answer 1 KiB is made in the time of a unit of work."""
+"""Encoding 1 KiB of an answer counts as one unit of work."""
 
 
 def methods() -> dict[str, Method]:
-    """Their rows, by path."""
+    """Their methods, by path."""
     found = {
         f"/{_HEALTH}/Check": _open(health.HealthCheckRequest, _check),
         f"/{_HEALTH}/Watch": _open(health.HealthCheckRequest, _watch),
@@ -62,7 +62,7 @@ def _check(call: Call[health.HealthCheckRequest]) -> None:
 
 
 def _watch(call: Call[health.HealthCheckRequest]) -> None:
-    """Nothing changes as long as the connection stands."""
+    """The status does not change while the connection lasts."""
     is_ours = call.request.service in ("", SERVICE)
     kind = health.HealthCheckResponse
     call.say(kind(status=kind.SERVING if is_ours else kind.SERVICE_UNKNOWN))
@@ -85,7 +85,7 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
 
 
 def _nothing() -> None:
-    """Nothing is kept of a stream."""
+    """A stream has no state."""
 
 
 def _answer(
@@ -122,7 +122,7 @@ def _look(pool: DescriptorPool, name: str, *, is_symbol: bool) -> FileDescriptor
 
 
 def _add(response: reflection.ServerReflectionResponse, file: FileDescriptor | None) -> None:
-    """A file, and those that it needs."""
+    """Add a file descriptor, and those it depends on."""
     if file is None:
         response.error_response.error_code = _NOT_FOUND
         response.error_response.error_message = "nothing of that name is served here"

@@ -1,7 +1,6 @@
-"""Telemetry: a client says what it is, and is told what to do, as long as the stream lasts.
+"""Telemetry: a client sends its settings and receives requests while the stream lasts.
 
-A stream that is opened anew takes the place of the one before; the client's registrations stay.
-"""
+A new stream replaces the one before; the client's registrations stay."""
 
 from __future__ import annotations
 
@@ -44,11 +43,11 @@ class Telemetry:
         self._shared = shared
 
     def method(self) -> Method:
-        """The row of the service."""
+        """The method's row in the service."""
         return Method(v2.TelemetryCommand, self._begin, _refuse, is_stream=True)
 
     def _begin(self, call: Commands) -> None:
-        """The first thing that a client says has to be its settings."""
+        """A client's first message must be its settings."""
         if call.request.WhichOneof("command") != "settings":
             raise Fault(v2.BAD_REQUEST, "the first command of a client has to be its settings")
         TelemetryStream(self._shared, call).settle(call.request.settings)
@@ -62,7 +61,7 @@ class TelemetryStream:
         self._call = call
         self._client: Client = call.client
         self._asked: dict[str, int] = {}
-        """Questions of the broker, by nonce."""
+        """Requests of the broker, by nonce."""
         call.on_message = self._hear
         call.on_end = self._over
 
@@ -88,7 +87,7 @@ class TelemetryStream:
             self._shared.backend.heard(self._client.guest, opaque, Answer(body=body), now_ms)
 
     def settle(self, settings: v2.Settings) -> None:
-        """Register the client and complete its settings, at once."""
+        """Register the client and send it its complete settings at once."""
         produces = _judged(settings)
         client, call = self._client, self._call
         answer = self._completed(settings)
@@ -126,7 +125,7 @@ class TelemetryStream:
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """The broker asks something. What these clients do not know is not passed on."""
+        """Send a request of the broker's. Requests that these clients do not know are dropped."""
         if code == Request.CHECK_TRANSACTION_STATE:
             self._recover(ext, body)
         elif code == Request.GET_CONSUMER_RUNNING_INFO:
@@ -142,14 +141,14 @@ class TelemetryStream:
             self._shared.backend.heard(self._client.guest, opaque, refusal, self._call.now_ms)
 
     def refresh(self) -> None:
-        """Tell the client its settings, if operators have changed what it was told."""
+        """Send the client its settings, if operators have changed them."""
         told = self._client.settings
         if told is not None and (now := self._completed(told)) != told:
             self._client.settings = now
             self._call.say(v2.TelemetryCommand(status=OK, settings=now))
 
     def reconnect(self) -> None:
-        """Have the client connect anew."""
+        """Make the client reconnect."""
         self._say(reconnect_endpoints_command=v2.ReconnectEndpointsCommand(nonce="0"))
 
     def _recover(self, ext: dict[str, str], body: bytes) -> None:
@@ -187,7 +186,7 @@ class TelemetryStream:
 
 
 def _judged(settings: v2.Settings) -> list[str]:
-    """The topics that a client publishes to; a Fault when its settings cannot be."""
+    """The topics to which a client publishes; raises a Fault if its settings are invalid."""
     if settings.client_type in _LITE:
         raise Fault(v2.NOT_IMPLEMENTED, "lite topics are not served here")
     _judge_properties(settings)
@@ -223,7 +222,7 @@ def _judge_properties(settings: v2.Settings) -> None:
 
 
 def _refuse(call: Commands, fault: Fault) -> None:
-    """A stream has no other way to be refused than to end."""
+    """The only way to refuse a stream is to end it."""
     match fault.code:
         case v2.UNAUTHORIZED:
             ended = Status.UNAUTHENTICATED
@@ -239,7 +238,7 @@ def _refuse(call: Commands, fault: Fault) -> None:
 
 
 def _running_info(trace: str) -> bytes:
-    """A stack trace, as operators' tools read it (RocketMQ's ConsumerRunningInfo)."""
+    """A stack trace in the form of operators' tools (RocketMQ's ConsumerRunningInfo)."""
     return fastjson.encode(
         {
             "jstack": trace,
@@ -254,7 +253,7 @@ def _running_info(trace: str) -> bytes:
 
 
 def _consumed(result: v2.Status) -> bytes:
-    """How a message fared that an operator had consumed (ConsumeMessageDirectlyResult)."""
+    """The result of a message that an operator had consumed (ConsumeMessageDirectlyResult)."""
     is_well = result.code == v2.OK
     return fastjson.encode(
         {

@@ -1,4 +1,4 @@
-"""What clients are told of how to behave: their own settings, completed at once."""
+"""Settings sent to clients: their own, completed at once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RECEIVE_COUNT: Final = 32
 _POLL_S: Final = 20
 _LITE_QUOTA: Final = 1_200
 _LITE_TOPIC_SIZE: Final = 64
-"""Python's lite consumers throw all settings away when one of these two is 0."""
+"""If one of these two is 0, Python's lite consumers discard all settings."""
 
 _LEVELS_S: Final = (
     1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
@@ -23,7 +23,7 @@ _EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 def completed(
     settings: v2.Settings, group: GroupFacts | None, *, body_size_max: int
 ) -> v2.Settings:
-    """A client's settings with what the server has to say about them."""
+    """A client's settings, completed by the server's."""
     found = v2.Settings()
     found.CopyFrom(settings)
     found.metric.on = False  # without the field the Python client receives nothing
@@ -50,7 +50,7 @@ def completed(
 
 
 def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
-    """The waits of a consumer group, as its operators have set them."""
+    """Add a consumer group's retry delays, as configured by operators."""
     if wanted.get("type") == "EXPONENTIAL":
         own = {**_EXPONENTIAL, **_numbers(wanted.get("exponentialRetryPolicy"))}
         exponential = policy.exponential_backoff

@@ -1,4 +1,4 @@
-"""What the proxy refuses before a broker hears of it: in its order, with its codes and words."""
+"""Validations made by the proxy itself, in RocketMQ's order, with its codes and texts."""
 
 from __future__ import annotations
 
@@ -30,29 +30,29 @@ INVISIBLE_MAX_MS: Final = 43_200_000
 
 _FIRST_S: Final = -62_135_596_800
 _LAST_S: Final = 253_402_300_799
-"""The years 1 to 9999, which a Timestamp is for."""
+"""The end of the years 1 to 9999, the range of a Timestamp."""
 
 TOPICS_KEPT_MAX: Final = 1_024
-"""Names that are known to be allowed."""
+"""Cached names of valid topics."""
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _SYSTEM: Final = NOT_SENDABLE | {Topic.DEFAULT, Topic.BENCHMARK}
 _OURS: Final = frozenset(
     {"escrowTransaction", "escrowDelay", "escrowOrderKey", "escrowChecker", "escrowMarker"}
 )
-"""Users of transactions set these themselves (docs/grpc.md)."""
+"""Properties that users of transactions set themselves (docs/grpc.md)."""
 
 _HIDDEN: Final = RESERVED - _OURS | {Property.TRAN_MSG}
 
 
 def topic_name(resource: v2.Resource) -> str:
-    """The name of a topic that clients may use."""
+    """Validate the name of a topic."""
     return _judged_topic(resource.name)
 
 
 @functools.lru_cache(TOPICS_KEPT_MAX)
 def _judged_topic(name: str) -> str:
-    """The same name; a Fault, which is not remembered, for one that nobody may use."""
+    """Validate a name; raises a Fault, which is not cached."""
     if not name.strip():
         raise Fault(v2.ILLEGAL_TOPIC, "topic name cannot be blank")
     if not has_name_letters(name):
@@ -70,7 +70,7 @@ def _judged_topic(name: str) -> str:
 
 
 def group_name(resource: v2.Resource) -> str:
-    """The name of a consumer group."""
+    """Validate the name of a consumer group."""
     name = resource.name
     if not name.strip():
         raise Fault(v2.ILLEGAL_CONSUMER_GROUP, "consumer group cannot be blank")
@@ -84,7 +84,7 @@ def group_name(resource: v2.Resource) -> str:
 
 
 def send_topic(messages: Sequence[v2.Message]) -> str:
-    """The one topic of the messages of a call."""
+    """The common topic of a call's messages."""
     if not messages:
         raise Fault(v2.MESSAGE_CORRUPTED, "no message to send")
     topic = topic_name(messages[0].topic)
@@ -96,7 +96,7 @@ def send_topic(messages: Sequence[v2.Message]) -> str:
 def message(
     one: v2.Message, system: v2.SystemProperties, *, size: int, body_size_max: int, now_ms: int
 ) -> None:
-    """Whether a message, whose body has that size, can be sent."""
+    """Validate a message whose body has that size."""
     if not size:
         raise Fault(v2.MESSAGE_BODY_EMPTY, "message body cannot be empty")
     if size > body_size_max:
@@ -171,7 +171,7 @@ def _words(code: int, what: str, text: str) -> None:
 
 
 def invisible_ms(span: Duration) -> int:
-    """For how long a message that is received is to be hidden."""
+    """Validate how long a received message is hidden."""
     span_ms = span.ToMilliseconds()
     if span_ms < INVISIBLE_MIN_MS:
         text = f"the invisibleTime is too small. min is {INVISIBLE_MIN_MS}"
@@ -183,7 +183,7 @@ def invisible_ms(span: Duration) -> int:
 
 
 def next_invisible_ms(span: Duration) -> int:
-    """For how long one that was received is to be hidden from now on; not at all, with 0."""
+    """Validate how long a received message is hidden from now on; 0 ends it."""
     span_ms = span.ToMilliseconds()
     if not 0 <= span_ms <= INVISIBLE_MAX_MS:
         raise Fault(
@@ -194,12 +194,12 @@ def next_invisible_ms(span: Duration) -> int:
 
 
 def put_moment(moment: Timestamp, ms: int) -> None:
-    """Say a time that others have written, or the nearest that can be said."""
+    """Set a timestamp to a time from others, or to the nearest valid one."""
     moment.FromMilliseconds(min(max(ms, _FIRST_S * 1_000), _LAST_S * 1_000 + 999))
 
 
 def moment_ms(moment: Timestamp, code: int) -> int:
-    """Milliseconds since the epoch; a Fault with that code for what is no moment."""
+    """Milliseconds since the epoch; raises a Fault with that code for an invalid time."""
     seconds, nanos = moment.seconds, moment.nanos
     if not _FIRST_S <= seconds <= _LAST_S or not 0 <= nanos < 1_000_000_000:
         raise Fault(code, f"{seconds} s and {nanos} ns are no moment of the years 1 to 9999")
@@ -207,7 +207,7 @@ def moment_ms(moment: Timestamp, code: int) -> int:
 
 
 def _wishes(system: v2.SystemProperties, now_ms: int) -> None:
-    """When it is delivered, among which others, and when it is asked about."""
+    """The properties of its delivery time, message group and first check."""
     if (
         system.HasField("orphaned_transaction_recovery_duration")
         and system.orphaned_transaction_recovery_duration.seconds > GRPC_RECOVERY_MAX_S
