@@ -5,8 +5,8 @@
 
 `q` has the offset in each queue. `from` has the start of the query, and is in the end of its first
 batch: Spark stores the ends of batches but not their starts, and asks for the start again after a
-crash before the first commit, when "latest" would be elsewhere. The answer then has `initial`, which
-distinguishes the first batch from the others.
+crash before the first commit, when "latest" would be elsewhere. The answer then has `initial`,
+which distinguishes the first batch from the others.
 
 `born` has [first offset, its store time] of each queue that was read (queues.py). `gone` names
 queues that are in `q` and not in their topic now; the topic may regain them."""
