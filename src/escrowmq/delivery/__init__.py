@@ -1,3 +1,3 @@
-"""How messages reach consumers: topics, groups, offsets, locks, long polls, retries, delays.
+"""Delivery of messages to consumers: topics, groups, offsets, locks, long polls, retries, delays.
 
-Pure: time, disk and chance come from outside. The wire is not known here."""
+Pure: time, disk and randomness come from outside. It does not know the wire format."""

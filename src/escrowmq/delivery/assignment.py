@@ -1,7 +1,6 @@
-"""Which client reads which queues: shared out by the broker (QueryAssignmentProcessor).
+"""Assignment of queues to clients by the broker (QueryAssignmentProcessor).
 
-messageRequestMode.json says which groups pop a topic instead of pulling it.
-"""
+messageRequestMode.json says which groups pop a topic instead of pulling it."""
 
 from __future__ import annotations
 
@@ -22,7 +21,7 @@ _SHARE_ALL: Final = -1
 
 
 class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
-    """How a group asks for a topic's messages; members in RocketMQ's order."""
+    """How a group reads a topic; members in RocketMQ's order."""
 
     consumer_group: str = ""
     mode: str = PULL
@@ -31,14 +30,14 @@ class RequestMode(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class RequestModes:
-    """The modes that operators have set."""
+    """The modes set by operators."""
 
     def __init__(self, default: str) -> None:
         self._default = default
         self._modes: dict[str, dict[str, RequestMode]] = {}
 
     def load(self, data: bytes | None) -> None:
-        """Take over messageRequestMode.json; raises when it cannot be read."""
+        """Load messageRequestMode.json; raises if it cannot be parsed."""
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
         self._modes = msgspec.convert(
             raw.get("messageRequestModeMap") or {}, dict[str, dict[str, RequestMode]], strict=False
@@ -49,7 +48,7 @@ class RequestModes:
         return _encoded(self._modes)
 
     def saved_with(self, mode: RequestMode) -> bytes:
-        """messageRequestMode.json with one mode more."""
+        """messageRequestMode.json with one more mode."""
         modes = {**self._modes, mode.topic: {**self._modes.get(mode.topic, {})}}
         modes[mode.topic][mode.consumer_group] = mode
         return msgspec.json.format(_encoded(modes), indent=2)
@@ -59,7 +58,7 @@ class RequestModes:
         self._modes.setdefault(mode.topic, {})[mode.consumer_group] = mode
 
     def get(self, topic: str, group: str) -> RequestMode:
-        """The mode of a group; what is the default for those that have none."""
+        """The mode of a group, or the default."""
         found = self._modes.get(topic, {}).get(group)
         if found is not None:
             return found
@@ -76,7 +75,7 @@ Strategy = Callable[[str, list[Queue], list[str]], list[Queue]]
 
 
 def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
-    """AVG: a run of queues for each client, the first ones get one more."""
+    """AVG: consecutive queues for each client, the first clients get one more."""
     if client_id not in client_ids:
         return []
     index = client_ids.index(client_id)
@@ -86,7 +85,7 @@ def allocate_evenly(client_id: str, queues: list[Queue], client_ids: list[str]) 
 
 
 def allocate_in_turn(client_id: str, queues: list[Queue], client_ids: list[str]) -> list[Queue]:
-    """AVG_BY_CIRCLE: dealt out like cards."""
+    """AVG_BY_CIRCLE: round robin."""
     if client_id not in client_ids:
         return []
     return queues[client_ids.index(client_id) :: len(client_ids)]
@@ -101,7 +100,7 @@ STRATEGIES: Final[dict[str, Strategy]] = {
 def assign(
     mode: RequestMode, strategy: str, client_id: str, queues: list[Queue], client_ids: list[str]
 ) -> list[Queue] | None:
-    """The queues of a client; None when nothing can be said, and it should keep what it has."""
+    """The queues of a client; None if unknown, then it should keep what it has."""
     allocate = STRATEGIES.get(strategy)
     if allocate is None or not client_id or not queues or not client_ids:
         return None

@@ -1,4 +1,4 @@
-"""Which clients are connected, for which groups, and what they subscribe to."""
+"""Connected clients, their groups, and their subscriptions."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class Channel(msgspec.Struct):
     address: str
     seen_ms: int
     account: str = ""
-    """In whose share its groups are counted; empty when nobody asked for a proof."""
+    """The account whose limit its groups count for; empty without access control."""
     published: set[str] = msgspec.field(default_factory=set)
-    """Topics of the transactional messages that came from it."""
+    """Topics of the transactional messages that it sent."""
 
 
 class ConsumerGroup:
@@ -52,7 +52,7 @@ class ConsumerGroup:
         return list(dict.fromkeys(channel.client_id for channel in self.channels.values()))
 
     def subscribe(self, subscriptions: list[Subscription]) -> bool:
-        """Take over what a member subscribes to; whether the set of topics changed."""
+        """Store a member's subscriptions; return whether the set of topics changed."""
         is_changed = False
         wanted = {subscription.topic for subscription in subscriptions}
         for subscription in subscriptions:
@@ -76,11 +76,11 @@ class Membership:
         self.account = account
         self.producers: set[str] = set()
         self.consumers: dict[str, int] = {}
-        """How many topics it subscribes to in each."""
+        """The number of subscribed topics by group."""
 
     @property
     def count(self) -> int:
-        """How many groups."""
+        """The number of groups."""
         return len(self.producers) + len(self.consumers)
 
 
@@ -104,8 +104,8 @@ class Clients:
         consumers: Mapping[str, int],
         account: str = "",
     ) -> None:
-        """Whether a connection of an account may be a member of these groups too; for consumers,
-        with so many topics each. UsageError says what is too much."""
+        """Check that a connection of an account may join these groups too; for consumers, with
+        their numbers of topics. Raises UsageError with the exceeded limit."""
         member = self._members.get(peer) or Membership(account)
         known = member.count
         count = len(member.producers | producers) + len(member.consumers.keys() | consumers.keys())
@@ -134,7 +134,7 @@ class Clients:
             )
 
     def _joined(self, channel: Channel) -> Membership:
-        """One more group of a connection."""
+        """Increment the number of groups of a connection."""
         member = self._members.get(channel.peer)
         if member is None:
             member = self._members[channel.peer] = Membership(channel.account)
@@ -143,7 +143,7 @@ class Clients:
         return member
 
     def _left(self, peer: int) -> None:
-        """One group of a connection less."""
+        """Decrement the number of groups of a connection."""
         member = self._members[peer]
         self._count -= 1
         self._counts[member.account] -= 1
@@ -156,7 +156,7 @@ class Clients:
     # -- producers ---------------------------------------------------------------------------
 
     def produce(self, group: str, channel: Channel) -> bool:
-        """A producer showed itself; whether it is new."""
+        """A producer sent a heartbeat; return whether it is new."""
         channels = self.producers.setdefault(group, {})
         is_new = channel.peer not in channels
         channels[channel.peer] = channel
@@ -165,7 +165,7 @@ class Clients:
         return is_new
 
     def stop_producing(self, group: str, peer: int) -> None:
-        """A producer said good-bye."""
+        """A producer unregistered."""
         channels = self.producers.get(group)
         if channels is None or channels.pop(peer, None) is None:
             return
@@ -179,7 +179,7 @@ class Clients:
     def consume(
         self, name: str, channel: Channel, subscriptions: list[Subscription]
     ) -> tuple[ConsumerGroup, bool]:
-        """A consumer showed itself; its group, and whether members or topics changed."""
+        """A consumer sent a heartbeat; return its group, and whether members or topics changed."""
         group = self.consumers.get(name)
         if group is None:
             group = self.consumers[name] = ConsumerGroup(name)
@@ -193,7 +193,7 @@ class Clients:
         return group, is_changed
 
     def stop_consuming(self, name: str, peer: int) -> ConsumerGroup | None:
-        """A consumer said good-bye; its group when it was a member."""
+        """A consumer unregistered; return its group if it was a member."""
         group = self.consumers.get(name)
         if group is None or group.channels.pop(peer, None) is None:
             return None
@@ -211,7 +211,7 @@ class Clients:
         return next((c for c in group.channels.values() if c.client_id == client_id), None)
 
     def find_clients(self, client_id: str) -> Iterator[Channel]:
-        """The connections that call themselves so."""
+        """The connections with this client id."""
         for channels in self.producers.values():
             for channel in channels.values():
                 if channel.client_id == client_id:
@@ -222,7 +222,7 @@ class Clients:
                     yield channel
 
     def client_id(self, peer: int) -> str | None:
-        """The id that a connection's heartbeats told; None when there were none."""
+        """The client id in a connection's heartbeats; None if there were none."""
         member = self._members.get(peer)
         if member is None:
             return None
@@ -237,7 +237,7 @@ class Clients:
     # -- leaving -----------------------------------------------------------------------------
 
     def lost(self, peer: int) -> list[ConsumerGroup]:
-        """A connection is gone; the consumer groups that lost a member."""
+        """A connection is lost; return the consumer groups that lost a member."""
         member = self._members.get(peer)
         if member is None:
             return []
@@ -247,8 +247,8 @@ class Clients:
         return [group for name in names if (group := self.stop_consuming(name, peer)) is not None]
 
     def note_published(self, group: str, peer: int, topic: str) -> str:
-        """Remember what a producer of the group publishes to; the client id that it has there, or
-        nothing where it is none."""
+        """Record a topic to which a producer of the group publishes; return its client id, or
+        nothing if it is not a member."""
         channel = self.producers.get(group, {}).get(peer)
         if channel is None:
             return ""
@@ -257,13 +257,13 @@ class Clients:
         return channel.client_id
 
     def seen_ms(self, peer: int) -> int:
-        """When the last heartbeat of a producer's connection came; -1 when none did."""
+        """When a producer's connection sent its last heartbeat; -1 if it never did."""
         member = self._members.get(peer)
         names = member.producers if member is not None else ()
         return max((self.producers[name][peer].seen_ms for name in names), default=-1)
 
     def silent_since(self, limit_ms: int) -> Iterator[int]:
-        """Connections that sent no heartbeat since then."""
+        """Connections without a heartbeat since then."""
         seen: dict[int, int] = {}
         for channels in self.producers.values():
             for peer, channel in channels.items():

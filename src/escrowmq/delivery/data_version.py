@@ -1,4 +1,4 @@
-"""DataVersion: how RocketMQ tells whether a table has changed."""
+"""DataVersion: by it RocketMQ sees whether a table has changed."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
-"""Exactly one delivery for each delayed record, over crashes too.
+"""Delivers each delayed record exactly once, even across crashes.
 
 Progress is saved now and then, together with the end of the log at that moment. After a crash the
-log behind that place is read: a record there that was delivered is not delivered again. And since
-only progress is saved whose deliveries are durable, none is lost either.
-"""
+log after that position is read, and records that it shows as delivered are not delivered again.
+Only progress whose deliveries are durable is saved, so none is lost either."""
 
 from __future__ import annotations
 
@@ -20,19 +19,19 @@ from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.store.walk import walk
 
 RETRY_MS: Final = 100
-"""After a put that failed, as at RocketMQ."""
+"""Pause after a failed put, as in RocketMQ."""
 
 BATCH_MAX: Final = 256
-"""Deliveries of one wake; the rest follow at once, after whatever else is waiting."""
+"""Deliveries per wake-up; the rest follow after other waiting work."""
 
 NEVER_MS: Final = 1 << 62
 
 SCAN_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Bytes of log that are read when there is no progress at all; a longer log is another broker's,
-which would have written its progress."""
+"""Bytes of log that are read if there is no progress at all; a longer log is another broker's,
+which would have saved its progress."""
 
 RESAVE_SIZE: Final = 8 * 1024 * 1024
-"""So much more log is worth saving the same progress again: a start has less to read."""
+"""After this much more log the same progress is saved again, so that a start reads less."""
 
 PutMessage = Callable[[Message, int], Put]
 
@@ -58,7 +57,7 @@ def _fingerprint(message: Message) -> int:
 
 
 class Delivered:
-    """What the log holds behind the saved progress, to be matched with what seems due."""
+    """Deliveries in the log after the saved progress, to be matched with records that seem due."""
 
     def __init__(self, store: Store, mark: str) -> None:
         self._store = store
@@ -67,8 +66,8 @@ class Delivered:
         self._scan_from = 0
 
     def read(self, log_offset: int, oldest_pending: int | None) -> None:
-        """Take in the delivered records from a place on. Of what is pending none was delivered
-        before it was stored itself; with nothing pending there is nothing to look for."""
+        """Read delivered records from a position on. Pending records cannot have been delivered
+        before they were stored; if nothing is pending there is nothing to look for."""
         if oldest_pending is None:
             return
         self._scan_from = log_offset = max(log_offset, oldest_pending)
@@ -78,17 +77,17 @@ class Delivered:
                 self._counts[_fingerprint(message)] += 1
 
     def read_without_progress(self, oldest_pending: int | None) -> None:
-        """The same where nothing was ever saved: the broker is new, or stopped at once."""
+        """`read` if nothing was ever saved: the broker is new, or stopped at once."""
         if self._store.end_offset - self._store.min_log_offset <= SCAN_SIZE_MAX:
             self.read(self._store.min_log_offset, oldest_pending)
 
     @property
     def scan_from(self) -> int:
-        """Where a later start has to begin reading, as far as this one is concerned."""
+        """Where a later start must begin to read, as far as this one is concerned."""
         return self._scan_from if self._counts else self._store.end_offset
 
     def take(self, source: StoredMessage) -> bool:
-        """Whether a delayed record was delivered; each delivery answers for one record."""
+        """Whether a delayed record was delivered; each delivery matches one record."""
         if not self._counts:
             return False
         found = _fingerprint(source)
@@ -99,25 +98,25 @@ class Delivered:
         return True
 
     def forget(self) -> None:
-        """Everything that was due has been matched; what is left belongs to nothing pending."""
+        """All due records were matched; other deliveries match nothing pending."""
         self._counts.clear()
 
 
 class Courier:
-    """Reads delayed records and puts the messages where they belong.
+    """Reads delayed records and delivers their messages.
 
-    `put` must not delay: the delivered record keeps the properties that asked for a delay."""
+    `put` must not delay: the delivered record keeps the properties of its delay."""
 
     def __init__(self, store: Store, put: PutMessage | None = None) -> None:
         self._store = store
         self._put = put or store.put
         self.delivered_count = 0
         self.dropped_count = 0
-        """Records that could not be read or can never be delivered; each is in the log files."""
+        """Records that could not be read or can never be delivered; each is logged."""
 
     def read(self, log_offset: int, size: int) -> StoredMessage | None:
-        """A record; None, and counted, when it is not one any more. Where the disk cannot be
-        asked just now, its error is the caller's: tried again, the record may be there."""
+        """A record; None, and counted, if it is no longer one. A disk error is raised: on a retry
+        the record may be there."""
         try:
             return decode_record(self._store.read_record(log_offset, size))
         except CorruptRecord as error:
@@ -125,12 +124,12 @@ class Courier:
             return None
 
     def drop(self, log_offset: int, reason: str) -> None:
-        """Count and tell what is passed over, so that the rest goes on."""
+        """Count and log a skipped record, so that the rest continues."""
         self.dropped_count += 1
         _log.error("delayed message at log offset %d is passed over: %s", log_offset, reason)
 
     def deliver(self, source: StoredMessage, message: Message | None, now_ms: int) -> bool:
-        """Put a message; False when it is to be tried again later."""
+        """Put a message; return False to be retried later."""
         if message is None:
             self.drop(source.log_offset, "it names no topic and queue to be delivered to")
             return True

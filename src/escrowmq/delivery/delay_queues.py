@@ -1,4 +1,4 @@
-"""Delay levels: each level is a queue of the schedule topic, read in order as its head is due."""
+"""Delay levels: each is a queue of the schedule topic, read in order as its head becomes due."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ PATH: Final = "config/delayOffset.json"
 
 _ENTRIES_READ: Final = 32
 _LOG_OFFSET: Final = "escrowLogOffset"
-"""A member of the file that RocketMQ does not read, and does not write either: when it is there,
-nobody else has written the file since."""
+"""A member of the file that RocketMQ neither reads nor writes: if present, no other broker has
+written the file since."""
 
 
 class DelayQueues:
@@ -56,7 +56,7 @@ class DelayQueues:
         self.version = DataVersion()
 
     def load(self, data: bytes | None, now_ms: int) -> None:
-        """Take over delayOffset.json, and look at what was delivered after it was written."""
+        """Load delayOffset.json, and look for deliveries after it was written."""
         file: dict[str, Any] = fastjson.decode(data) if data else {}
         for level, offset in (file.get("offsetTable") or {}).items():
             if int(level) in self._offsets:
@@ -75,7 +75,7 @@ class DelayQueues:
         self._note()
 
     def _oldest_pending(self) -> int | None:
-        """Where the first record lies that seems undelivered; None when none does."""
+        """Where the first record is that seems undelivered; None if none does."""
         places = []
         for level, offset in self._offsets.items():
             start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
@@ -83,7 +83,7 @@ class DelayQueues:
         return min((log_offset for log_offset, _, _ in places), default=None)
 
     def needed_from(self) -> int:
-        """From where on the log is needed for what is not delivered yet."""
+        """The start of the log that undelivered records need."""
         oldest = self._oldest_pending()
         return self._store.end_offset if oldest is None else oldest
 
@@ -95,7 +95,7 @@ class DelayQueues:
             self._due_ms[level] = self._guard(level, arrival.tags_code, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When `due` is to be called next."""
+        """When to call `due` next."""
         return min(self._due_ms.values(), default=NEVER_MS)
 
     def wake(self, now_ms: int) -> None:
@@ -104,7 +104,8 @@ class DelayQueues:
             self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """Deliver what is due, a bounded number of messages; how many records were passed."""
+        """Deliver what is due, a bounded number of messages; return how many records were
+        passed."""
         passed = 0
         for level in sorted(self._due_ms, key=self._due_ms.__getitem__):
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
@@ -124,7 +125,7 @@ class DelayQueues:
         )
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
-        """The same as `_deliver`; a level that the disk does not give waits without the others."""
+        """`_deliver`; a level that the disk cannot read waits without blocking others."""
         start = self._offsets[level]
         try:
             return self._deliver(level, now_ms, count_max)
@@ -136,7 +137,8 @@ class DelayQueues:
             return self._offsets[level] - start
 
     def _deliver(self, level: int, now_ms: int, count_max: int) -> int:
-        """Deliver from one level till its head is not due, a put fails, or enough is done."""
+        """Deliver from one level until its head is not due, a put fails, or the limit is
+        reached."""
         start = self._offsets[level]
         while (passed := self._offsets[level] - start) < count_max:
             entries = self._store.entries(
@@ -181,7 +183,7 @@ class DelayQueues:
             return True
 
     def _look(self, level: int, now_ms: int) -> None:
-        """Find out when the head of a level is due."""
+        """Determine when the head of a level is due."""
         offset = self._offsets[level]
         start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
         if offset < start:  # retention has removed what was to be delivered
@@ -203,9 +205,9 @@ class DelayQueues:
         return fastjson.encode({"dataVersion": self.version, "offsetTable": offsets})
 
     def save(self, now_ms: int) -> bytes | None:
-        """delayOffset.json as far as deliveries are durable; None when that is written already.
+        """delayOffset.json up to durable deliveries; None if that is already written.
 
-        RocketMQ reads quoted levels too, and passes over the member that it does not know."""
+        RocketMQ also reads quoted levels, and ignores the unknown member."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note()
         mark = self._marks.take(self._store.durable_offset)

@@ -1,8 +1,7 @@
-"""Messages that are to be delivered later: what is stored in their place.
+"""Delayed messages: what is stored in their place.
 
 A message with a delay level goes to the schedule topic, one with a delivery time to the timer's
-topic; both remember where they belong in REAL_TOPIC and REAL_QID (RocketMQ's HookUtils).
-"""
+topic; both keep their destination in REAL_TOPIC and REAL_QID (RocketMQ's HookUtils)."""
 
 from __future__ import annotations
 
@@ -20,10 +19,10 @@ from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.properties import number_in
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)
-"""Properties that ask for a delivery time; the first one that is there counts."""
+"""Properties of a delivery time; the first one present counts."""
 
 _ROOM: Final = 1024
-"""Bytes of a record's other fields, its topic, and the added properties, at most."""
+"""Upper bound of the bytes of a record's other fields, its topic, and the added properties."""
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,10}")
@@ -32,7 +31,7 @@ _DELAYED_TYPES: Final = frozenset({0, SysFlag.COMMIT})
 
 
 class DelayRules:
-    """The settings that decide about delays; some may change while the broker runs."""
+    """The settings for delays; some may change while the broker runs."""
 
     def __init__(self, store: StoreSettings, broker: BrokerSettings) -> None:
         self.spans_ms: Final = delay_levels(store.delay_levels)
@@ -44,19 +43,19 @@ class DelayRules:
 
     @property
     def ahead_max_ms(self) -> int:
-        """So far in the future a delivery time may lie."""
+        """How far in the future a delivery time may be."""
         return self._broker.timer_delay_max_s * 1000
 
 
 def delay(
     message: Message, now_ms: int, rules: DelayRules, *, is_accepted: bool = False
 ) -> Message | Refusal:
-    """What is to be stored for a message: itself, what stands for it till its time, or nothing.
+    """The message to store: itself, its delayed form, or none.
 
     Half messages are left alone. (RocketMQ's hook takes them for plain ones, and their later
-    delivery drops them; here a delay on a half is the transaction engine's affair.) A delivery
-    time that was accepted with the half is kept however far away it is by now: the clock may have
-    been set right since, or the bound lowered."""
+    delivery drops them; here a delay on a half is handled by the transaction engine.) A delivery
+    time accepted with the half is kept however far away it is by now: the clock may have been
+    corrected since, or the limit lowered."""
     if (
         message.topic in _NEVER_DELAYED
         or message.sys_flag & SysFlag.TRANSACTION_MASK not in _DELAYED_TYPES
@@ -103,7 +102,7 @@ def _by_time(
 
 
 def wish(properties: dict[str, str], sent_ms: int) -> int | None:
-    """When a message is to be delivered; None when that cannot be read."""
+    """When a message should be delivered; None if its properties are invalid."""
     for name in WISHES:
         text = properties.get(name)
         if text is None:
@@ -132,11 +131,11 @@ def _moved(message: Message, properties: dict[str, str], topic: str, queue_id: i
 
 
 def restore(source: StoredMessage, **added: str) -> Message | None:
-    """The message that a delayed record stands for, with more properties where there is room;
-    None when it names no place to go.
+    """The original message of a delayed record, with more properties if there is room; None if it
+    has no destination.
 
-    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as they do on RocketMQ's
-    disk: it clears them after the string that it stores was made."""
+    DELAY, REAL_TOPIC, REAL_QID and the timer's properties stay on it, as on RocketMQ's disk:
+    RocketMQ clears them after making the string that it stores."""
     properties = source.properties
     topic = properties.get(Property.REAL_TOPIC)
     queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)

@@ -1,4 +1,4 @@
-"""Messages whose time has come."""
+"""Delivery of due messages."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from escrowmq.store.store import Put, Store
 
 
 class Due:
-    """Puts them where somebody reads them."""
+    """Stores due messages in their topic."""
 
     def __init__(self, store: Store, topics: TopicTable) -> None:
         self._store = store
         self._topics = topics
 
     def put(self, message: Message, now_ms: int) -> Put:
-        """Store one, in a queue that is there by now."""
+        """Store one, in an existing queue."""
         message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

@@ -64,7 +64,7 @@ _BROADCASTING: Final = frozenset(
 
 
 def is_group_name(name: str) -> bool:
-    """Whether a group may be made under a name."""
+    """Whether a name is valid for a group."""
     return len(name) <= GROUP_SIZE_MAX and has_name_letters(name)
 
 
@@ -86,7 +86,7 @@ class GroupTable:
         self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
-        """Take over subscriptionGroup.json."""
+        """Load subscriptionGroup.json."""
         if data:
             file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
             self._groups = file.subscription_group_table
@@ -95,11 +95,11 @@ class GroupTable:
             self._pieces.written(self._groups)  # all at once, while nobody is served
 
     def saved(self) -> None:
-        """What `save` has given is kept, or will be: changes count from now on."""
+        """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
     def save(self) -> bytes:
-        """subscriptionGroup.json as it would be written now."""
+        """The present content of subscriptionGroup.json."""
         return file_of(
             dataVersion=indented(self.version, depth=1),
             forbiddenTable=indented(self.forbidden, depth=1),
@@ -115,7 +115,7 @@ class GroupTable:
         )
 
     def create_system_groups(self, now_ms: int) -> None:
-        """What exists on a fresh broker of RocketMQ's."""
+        """Create the groups of a fresh RocketMQ broker."""
         for name in SYSTEM_GROUPS:
             if name not in self._groups:
                 self.put(
@@ -132,8 +132,8 @@ class GroupTable:
         return list(self._groups)
 
     def get(self, name: str, now_ms: int) -> GroupConfig | None:
-        """The group, created when groups may be created and the name is one; UsageError when
-        there are too many for that."""
+        """The group, created if allowed and the name is valid; raises UsageError if there are too
+        many."""
         config = self._groups.get(name)
         if config is None and self._may_create(name):
             if len(self._groups) >= self._count_max:
@@ -160,7 +160,7 @@ class GroupTable:
         self._changed(now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a group; whether there was one."""
+        """Remove a group; return whether it existed."""
         self.forbidden.pop(name, None)
         if self._groups.pop(name, None) is None:
             self.wishes_count += 1
@@ -171,7 +171,7 @@ class GroupTable:
         return True
 
     def forbid(self, group: str, topic: str, *, is_readable: bool, now_ms: int) -> None:
-        """Let a group read a topic, or not (UPDATE_AND_GET_GROUP_FORBIDDEN)."""
+        """Forbid or allow a group to read a topic (UPDATE_AND_GET_GROUP_FORBIDDEN)."""
         topics = self.forbidden.setdefault(group, {})
         if is_readable:
             topics.pop(topic, None)
@@ -187,5 +187,5 @@ class GroupTable:
         self.is_changed = True
 
     def is_forbidden(self, group: str, topic: str) -> bool:
-        """Whether a group was kept from reading a topic."""
+        """Whether a group is forbidden to read a topic."""
         return bool(self.forbidden) and topic in self.forbidden.get(group, ())

@@ -15,8 +15,8 @@ Place = tuple[str, str]
 
 
 class Polls(Generic[T]):
-    """Waiting polls by topic, group and queue (-1: any queue). Of those that wait for the same,
-    a message wakes the first that wants it."""
+    """Waiting polls by topic, group and queue (-1: any queue). A message wakes the first of those
+    that wait for the same and whose filter matches."""
 
     def __init__(
         self, *, count_max: int, per_key_max: int, counts: Counter[str] | None = None
@@ -26,7 +26,7 @@ class Polls(Generic[T]):
         self._per_key_max = per_key_max
         self._queues: dict[Place, set[int]] = {}
         self.places_by_topic: dict[str, set[Place]] = {}
-        """Who waits, by the topics that they wait for."""
+        """Keys of polls, by the topics for which they wait."""
 
         self._topics: dict[Place, tuple[str, ...]] = {}
 
@@ -42,7 +42,7 @@ class Polls(Generic[T]):
         account: str = "",
         weight: int = 1,
     ) -> bool:
-        """Let a poll wait for messages of some topics; False when too many wait."""
+        """Let a poll wait for messages of some topics; return False if too many wait."""
         if (
             self.is_full(place, queue_id, weight=weight)
             or self._holds.count_of(peer) >= HELD_PER_PEER_MAX
@@ -70,12 +70,12 @@ class Polls(Generic[T]):
         return True
 
     def is_full(self, place: Place, queue_id: int, *, weight: int = 1) -> bool:
-        """Whether nobody more may wait for a queue, or nobody who counts as so many."""
+        """Whether no more polls may wait for a queue, or none of this weight."""
         is_crowded = self.count(place, queue_id) > self._per_key_max
         return is_crowded or self._holds.count + weight > self._count_max
 
     def has(self, place: Place) -> bool:
-        """Whether somebody may wait there: nobody does where this says no."""
+        """Whether polls may wait there; False is certain."""
         return place in self._queues
 
     def count(self, place: Place, queue_id: int) -> int:
@@ -83,11 +83,11 @@ class Polls(Generic[T]):
         return self._holds.count_at((_name(place), queue_id))
 
     def places(self, topic: str) -> list[Place]:
-        """Whom a message of a topic concerns."""
+        """Keys of the polls that a message of this topic can wake."""
         return sorted(self.places_by_topic.get(topic, ()))
 
     def queues(self, place: Place) -> list[int]:
-        """The queues that somebody waits for, -1 first."""
+        """The queues with waiting polls, -1 first."""
         queues = self._queues.get(place)
         if queues is None:
             return []
@@ -107,15 +107,15 @@ class Polls(Generic[T]):
                 del self.places_by_topic[topic]
 
     def all(self) -> list[LongPoll[T]]:
-        """Who waits at all."""
+        """All waiting polls."""
         return self._holds.all()
 
     def of(self, peer: int) -> list[LongPoll[T]]:
-        """Those of one client."""
+        """The polls of one client."""
         return self._holds.of(peer)
 
     def waiting(self, place: Place, queue_id: int) -> list[LongPoll[T]]:
-        """Who waits for a queue, in the order in which they came."""
+        """The polls that wait for a queue, in order."""
         return self._holds.waiting((_name(place), queue_id))
 
     def release(self, held: LongPoll[T]) -> None:
@@ -123,7 +123,7 @@ class Polls(Generic[T]):
         self._holds.release(held)
 
     def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
-        """Release, one by one, the polls whose time is over."""
+        """Release, one by one, the polls whose timeout has passed."""
         return self._holds.expired(now_ms)
 
     def lost(self, peer: int) -> None:
@@ -131,7 +131,7 @@ class Polls(Generic[T]):
         self._holds.lost(peer)
 
     def wake_at_ms(self) -> int:
-        """When the next poll's time is over."""
+        """When the next poll times out."""
         return self._holds.wake_at_ms()
 
 

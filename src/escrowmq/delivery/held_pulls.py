@@ -16,19 +16,19 @@ _NEVER_MS = (1 << 62) - 1
 
 _WEIGHT_SIZE = 4_096
 _FIELD_SIZE = 100
-"""What a field takes beside its letters."""
+"""Memory of a field besides its characters."""
 
 
 def weight_of(request: Command) -> int:
-    """As how many long polls a request counts that is kept while it waits: one for each 4 KiB."""
+    """For how many long polls a request counts that is kept while it waits: one per 4 KiB."""
     ext = request.ext or {}
     size = len(request.body) + _FIELD_SIZE * len(ext) + sum(map(len, ext))
     return 1 + (size + sum(map(len, ext.values()))) // _WEIGHT_SIZE
 
 
 def wait_ms_of(asked_ms: int, settings: BrokerSettings) -> int:
-    """How long a pull waits for a message: as long as its sender wishes, or a moment where nobody
-    may wait long (longPollingEnable)."""
+    """How long a pull waits for a message: as long as requested, or a moment if long polling is off
+    (longPollingEnable)."""
     return max(0, asked_ms if settings.holds_pulls else settings.short_poll_ms)
 
 
@@ -53,7 +53,7 @@ class LongPoll(Generic[T]):
     ) -> None:
         self.key = key
         self.weight = weight
-        """As how many it counts, where it keeps much memory."""
+        """For how many it counts if it uses much memory."""
         self.question = question
         self.peer = peer
         self.account = account
@@ -61,27 +61,27 @@ class LongPoll(Generic[T]):
         self.deadline_ms = deadline_ms
         self.is_done = False
         self.serial = 0
-        """Which of all that waited in its table it was: the lesser, the longer it has waited."""
+        """Its number in its table: lower ones have waited longer."""
 
 
 class Holds(Generic[T]):
-    """Waiting pulls by queue, and by the time when they want an answer anyway."""
+    """Waiting pulls by queue, and by their timeout."""
 
     def __init__(self, held_max: int = PULLS_HELD_MAX, counts: Counter[str] | None = None) -> None:
         self._held_max = held_max
         self._counts: Counter[str] = Counter() if counts is None else counts
-        """How many of each account wait, here and in other tables that share this."""
+        """Numbers of waiting polls by account, here and in other tables that share this."""
         # Dicts as sets that keep their order: out of a list of 90 000 each is found by a walk.
         self.by_queue: dict[tuple[str, int], dict[LongPoll[T], None]] = {}
-        """Those that wait, by topic and queue."""
+        """Waiting pulls by topic and queue."""
         self._by_peer: dict[int, dict[LongPoll[T], None]] = {}
         self._deadlines: list[tuple[int, int, LongPoll[T]]] = []
         self._serial = 0
         self.count = 0
 
     def hold(self, held: LongPoll[T]) -> LongPoll[T] | None:
-        """Let a pull wait. When too many wait, the one that would end first is given back, or the
-        first of this client when it alone has too many."""
+        """Let a pull wait. If there are too many, return the one that would time out first; or the
+        client's first, if that client has too many."""
         self._serial += 1
         held.serial = self._serial
         self.by_queue.setdefault(held.key, {})[held] = None
@@ -99,7 +99,7 @@ class Holds(Generic[T]):
         return None
 
     def has(self, key: tuple[str, int]) -> bool:
-        """Whether anybody waits for this queue."""
+        """Whether pulls wait for this queue."""
         return key in self.by_queue
 
     def count_at(self, key: tuple[str, int]) -> int:
@@ -107,19 +107,19 @@ class Holds(Generic[T]):
         return len(self.by_queue.get(key, ()))
 
     def waiting(self, key: tuple[str, int]) -> list[LongPoll[T]]:
-        """Who waits for this queue."""
+        """The pulls that wait for this queue."""
         return list(self.by_queue.get(key, ()))
 
     def all(self) -> list[LongPoll[T]]:
-        """Who waits at all."""
+        """All waiting pulls."""
         return [held for own in self._by_peer.values() for held in own]
 
     def of(self, peer: int) -> list[LongPoll[T]]:
-        """Those of one client."""
+        """The pulls of one client."""
         return list(self._by_peer.get(peer, ()))
 
     def count_of(self, peer: int) -> int:
-        """How many of one client wait."""
+        """How many pulls of one client wait."""
         return len(self._by_peer.get(peer, ()))
 
     def release(self, held: LongPoll[T]) -> None:
@@ -143,7 +143,7 @@ class Holds(Generic[T]):
             heapq.heapify(self._deadlines)
 
     def expired(self, now_ms: int) -> Iterator[LongPoll[T]]:
-        """Release, one by one, the pulls whose time is over."""
+        """Release, one by one, the pulls whose timeout has passed."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, _, held = heapq.heappop(self._deadlines)
             if not held.is_done:
@@ -156,7 +156,7 @@ class Holds(Generic[T]):
             self.release(held)
 
     def wake_at_ms(self) -> int:
-        """When the next pull's time is over."""
+        """When the next pull times out."""
         while self._deadlines and self._deadlines[0][2].is_done:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else _NEVER_MS

@@ -1,5 +1,5 @@
-"""Topics and groups that were made by their first use, and whose use that was: names are a table
-that all accounts share, and one account has a share of it."""
+"""Topics and groups created by their first use, and by which account: all accounts share one table
+of names, and each has a limited share."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ PATH: Final = "config/escrowMadeNames.json"
 
 
 class Present:
-    """Of whom the request is that is being served."""
+    """The account of the request that is being served."""
 
     __slots__ = ("account", "has_owners")
 
     def __init__(self) -> None:
         self.account = ""
-        """Empty when nobody had to prove it."""
+        """Empty without access control."""
         self.has_owners = False
-        """Whether names belong to the account that began them: not without access control, nor
-        where it is to be as RocketMQ's."""
+        """Whether names belong to the account that created them: not without access control, nor if
+        configured as RocketMQ's."""
 
 
 class Made:
-    """The names of one kind, each with the account that made it. An operator's are nobody's: he
-    makes them by a request of its own."""
+    """The names of one kind, each with the account that created it. Operators' names have none:
+    they create them by a request of its own."""
 
     def __init__(self, present: Present | None = None, *, most: int = 0, setting: str = "") -> None:
         self._present = present or Present()
@@ -39,7 +39,7 @@ class Made:
         self.changes = 0
 
     def admit(self, name: str) -> None:
-        """Whether the present account may make one more; UsageError when it may not."""
+        """Check that the present account may create one more; raises UsageError if it may not."""
         account = self._present.account
         if account and self._most and self._counts[account] >= self._most:
             raise UsageError(
@@ -49,7 +49,7 @@ class Made:
             )
 
     def note(self, name: str) -> None:
-        """The present account has made a name."""
+        """The present account has created a name."""
         if self._present.account:
             self._put(name, self._present.account)
 
@@ -70,18 +70,18 @@ class Made:
                 del self._counts[account]
 
     def count(self, account: str) -> int:
-        """How many an account has made."""
+        """How many an account has created."""
         return self._counts.get(account, 0)
 
     def saved(self) -> dict[str, list[str]]:
-        """Each account's names."""
+        """Each account's names, to be saved."""
         found: dict[str, list[str]] = {}
         for name, account in self._accounts.items():
             found.setdefault(account, []).append(name)
         return found
 
     def load(self, saved: dict[str, list[str]]) -> None:
-        """Take over what was saved."""
+        """Load what was saved."""
         for account, names in saved.items():
             for name in names:
                 self._put(name, account)
@@ -89,7 +89,7 @@ class Made:
 
 
 class MadeFile(msgspec.Struct):
-    """What is kept over a start."""
+    """The saved file."""
 
     topics: dict[str, list[str]] = {}
     groups: dict[str, list[str]] = {}

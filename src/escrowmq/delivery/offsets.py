@@ -1,4 +1,4 @@
-"""How far each group has read each queue: consumerOffset.json."""
+"""Each group's offset in each queue: consumerOffset.json."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VERSION_STEP = 500
 
 
 class OffsetTable:
-    """Offsets by group, topic and queue; and offsets that an operator has reset."""
+    """Offsets by group, topic and queue; and offsets reset by an operator."""
 
     def __init__(self) -> None:
         self._offsets: dict[str, dict[int, int]] = {}
@@ -32,7 +32,7 @@ class OffsetTable:
         return f"{topic}@{group}"
 
     def load(self, data: bytes | None) -> None:
-        """Take over consumerOffset.json."""
+        """Load consumerOffset.json."""
         if not data:
             return
         file: dict[str, Any] = fastjson.decode(data)
@@ -42,15 +42,15 @@ class OffsetTable:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
 
     def saved(self) -> None:
-        """What `save` has given is kept, or will be: changes count from now on."""
+        """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
     def save(self) -> bytes:
-        """consumerOffset.json as it would be written now; RocketMQ reads quoted keys too."""
+        """The present content of consumerOffset.json; RocketMQ also reads quoted keys."""
         return msgspec.json.format(self.encode(), indent=2)
 
     def encode(self) -> bytes:
-        """The same in one line, which is the body of GET_ALL_CONSUMER_OFFSET."""
+        """`save` in one line, for the body of GET_ALL_CONSUMER_OFFSET."""
         return fastjson.encode(
             {
                 "dataVersion": self.version,
@@ -82,8 +82,8 @@ class OffsetTable:
         return list(self._offsets.items())
 
     def cut(self, end_of: Callable[[str, int], int | None], now_ms: int) -> list[str]:
-        """Take back offsets beyond the ends of their queues: what stood there was lost, and what
-        comes there next was read by nobody. What was done, in words; None is an end unknown."""
+        """Reset offsets beyond the ends of their queues: messages there were lost, and new ones at
+        these offsets were not read. Returns descriptions of the changes; None is an unknown end."""
         done = []
         for key, queues in self._offsets.items():
             topic, _, group = key.partition("@")
@@ -95,7 +95,7 @@ class OffsetTable:
         return done
 
     def get(self, group: str, topic: str, queue_id: int) -> int:
-        """The committed offset; -1 when there is none. A pending reset counts as committed."""
+        """The committed offset; -1 if there is none. A pending reset counts as committed."""
         key = self._key(group, topic)
         if self._resets:
             reset = self._resets.get(key, {}).get(queue_id)
@@ -109,25 +109,25 @@ class OffsetTable:
         return dict(self._offsets.get(self._key(group, topic), {}))
 
     def pulled(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Remember what was asked for last; statistics only."""
+        """Record the last requested offset, for statistics only."""
         self._pulled.setdefault((topic, group), {})[queue_id] = offset
 
     def pulled_offset(self, group: str, topic: str, queue_id: int) -> int:
-        """What was asked for last; -1 when nothing was."""
+        """The last requested offset; -1 if there is none."""
         return self._pulled.get((topic, group), {}).get(queue_id, _NOT_STORED)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
-        """Set an offset that the group's next pull is told."""
+        """Set an offset that the group's next pull is answered with."""
         self._resets.setdefault(self._key(group, topic), {})[queue_id] = offset
         # Resets are not saved: after a restart this offset alone stands for one still untold.
         self.commit(group, topic, queue_id, offset, now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether a reset waits to be told."""
+        """Whether a reset is pending."""
         return bool(self._resets) and queue_id in self._resets.get(self._key(group, topic), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """The reset that waits, once."""
+        """The pending reset, once."""
         if not self._resets:
             return None
         key = self._key(group, topic)
@@ -148,7 +148,8 @@ class OffsetTable:
         return [group for other, _, group in self._names() if other == topic]
 
     def _names(self) -> Iterator[tuple[str, str, str]]:
-        """Topic, joint and group of every key. No topic has the joint in its name, groups may."""
+        """Topic, separator and group of every key. Topics cannot contain the separator, groups
+        can."""
         return (key.partition("@") for key in self._offsets)
 
     def clone(self, source: str, target: str, topic: str, now_ms: int) -> None:
@@ -157,11 +158,11 @@ class OffsetTable:
             self.commit(target, topic, queue_id, offset, now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is gone."""
+        """A topic was deleted."""
         self._forget(lambda of, _: of == topic)
 
     def forget_group(self, group: str) -> None:
-        """A group is gone."""
+        """A group was deleted."""
         self._forget(lambda _, of: of == group)
 
     def _forget(self, is_gone: Callable[[str, str], bool]) -> None:

@@ -1,10 +1,9 @@
-"""Orderly pops: a queue is given to one batch at a time (ConsumerOrderInfoManager).
+"""Orderly pops: only one batch of a queue is in flight at a time (ConsumerOrderInfoManager).
 
-What a group has of a queue is kept here and in `config/consumerOrderInfo.json`: which messages,
-since when, until when, which of them are acknowledged, and how often each was handed out before.
-The consumer's offset stays at the first that is not acknowledged; so the file may be lost, and
-all that happens is that the batch is handed out again at once.
-"""
+A group's batch of a queue is kept here and in `config/consumerOrderInfo.json`: which messages,
+since when, until when, which of them are acknowledged, and how often each was delivered before. The
+consumer's offset stays at the first unacknowledged one, so if the file is lost, the batch is only
+redelivered at once."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ Line = tuple[str, str, int]
 
 
 class OrderedBatch(msgspec.Struct, kw_only=True):
-    """What was handed out of a queue last; members in RocketMQ's order, under its names."""
+    """The last batch popped from a queue; members in RocketMQ's order, under its names."""
 
     attempt_id: str | None = msgspec.field(default=None, name="a")
     acked: int = msgspec.field(default=0, name="cm")
@@ -49,7 +48,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         return [first, *(first + diff for diff in self.diffs[1:])] if self.diffs else []
 
     def free_ms(self) -> int:
-        """When the last message that is not acknowledged becomes visible; 0 if all are."""
+        """When the last unacknowledged message becomes visible; 0 if all are acknowledged."""
         changed = self.visible_ms or {}
         until_ms = self.pop_ms + (self.invisible_ms or 0)
         return max(
@@ -62,7 +61,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         )
 
     def count_from(self, now_ms: int) -> None:
-        """Where a clock that was ahead has counted, the time of its messages counts from now on."""
+        """If a clock that was ahead set the batch's times, count them from now on."""
         ahead_ms = self.pop_ms - now_ms
         if ahead_ms > 0:
             changed = self.visible_ms or {}
@@ -72,7 +71,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             }
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward: its messages stay hidden for as long as they would have."""
+        """The clock was set forward: messages stay hidden for their full time."""
         self.consumed_ms += by_ms
         if self.invisible_ms:
             self.invisible_ms += by_ms
@@ -80,7 +79,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
             self.visible_ms = {offset: at + by_ms for offset, at in self.visible_ms.items()}
 
     def next_offset(self) -> int:
-        """The first message that is not acknowledged, or what follows the last one."""
+        """The first unacknowledged message, or the offset after the last one."""
         offsets = self.offsets()
         for index, offset in enumerate(offsets):
             if not self.acked >> index & 1:
@@ -89,28 +88,28 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
 
 
 class OrderTable:
-    """What every orderly group has of every queue."""
+    """The batches of all orderly groups."""
 
     def __init__(self, is_there: IsThere = nobody_is_there) -> None:
         self._batches: dict[Line, OrderedBatch] = {}
         self._frees: list[tuple[int, Line]] = []
         self._scheduled: dict[Line, int] = {}
         self._holders: dict[Line, int] = {}
-        """Who is given more time for as long as he is there."""
+        """Consumers whose batches are renewed while they are connected."""
         self._leapt: dict[Line, int] = {}
-        """By how much the clock was set forward since they were given it."""
+        """How far the clock was set forward since their batches were popped."""
         self._is_there = is_there
         self.is_changed = False
 
     @property
     def has_any(self) -> bool:
-        """Whether anything is kept."""
+        """Whether there are batches."""
         return bool(self._batches)
 
     # -- the file --------------------------------------------------------------------------------
 
     def load(self, data: bytes | None, now_ms: int) -> None:
-        """Take over consumerOrderInfo.json; raises when it cannot be read, and holds nothing."""
+        """Load consumerOrderInfo.json; raises if it cannot be parsed, and is then empty."""
         self._batches.clear()
         found: list[tuple[Line, OrderedBatch]] = []
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
@@ -124,11 +123,11 @@ class OrderTable:
             self._keep(line, batch)
 
     def saved(self) -> None:
-        """What `save` has given is kept, or will be: changes count from now on."""
+        """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
     def save(self, is_there: Callable[[Line], bool], now_ms: int) -> bytes:
-        """consumerOrderInfo.json as it would be written now, without what is gone or long over."""
+        """The present content of consumerOrderInfo.json, without what is gone or long over."""
         table: dict[str, dict[str, OrderedBatch]] = {}
         for line, batch in list(self._batches.items()):
             if now_ms - batch.consumed_ms > _FORGET_MS or not is_there(line):
@@ -143,7 +142,7 @@ class OrderTable:
     def is_blocked(
         self, line: Line, *, attempt_id: str | None, invisible_ms: int, now_ms: int
     ) -> bool:
-        """Whether a queue must not be read. The one that has its messages may ask again."""
+        """Whether a queue must not be read. The consumer that has its batch may ask again."""
         batch = self._batches.get(line)
         if batch is None or (batch.attempt_id is not None and batch.attempt_id == attempt_id):
             return False
@@ -161,8 +160,8 @@ class OrderTable:
         now_ms: int,
         holder: int = NOBODY,
     ) -> tuple[dict[int, int], int]:
-        """A batch is handed out; how often each message was before (where it was), and the
-        smallest of these numbers."""
+        """A batch is popped; return how often each message was delivered before (where it was), and
+        the smallest of these numbers."""
         first = queue_offsets[0]
         assert all(offset >= first >= 0 for offset in queue_offsets), queue_offsets
         batch = OrderedBatch(
@@ -186,8 +185,8 @@ class OrderTable:
         return counts, min(counts.values()) if counts and is_all else 0
 
     def acknowledge(self, line: Line, queue_offset: int, pop_ms: int) -> int:
-        """A message is done with; the offset that the group has come to, ILLEGAL when it was not
-        handed out, IGNORED when it has been handed out anew since."""
+        """Acknowledge a message; return the group's new offset, ILLEGAL if it was not in flight,
+        IGNORED if it was redelivered since."""
         batch = self._batches.get(line)
         if batch is None:
             return queue_offset + 1
@@ -204,7 +203,7 @@ class OrderTable:
         return batch.next_offset()
 
     def show_at(self, line: Line, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
-        """A message becomes visible at another time."""
+        """Change when a message becomes visible."""
         batch = self._batches.get(line)
         if batch is not None and batch.pop_ms == pop_ms and queue_offset in batch.offsets():
             if batch.visible_ms is None:
@@ -214,7 +213,7 @@ class OrderTable:
             self._schedule(line, batch)
 
     def _renew(self, line: Line, batch: OrderedBatch, now_ms: int) -> bool:
-        """Give a holder that is there more time; whether that keeps the queue from others."""
+        """Renew a batch if its holder is connected; return whether that blocks the queue."""
         holder = self._holders.get(line)
         if holder is None:
             return False
@@ -234,18 +233,18 @@ class OrderTable:
             self.is_changed = True
 
     def knows(self, line: Line) -> bool:
-        """Whether a batch of a queue was handed out."""
+        """Whether there is a batch of a queue."""
         return line in self._batches
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted; one that has its name later has other messages."""
+        """A topic was deleted; a new one of that name has other messages."""
         for line in [line for line in self._batches if line[1] == topic]:
             self.clear(line)
             self._holders.pop(line, None)
             self._leapt.pop(line, None)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward: no queue is free earlier by that."""
+        """The clock was set forward: no queue becomes free earlier."""
         for batch in self._batches.values():
             batch.clock_leapt(by_ms)
             self.is_changed = True
@@ -268,7 +267,7 @@ class OrderTable:
             heapq.heappush(self._frees, (free_ms, line))
 
     def freed(self, now_ms: int) -> list[Line]:
-        """Queues whose time has come since."""
+        """Queues that have become free since."""
         found = []
         while self._frees and self._frees[0][0] <= now_ms:
             at_ms, line = heapq.heappop(self._frees)

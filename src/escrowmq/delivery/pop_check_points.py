@@ -1,10 +1,9 @@
-"""Check points in memory: what was handed out and not acknowledged, and when it is due again.
+"""Check points in memory: popped and unacknowledged messages, and when they are due again.
 
-Check points of one revive queue and one span of invisibility form a track: they are due in the
-order in which they were made, which is also that of their records. So a track is a plain queue
-that answers both questions, what is due next and which record is the oldest that still counts.
-Measured: 209 bytes for a check point of one message, 6 a message for one of 32.
-"""
+Check points with the same revive queue and invisible time form a track: they are due in the order
+in which they were made, which is also that of their records. So a track is a simple queue that
+gives both the next due check point and the oldest record still needed. Measured: 209 bytes for a
+check point of one message, 6 a message for one of 32."""
 
 from __future__ import annotations
 
@@ -19,18 +18,18 @@ from escrowmq.delivery.revive_records import CheckPointKey
 
 NEVER_MS: Final = 1 << 62
 MESSAGES_MAX: Final = 62
-"""Messages of one check point; more than any pop may ask for."""
+"""Messages of one check point; more than any pop may request."""
 
 _TIME_BITS: Final = 44
 _TIME_MASK: Final = (1 << _TIME_BITS) - 1
 TIME_MAX: Final = _TIME_MASK
-"""Later pop times are none."""
+"""Later pop times are invalid."""
 
 _REVIVE_BITS: Final = 10
 _START_SHIFT: Final = _TIME_BITS + _REVIVE_BITS
 PUT_OFF_FIRST_MS: Final = 1_000
-"""For so long a check point waits whose messages cannot be had when it is due, and each time for
-twice as long."""
+"""How long a check point is postponed if its messages cannot be read when it is due; doubled each
+time."""
 
 PUT_OFF_MAX_MS: Final = 32_000
 
@@ -39,8 +38,8 @@ _AHEAD_STEP_MS: Final = 1_000
 _PUT_OFF_STEP_MS: Final = 1_000
 
 TrackKey = tuple[int, int, int, int, int]
-"""Revive queue, span of invisibility, grace; and of what was put off, for how long and until when,
-else 0."""
+"""Revive queue, invisible time, grace; for postponed ones also how long and until when, otherwise
+0."""
 
 
 class Line:
@@ -56,8 +55,7 @@ class Line:
 
 
 class Track:
-    """Check points that are due in the order in which they stand here, or that were put off until
-    one time."""
+    """Check points that are due in this order, or that were postponed until the same time."""
 
     __slots__ = (
         "dead", "delay_ms", "grace_ms", "is_scheduled", "key", "points", "revive_queue", "span_ms",
@@ -71,17 +69,17 @@ class Track:
         self.is_scheduled = False
 
     def take_key(self, key: TrackKey) -> None:
-        """Be the track of this key from now on."""
+        """Set this track's key."""
         self.key = key
         self.revive_queue, invisible_ms, self.grace_ms, self.delay_ms, self.until_ms = key
         self.span_ms = invisible_ms + self.grace_ms
 
     def due_ms(self) -> int:
-        """When the first one is due, or is to be tried again."""
+        """When the first one is due, or will be retried."""
         return self.until_ms or self.first_due_ms()
 
     def first_due_ms(self) -> int:
-        """When the first one was due at first."""
+        """When the first one was originally due."""
         return self.points[0].pop_ms + self.span_ms
 
     def oldest(self) -> int:
@@ -91,7 +89,7 @@ class Track:
         return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
 
     def drop_done(self) -> None:
-        """Nothing that is done with stands in front."""
+        """Remove settled check points from the front."""
         points = self.points
         while points and points[0].is_done:
             points.popleft()
@@ -113,10 +111,11 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
 
     count: int
     diffs: tuple[int, ...] | None
-    """Offsets of the messages from the start; None when they follow one another from there."""
+    """Offsets of the messages from the start; None if they are consecutive."""
 
     holder: int = 0
-    """Who is given more time while he is there (delivery/pop_auto_renewal); nobody is 0."""
+    """The consumer whose messages are renewed while it is connected (delivery/pop_auto_renewal); 0
+    is none."""
 
     @property
     def start_offset(self) -> int:
@@ -130,17 +129,17 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing of it is open."""
+        """Whether all are acknowledged."""
         return self.acked == (1 << self.count) - 1
 
     def handle(self) -> CheckPointKey:
-        """By what it is known."""
+        """Its identity."""
         line, revive = self.line, self.track.revive_queue
         start, pop_ms = self.start_offset, self.pop_ms
         return CheckPointKey(line.group, line.topic, line.queue_id, start, pop_ms, revive)
 
     def open_offsets(self) -> list[int]:
-        """Queue offsets of the messages that are not acknowledged."""
+        """Queue offsets of unacknowledged messages."""
         start, diffs, acked = self.start_offset, self.diffs, self.acked
         return [
             start + (index if diffs is None else diffs[index])
@@ -149,7 +148,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         ]
 
     def bit_of(self, queue_offset: int) -> int:
-        """The bit of a message; 0 when it is not one of these."""
+        """The bit of a message; 0 if it is not one of these."""
         diff = queue_offset - self.start_offset
         if self.diffs is None:
             return 1 << diff if 0 <= diff < self.count else 0
@@ -180,7 +179,7 @@ class Popped:
         return found
 
     def find(self, handle: CheckPointKey) -> CheckPoint | None:
-        """The open check point; None when it is done with or never was."""
+        """The open check point; None if it is settled or never existed."""
         # Both come from clients. One that is too wide would reach into its neighbour's bits of the
         # key, and name somebody else's check point.
         if handle.revive_queue >> _REVIVE_BITS or handle.pop_ms >> _TIME_BITS:
@@ -190,9 +189,9 @@ class Popped:
 
     @staticmethod
     def ahead_ms(pop_ms: int, now_ms: int) -> int:
-        """How much less a check point waits whose time is ahead (by a clock that was, or by many
-        changes within one millisecond): it counts from now on, and keeps none behind it waiting
-        for longer than a step. Those of each step have a track."""
+        """How much less a check point waits whose time is in the future (because of a clock that
+        was ahead, or many changes within one millisecond): it counts from now on, and delays those
+        behind it by no more than a step. Those of each step have a track."""
         ahead = max(0, pop_ms - now_ms)
         return ahead - ahead % _AHEAD_STEP_MS
 
@@ -207,7 +206,7 @@ class Popped:
         acked: int = 0,
         holder: int = 0,
     ) -> CheckPoint:
-        """Remember a check point, and where its record is. One of the same handle gives way."""
+        """Add a check point, and the offset of its record. It replaces one with the same handle."""
         assert 0 < len(queue_offsets) <= MESSAGES_MAX, len(queue_offsets)
         old = self.find(handle)
         if old is not None:
@@ -243,7 +242,7 @@ class Popped:
             heapq.heappush(self._dues, (track.due_ms(), self._serial, track))
 
     def acknowledge(self, point: CheckPoint, queue_offsets: list[int]) -> list[int]:
-        """Note acks; those that are news."""
+        """Record acks; return new ones."""
         news = []
         for offset in queue_offsets:
             bit = point.bit_of(offset)
@@ -255,13 +254,13 @@ class Popped:
         return news
 
     def give_up(self, is_gone: Callable[[Line], bool]) -> list[tuple[CheckPoint, list[int]]]:
-        """Settle all check points of groups or topics that are gone; what of each was open."""
+        """Settle all check points of deleted groups or topics; return the open messages of each."""
         lines = [line for line in self._lines.values() if is_gone(line)]
         points = [point for line in lines for point in line.open.values()]
         return [(point, self.acknowledge(point, point.open_offsets())) for point in points]
 
     def settle(self, point: CheckPoint) -> None:
-        """Nothing of a check point is open any more."""
+        """All messages of a check point are acknowledged."""
         if not point.is_done:
             point.acked = (1 << point.count) - 1
             self._forget(point)
@@ -286,7 +285,7 @@ class Popped:
     # -- when ------------------------------------------------------------------------------------
 
     def next_due(self, now_ms: int) -> CheckPoint | None:
-        """A check point whose time is over; it stays until it is settled."""
+        """The next due check point; it stays until it is settled."""
         dues = self._dues
         while dues and dues[0][0] <= now_ms:
             _, serial, track = dues[0]
@@ -302,8 +301,8 @@ class Popped:
         return None
 
     def put_off(self, point: CheckPoint, now_ms: int) -> bool:
-        """What `next_due` named cannot be had: it waits, and those behind it do not. Whether that
-        is news of this check point."""
+        """The messages of the check point from `next_due` cannot be read: postpone it, but not
+        those behind it. Returns whether this is its first time."""
         track = point.track
         assert track.points[0] is point, "it is the first that is due"
         track.points.popleft()
@@ -316,9 +315,8 @@ class Popped:
         return not track.delay_ms
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward: each check point waits for as long as it would have. Those of
-        a track stay in their order, and those that are made from now on have tracks of their own,
-        or are due behind them."""
+        """The clock was set forward: each check point waits for its full time. Those of a track
+        stay in order; new ones have tracks of their own, or are due after them."""
         tracks, self._tracks = self._tracks, {}
         for (revive, invisible_ms, grace_ms, delay_ms, until_ms), track in tracks.items():
             later_ms = until_ms + by_ms if until_ms else 0
@@ -328,11 +326,11 @@ class Popped:
         self._dues = [(due_ms + by_ms, serial, track) for due_ms, serial, track in self._dues]
 
     def wake_at_ms(self) -> int:
-        """No check point is due before."""
+        """No check point is due before this time."""
         return self._dues[0][0] if self._dues else NEVER_MS
 
     def late_ms(self, now_ms: int) -> dict[int, int]:
-        """For how long the next check point of each revive queue has been due."""
+        """How long the next check point of each revive queue has been due."""
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:
@@ -341,7 +339,7 @@ class Popped:
         return found
 
     def oldest(self) -> dict[int, int]:
-        """The record of the oldest open check point of each revive queue that has any."""
+        """The oldest record with an open check point, by revive queue."""
         found: dict[int, int] = {}
         for track in self._tracks.values():
             if track.points:

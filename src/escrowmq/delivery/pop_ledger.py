@@ -1,16 +1,16 @@
-"""Pop consumption: who was handed what, until when, and what comes again.
+"""Pop consumption: which messages are in flight with which group, until when, and which are
+redelivered.
 
-The revive topic's records are the truth; `Popped` is what they say, in memory. A pop stores its
-check point before it is answered. Acks change memory at once and are stored together at the end
-of an input, before the replies leave, one record a check point. What comes again is acknowledged
-in the same way, so that a start after a kill repeats nothing.
+The records of the revive topic are authoritative; `Popped` is their content in memory. A pop stores
+its check point before it is answered. Acks change memory at once and are stored together at the end
+of an input, before the replies leave, one record per check point. Redelivered messages are
+acknowledged in the same way, so that a start after a kill repeats nothing.
 
-The offsets of two groups in the revive queues are saved with everybody's in consumerOffset.json:
-up to where no record is open (there a start reads on, and RocketMQ's reviver too), and up to where
-the file accounts for every pop. What was popped after that moves the consumers' offsets at the
-next start, as the check points tell. The file must not be written before the log is durable up to
-`log_end`: else a power cut could leave offsets without the check points that they rest on.
-"""
+Two groups' offsets in the revive queues are saved in consumerOffset.json: up to where no record is
+open (a start reads from there, and so does RocketMQ's reviver), and up to where the file accounts
+for every pop. At the next start, later check points advance the consumers' offsets. The file must
+not be written before the log is durable up to `log_end`: otherwise a power failure could leave
+offsets without their check points."""
 
 from __future__ import annotations
 
@@ -61,13 +61,13 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Arrival, Put, PutStatus, Store
 
 GRACE_MS: Final = 1_000
-"""An ack that is under way when the time is over still counts."""
+"""An ack that is in flight when the time is over still counts."""
 
 PEER_GRACE_MS: Final = 3_000
-"""The same for check points of RocketMQ's, whose acks may still be in its timer."""
+"""The same for RocketMQ's check points, whose acks may still be in its timer."""
 
 DUE_MAX: Final = 256
-"""Check points of one wake; the rest follow at once, after whatever else is waiting."""
+"""Check points per wake-up; the rest follow after other waiting work."""
 
 RETRY_MS: Final = 1_000
 _READ_COUNT: Final = 256
@@ -77,7 +77,7 @@ _log = logging.getLogger(__name__)
 
 
 class PopLedger:
-    """Everything that is popped. `later` stores a message by way of the timer."""
+    """All popped messages. `later` stores a message through the timer."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -111,7 +111,7 @@ class PopLedger:
         self._later = later
         self.topic = revive_topic(settings.cluster)
         self.log_end = 0
-        """Everything stored here is durable when the log is up to this place."""
+        """Everything stored here is durable when the log is durable up to this offset."""
 
         self.stored_counts = Counts()
         """Records by group, topic, kind and outcome."""
@@ -125,19 +125,19 @@ class PopLedger:
 
     @property
     def dropped_count(self) -> int:
-        """Records that were passed over, and messages that could not be delivered again."""
+        """Skipped records, and messages that could not be redelivered."""
         return self._dropped_count + self._redelivery.dropped_count
 
     @property
     def again_counts(self) -> Counts:
-        """Messages delivered again by group, topic and outcome."""
+        """Redelivered messages by group, topic and outcome."""
         return self._redelivery.counts
 
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, now_ms: int, *, is_sound: bool) -> None:
-        """Read the records that may be open, and move the offsets that were not saved in time. In
-        a log with holes (not `is_sound`) they move over no message whose check point is lost."""
+        """Read the records that may be open, and advance offsets not saved in time. In a log with
+        holes (not `is_sound`) they pass no message without its check point."""
         self._started_ms = now_ms
         self._is_sound = is_sound
         store = self._store
@@ -175,7 +175,7 @@ class PopLedger:
     def _try_to_take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """What a record says is of its writer; one that makes no sense is passed over."""
+        """Apply a record; one that is invalid is skipped."""
         try:
             self._take(record, revive_offset, now_ms, moves_offsets=moves_offsets)
         except Exception as error:  # noqa: BLE001 - one record; set aside, those behind it go on
@@ -188,7 +188,7 @@ class PopLedger:
     def _take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool
     ) -> None:
-        """Do what a record says."""
+        """Apply a record."""
         tag = record.properties.get(Property.TAGS)
         if tag == CHECK_POINT_TAG:
             body = msgspec.json.decode(record.body, type=CheckPointBody)
@@ -212,7 +212,7 @@ class PopLedger:
         now_ms: int,
         moves_offsets: bool,
     ) -> None:
-        """Positional: the arguments of `_take`."""
+        """Positional, like `_take`."""
         diffs = body.d if body.d is not None else list(range(body.n))
         if not 0 < len(diffs) <= MESSAGES_MAX or not 0 <= body.pt < TIME_MAX:
             return  # RocketMQ makes check points without messages to move an offset
@@ -237,7 +237,7 @@ class PopLedger:
                 self._advance(body.c, body.t, body.q, following, now_ms)
 
     def _is_of_an_earlier_life(self, topic: str, record: StoredMessage) -> bool:
-        """Whether a topic was deleted since. One of the same name has other messages there."""
+        """Whether the topic was deleted since."""
         return self._store.deleted.covers(topic, record.log_offset, record.stored_ms)
 
     def _advance(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
@@ -248,12 +248,12 @@ class PopLedger:
     # -- handing out -----------------------------------------------------------------------------
 
     def has_room(self, group: str) -> bool:
-        """Whether more may be handed out to a group."""
+        """Whether a group may pop more."""
         popped = self.popped
         return popped.count < CHECK_POINTS_MAX and popped.counts[group] < CHECK_POINTS_OF_GROUP_MAX
 
     def revive_queue(self, invisible_ms: int) -> int:
-        """Which revive queue a pop uses."""
+        """The revive queue for a pop."""
         return revive_queue(invisible_ms, self._settings.revive_queues_count)
 
     def hand_out(
@@ -266,8 +266,8 @@ class PopLedger:
         now_ms: int,
         holder: int = NOBODY,
     ) -> bool:
-        """Remember that messages are handed out, and where the group reads on, if that is news;
-        False when that cannot be, and they must not."""
+        """Record popped messages, and the group's next offset if it changed. False if the record
+        could not be stored: then the messages must not be delivered."""
         if not self.has_room(handle.group) or self.popped.find(handle) is not None:
             return False
         body = encode_check_point(
@@ -290,7 +290,8 @@ class PopLedger:
         return True
 
     def _renew(self, point: CheckPoint, now_ms: int) -> bool:
-        """Give a holder that is there more time, under the same name: its receipts stay good."""
+        """Renew a check point if its holder is connected, under the same handle: its receipts stay
+        valid."""
         if not self._is_there(point.holder):
             return False
         handle, offsets = point.handle(), point.open_offsets()
@@ -350,7 +351,7 @@ class PopLedger:
     def acknowledge(
         self, handle: CheckPointKey, queue_offsets: list[int], *, invisible_ms: int, now_ms: int
     ) -> None:
-        """Messages are done with. `flush` stores it."""
+        """Acknowledge messages; `flush` stores it."""
         point = self.popped.find(handle)
         if point is not None:
             news = self.popped.acknowledge(point, queue_offsets)
@@ -360,8 +361,7 @@ class PopLedger:
             self._forward(handle, queue_offsets[:_ACKS_MAX], invisible_ms, now_ms)
 
     def _may_be_peers(self, handle: CheckPointKey, invisible_ms: int, now_ms: int) -> bool:
-        """Whether an unknown check point may be in the timer still, left there by a peer from
-        which this store was taken over."""
+        """Whether an unknown check point may be in an earlier RocketMQ broker's timer."""
         return (
             handle.pop_ms < self._started_ms
             and handle.pop_ms + invisible_ms > now_ms
@@ -392,11 +392,11 @@ class PopLedger:
         self.log_end = self._store.end_offset
 
     def forget_group(self, group: str) -> None:
-        """A group is deleted: nothing comes again to it. `flush` stores that."""
+        """A group was deleted: nothing is redelivered to it. `flush` stores that."""
         self._give_up(lambda line: line.group == group)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted: nothing of it comes again, nor of one that has its name later."""
+        """A topic was deleted: none of its messages is redelivered."""
         self._give_up(lambda line: line.topic == topic)
 
     def _give_up(self, is_gone: Callable[[Line], bool]) -> None:
@@ -404,7 +404,7 @@ class PopLedger:
             self._acks.setdefault(point, []).extend(offsets)
 
     def come_to(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """An orderly group is done with what lies before an offset. `flush` stores it."""
+        """An orderly group has settled everything before an offset; `flush` stores it."""
         self._orders[group, topic, queue_id] = offset
 
     def flush(self, now_ms: int) -> None:
@@ -431,8 +431,8 @@ class PopLedger:
         invisible_ms: int,
         now_ms: int,
     ) -> int | None:
-        """Let one message be invisible from now on for another span; the pop time of its new
-        check point. None when that could not be stored. A message that is done with stays so."""
+        """Hide one message for another duration from now on; return the pop time of its new check
+        point, None if it could not be stored. An acknowledged message stays so."""
         point = self.popped.find(handle)
         if point is None:
             if not self._may_be_peers(handle, old_ms, now_ms):
@@ -458,12 +458,13 @@ class PopLedger:
     # -- what is due -----------------------------------------------------------------------------
 
     def wake_at_ms(self) -> int:
-        """When `due` is to be called next."""
+        """When to call `due` next."""
         at_ms = self.popped.wake_at_ms()
         return at_ms if at_ms == NEVER_MS else max(at_ms, self._retry_ms)
 
     def due(self, now_ms: int) -> int:
-        """Deliver again what was not acknowledged in time; how many check points were settled."""
+        """Redeliver messages not acknowledged in time; return how many check points were
+        settled."""
         if now_ms < self._retry_ms:
             return 0
         try:
@@ -488,7 +489,7 @@ class PopLedger:
     # -- progress --------------------------------------------------------------------------------
 
     def note_progress(self, now_ms: int) -> None:
-        """Bring the offsets of the revive queues up to date, before all offsets are saved."""
+        """Update the revive queues' offsets, before all offsets are saved."""
         assert not self._acks, "acks are flushed at the end of each input"
         oldest = self.popped.oldest()
         for queue_id in self._store.queues_of(self.topic):

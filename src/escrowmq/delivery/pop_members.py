@@ -1,4 +1,4 @@
-"""Groups that pop: those who only pop send no heartbeats, and operators want to see them too."""
+"""Members of groups that pop: they send no heartbeats, but operators want to see them too."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from escrowmq.delivery.clients import CLUSTERING, Channel, ConsumerGroup
 POP: Final = "CONSUME_POP"
 
 TOPIC_IDLE_MS: Final = 600_000
-"""A topic from which a group has not popped for so long is forgotten (RocketMQ's
+"""A topic from which a group has not popped for this long is forgotten (RocketMQ's
 subscriptionExpiredTimeout)."""
 
 _FRESH_MS: Final = 1_000
 
 
 class Poppers:
-    """Who popped lately, from which topics. What finds no room is not noted: it is for show."""
+    """Clients that popped lately, and their topics. Beyond the limits they are not recorded,
+    because they are only shown."""
 
     def __init__(
         self, *, topics_max: int = POPPED_TOPICS_MAX, channels_max: int = POPPERS_MAX
@@ -32,11 +33,11 @@ class Poppers:
         self._channels_count = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
-        """What is known of a group that pops."""
+        """The recorded members of a group that pops."""
         return self._groups.get(group)
 
     def is_fresh(self, name: str, peer: int, topic: str, expression: str, now_ms: int) -> bool:
-        """Whether the same was noted a moment ago, so that it need not be noted again."""
+        """Whether the same was recorded a moment ago."""
         group = self._groups.get(name)
         if group is None:
             return False
@@ -53,7 +54,7 @@ class Poppers:
         return [name for name, group in self._groups.items() if topic in group.subscriptions]
 
     def note(self, name: str, channel: Channel, subscriptions: Iterable[Subscription]) -> None:
-        """A group pops. A subscription's version is the time, by which it ages."""
+        """Record a group's pop. A subscription's version is the time, by which it ages."""
         group = self._groups.get(name)
         if group is None:
             group = ConsumerGroup(name)
@@ -79,14 +80,14 @@ class Poppers:
             self._by_peer.setdefault(channel.peer, set()).add(group.name)
 
     def lost(self, peer: int) -> None:
-        """A connection is gone; its groups are known on for a while."""
+        """A connection is gone; its groups are remembered for a while."""
         for name in self._by_peer.pop(peer, ()):
             del self._groups[name].channels[peer]
             self._channels_count -= 1
             assert self._channels_count >= 0, self._channels_count
 
     def forget(self, now_ms: int, *, channel_idle_ms: int) -> None:
-        """Forget connections and topics that were not popped by, or from, for too long."""
+        """Forget connections that have not popped, and topics not popped from, for too long."""
         for group in list(self._groups.values()):
             for peer, channel in list(group.channels.items()):
                 if channel.seen_ms < now_ms - channel_idle_ms:

@@ -1,8 +1,7 @@
-"""How a popped message comes again to its group: as a copy in the group's retry topic.
+"""Redelivery of a popped message to its group, as a copy in the group's retry topic.
 
-What the disk does not give just now is put off, check point by check point: it may be one file that
-cannot be opened, and the messages of all other groups are elsewhere.
-"""
+If the disk cannot read a message at present, its check point is postponed alone: it may be one file
+that cannot be opened, and the messages of other groups are elsewhere."""
 
 from __future__ import annotations
 
@@ -30,8 +29,8 @@ _log = logging.getLogger(__name__)
 
 
 class Redelivery:
-    """Puts messages where their group finds them again. `read` gives a record, None when it is none
-    any more; `came_again` is told of each message that is done with."""
+    """Puts messages into retry topics. `read` returns a record, None if it is no longer one;
+    `came_again` is called for each settled message."""
 
     def __init__(  # noqa: PLR0913 - what it works on
         self,
@@ -58,15 +57,15 @@ class Redelivery:
         self._popped = popped
         self._came_again = came_again
         self._failing: set[tuple[str, str, int]] = set()
-        """Groups and queues whose messages could not be had when they were due last."""
+        """Groups and queues whose messages could not be read when they were last due."""
 
         self.dropped_count = 0
         self.counts = Counts()
         """Messages by group, topic and outcome."""
 
     def settle(self, point: CheckPoint, now_ms: int) -> bool:
-        """Deliver the messages of a check point that is due, and put it off when some cannot be
-        had; False when the store takes none just now."""
+        """Redeliver the messages of a due check point, and postpone it if some cannot be read;
+        return False if the store accepts none at present."""
         handle = point.handle()
         failure: Exception | None = None
         for queue_offset in point.open_offsets():
@@ -82,7 +81,7 @@ class Redelivery:
         return True
 
     def _put_off(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
-        """Put it off if there is a failure. Of those of one group and queue one is told of."""
+        """Postpone it after a failure. One per group and queue is logged."""
         line = (group, topic, queue_id) = point.handle()[:3]
         if failure is None:
             if line in self._failing:
@@ -96,8 +95,8 @@ class Redelivery:
             )  # fmt: skip
 
     def _try_to_put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
-        """Put a message into the retry topic; False when it is to be tried later. One that cannot
-        be delivered at all is set aside."""
+        """Put a message into the retry topic; return False to be retried later. One that can never
+        be delivered is set aside."""
         try:
             return self._put_again(handle, queue_offset, now_ms)
         except (OSError, StorageError):

@@ -8,11 +8,11 @@ from escrowmq.base.fixed_limits import QUEUE_LOCKS_MAX
 
 LOCK_MS: Final = 60_000
 _PURGE_MS: Final = 1_000
-"""Between two looks for locks that are over, when there is no room for a new one."""
+"""Interval of searches for expired locks, when there is no room for a new one."""
 
 
 class QueueLocks:
-    """Who holds which queue of a group."""
+    """Which client holds which queue of a group."""
 
     def __init__(self, count_max: int = QUEUE_LOCKS_MAX) -> None:
         self._locks: dict[str, dict[tuple[str, int], tuple[str, int]]] = {}
@@ -21,7 +21,7 @@ class QueueLocks:
         self._purge_at_ms = 0
 
     def lock(self, group: str, client: str, topic: str, queue_id: int, now_ms: int) -> bool:
-        """Take or renew a lock; False when another client holds it, or too many are held."""
+        """Take or renew a lock; return False if another client holds it, or there are too many."""
         held = self._locks.get(group, {})
         lock = held.get((topic, queue_id))
         if lock is None:
@@ -36,7 +36,7 @@ class QueueLocks:
         return True
 
     def _purge(self, now_ms: int) -> None:
-        """Forget the locks whose time is over."""
+        """Remove expired locks."""
         if now_ms < self._purge_at_ms:
             return
         self._purge_at_ms = now_ms + _PURGE_MS
@@ -49,7 +49,7 @@ class QueueLocks:
                 del self._locks[group]
 
     def unlock(self, group: str, client: str, topic: str, queue_id: int) -> None:
-        """Give a lock back; nothing happens when it is another's."""
+        """Release a lock; does nothing if it is another client's."""
         held = self._locks.get(group, {})
         lock = held.get((topic, queue_id))
         if lock is not None and lock[0] == client:
@@ -60,7 +60,7 @@ class QueueLocks:
                 del self._locks[group]
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward: whoever holds a lock holds it no shorter by that."""
+        """The clock was set forward: locks last their full time."""
         for held in self._locks.values():
             for queue, (client, until_ms) in held.items():
                 held[queue] = (client, until_ms + by_ms)

@@ -1,9 +1,8 @@
-"""Requests that wait for a reply of another client: who asked what, and in which topic.
+"""Requests that wait for another client's reply: which account sent them, and to which topic.
 
-A reply says whom it is for by a client id, which anybody may take for himself, and by the request's
-correlation id, which nobody knows before the request is stored. So the first who sends one with
-these two is who asked; and who may read its topic may answer.
-"""
+A reply is addressed by a client id, which any client can claim, and by the request's correlation
+id, which no one knows before the request is stored. So the first account that sends a request with
+these two is the requester; and accounts that may read its topic may answer."""
 
 from __future__ import annotations
 
@@ -14,10 +13,10 @@ from escrowmq.base.fixed_limits import ASKED_MAX
 from escrowmq.base.message import Property
 
 _LASTING_MS: Final = 300_000
-"""For so long a reply is expected; clients wait for some seconds."""
+"""How long a reply is expected; clients wait for some seconds."""
 
 _SHARE: Final = 4
-"""One account has no more than this part of all; of more, its own oldest are forgotten."""
+"""One account has at most this share of all; beyond that, its own oldest are forgotten."""
 
 _ID_SIZE_MAX: Final = 255
 
@@ -26,7 +25,7 @@ Key = tuple[str, str]
 
 
 class Asker(NamedTuple):
-    """Who asked, and where."""
+    """The requester's account and topic."""
 
     account: str
     topic: str
@@ -34,7 +33,7 @@ class Asker(NamedTuple):
 
 
 class AskedTable:
-    """The requests of a while."""
+    """The recent requests."""
 
     def __init__(self, count_max: int = ASKED_MAX) -> None:
         self._asked: dict[Key, Asker] = {}
@@ -63,13 +62,13 @@ class AskedTable:
         self._of.setdefault(account, {})[key] = None
 
     def find(self, properties: Mapping[str, str], now_ms: int) -> Asker | None:
-        """Who asked what a reply answers; None when that is not known, or too long ago."""
+        """The requester that a reply answers; None if it is unknown, or too long ago."""
         key = _key(properties)
         asked = None if key is None else self._asked.get(key)
         return asked if asked is not None and asked.until_ms > now_ms else None
 
     def answered(self, properties: Mapping[str, str]) -> None:
-        """A reply has reached who asked."""
+        """A reply has reached the requester."""
         key = _key(properties)
         if key in self._asked:
             self._forget(key)

@@ -1,10 +1,9 @@
-"""Whose a retry topic is, when its name can be read in several ways.
+"""The owner of a retry topic whose name is ambiguous.
 
-`%RETRY%billing_orders` is the retry topic of the group `billing_orders`, and in the older spelling
-also where the group `billing` gets again what it has popped from `orders`. It is whose it was
-first: a group that pops has offsets in its retry topic from the beginning, and does not take one
-for its own that another has.
-"""
+`%RETRY%billing_orders` is the retry topic of the group `billing_orders`; in the older naming it is
+also where messages that the group `billing` popped from `orders` are redelivered. It belongs to its
+first user: a group that pops has offsets in its retry topic from the beginning, and does not use
+one that belongs to another group."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from escrowmq.delivery.topics import TopicTable
 
 
 class RetryTopics:
-    """Where what groups have popped comes again."""
+    """The retry topics of popped messages."""
 
     def __init__(self, topics: TopicTable, groups: GroupTable, offsets: OffsetTable) -> None:
         self._topics = topics
@@ -24,8 +23,8 @@ class RetryTopics:
         self._offsets = offsets
 
     def read(self, topic: str, group: str, *, is_v2: bool) -> list[str]:
-        """The retry topics that a group's pops of a topic read. With the newer spelling there may
-        still be some messages under the older name."""
+        """The retry topics that a group's pops of a topic read. With the newer naming there may
+        still be messages under the older name."""
         older, newer = (retry_topic(topic, group, kind) for kind in (RETRY_V1, RETRY_V2))
         if self._is_anothers(older, group):
             return [newer]
@@ -33,7 +32,7 @@ class RetryTopics:
         return [newer, older] if is_v2 else [older]
 
     def wants_newer(self, topic: str, group: str, *, is_v2: bool) -> bool:
-        """Whether a popped message goes under the newer name, which nobody else can have."""
+        """Whether a popped message goes to the topic with the newer name, which is unambiguous."""
         return is_v2 or self._is_anothers(retry_topic(topic, group, RETRY_V1), group)
 
     def _is_anothers(self, name: str, group: str) -> bool:

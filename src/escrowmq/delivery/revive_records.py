@@ -1,11 +1,10 @@
-"""Revive records: what is remembered of popped messages, in RocketMQ's form.
+"""Revive records: popped messages on disk, in RocketMQ's form.
 
-They stand in `rmq_sys_REVIVE_LOG_<cluster>`, told apart by their tags. A check point says that
-messages were handed out, an ack that some of them are done with (PopCheckPoint, AckMsg,
-BatchAckMsg). RocketMQ sends them through its timer; ours are stored where they belong at once,
-and TIMER_DELIVER_MS is their store time: by the latest of these RocketMQ's reviver
-(PopReviveService) tells how far time has come, so that none of them may lie in the future.
-"""
+They are in `rmq_sys_REVIVE_LOG_<cluster>`, distinguished by their tags. A check point says that
+messages were popped, an ack that some of them were acknowledged (PopCheckPoint, AckMsg,
+BatchAckMsg). RocketMQ sends them through its timer; ours are stored in their place at once, and
+TIMER_DELIVER_MS is their store time: RocketMQ's reviver (PopReviveService) takes the latest of
+these as the current time, so none of them may be in the future."""
 
 from __future__ import annotations
 
@@ -24,19 +23,19 @@ CHECK_POINT_TAG: Final = "ck"
 ACK_TAG: Final = "ack"
 BATCH_ACK_TAG: Final = "bAck"
 ORDER_TAG: Final = "escrowOrder"
-"""Ours alone: how far an orderly group has come. RocketMQ passes over it."""
+"""Ours alone: an orderly group's offset. RocketMQ ignores it."""
 
 NEXT_PROPERTY: Final = "ESCROW_NEXT"
-"""Ours alone, with a pop's check point: from where on the group reads next."""
+"""Ours alone, on a pop's check point: the group's next offset."""
 
 REVIVE_GROUP: Final = "CID_RMQ_SYS_REVIVE_GROUP"
-"""Its offset in a revive queue is that of the last record that is done with."""
+"""Its offset in a revive queue is that of the last settled record."""
 
 MARK_GROUP: Final = "CID_RMQ_SYS_ESCROW_POP"
-"""Its offset in a revive queue: records before it are accounted for in consumerOffset.json."""
+"""Its offset in a revive queue: consumerOffset.json accounts for the records before it."""
 
 _ROOM: Final = 1024
-"""Bytes of a record's other fields, its topic, and the added property, at most."""
+"""Upper bound of the bytes of a record's other fields, its topic, and the added property."""
 
 _CLASSES_MS: Final = (10_000, 30_000, 60_000, 300_000, 900_000, 1_800_000, 3_600_000)
 
@@ -60,7 +59,7 @@ class CheckPointBody(msgspec.Struct):
 
 
 class AckBody(msgspec.Struct):
-    """An ack, or with `aol` several."""
+    """An ack, or several with `aol`."""
 
     ao: int = -1
     aol: list[int] | UnsetType = UNSET
@@ -72,12 +71,12 @@ class AckBody(msgspec.Struct):
     t: str = ""
 
     def offsets(self) -> list[int]:
-        """Which queue offsets are done with."""
+        """The acknowledged queue offsets."""
         return [self.ao] if isinstance(self.aol, UnsetType) else self.aol
 
 
 class OrderBody(msgspec.Struct):
-    """How far an orderly group has come in a queue."""
+    """An orderly group's offset in a queue."""
 
     c: str
     o: int
@@ -86,8 +85,8 @@ class OrderBody(msgspec.Struct):
 
 
 class CheckPointKey(NamedTuple):
-    """By what a check point is known: whose it is, when and where it was popped from, and in which
-    revive queue its records are. (Those of one queue have an order that outlasts a restart.)"""
+    """The identity of a check point: its group, when and where its messages were popped, and its
+    revive queue. (The records of one revive queue have an order that survives restarts.)"""
 
     group: str
     topic: str
@@ -98,8 +97,8 @@ class CheckPointKey(NamedTuple):
 
 
 def revive_queue(invisible_ms: int, queues_count: int) -> int:
-    """The revive queue for a span of invisibility. RocketMQ takes them in turn; but its reviver
-    stops at the first check point that is not due, so like spans are kept together here."""
+    """The revive queue for an invisible time. RocketMQ uses them in turn; but its reviver stops at
+    the first check point that is not due, so equal times are kept together here."""
     return min(bisect.bisect_left(_CLASSES_MS, invisible_ms), queues_count - 1)
 
 
@@ -143,8 +142,8 @@ def encode_ack(
 
 
 def again(source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool) -> Message:
-    """The message for its next delivery (PopReviveService.reviveRetry), which says when it was
-    popped first where there is room."""
+    """The message for its next delivery (PopReviveService.reviveRetry), with the time of its first
+    pop if there is room."""
     topic = source.topic
     if kind_of(topic) == NORMAL:
         topic = retry_topic(topic, handle.group, 2 if is_v2 else 1)
@@ -168,5 +167,5 @@ def again(source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: b
 
 
 def revive_topic(cluster: str) -> str:
-    """Where revive records stand."""
+    """The topic of revive records."""
     return Topic.REVIVE_PREFIX + cluster

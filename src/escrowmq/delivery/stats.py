@@ -1,4 +1,4 @@
-"""Counters that clients and operators ask for: how many messages, by topic and group."""
+"""Counters for clients and operators: numbers of messages by topic and group."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BROKER_GET: Final = "BROKER_GET_NUMS"
 
 
 class SpanRate(msgspec.Struct):
-    """What happened in a span: the sum, and how much of it in a second and in a call."""
+    """A time span: the sum, the rate per second, and the average per call."""
 
     avgpt: float = 0.0
     sum: int = 0
@@ -35,7 +35,7 @@ class SpanRate(msgspec.Struct):
 
 
 class StatMeter:
-    """One counter and its past."""
+    """One counter and its history."""
 
     __slots__ = ("_days", "_hours", "_minutes", "calls", "total")
 
@@ -51,7 +51,7 @@ class StatMeter:
         self._days: collections.deque[tuple[int, int, int]] = collections.deque(maxlen=_DAY_SAMPLES)
 
     def sample(self, now_ms: int, serial: int) -> None:
-        """Note where the counter stands."""
+        """Record the counter's value."""
         now = (now_ms, self.total, self.calls)
         self._minutes.append(now)
         if serial % _HOUR_EVERY == 0:
@@ -83,7 +83,7 @@ class StatMeter:
         return self._rate(self._days)
 
     def tps(self, samples: int) -> float:
-        """Events a second over the last so many samples of ten seconds."""
+        """Events per second over the last few samples of ten seconds."""
         past = self._minutes
         if len(past) < 2:
             return 0.0
@@ -93,7 +93,7 @@ class StatMeter:
 
 
 _Meters = tuple[StatMeter, StatMeter, StatMeter]
-"""Of a topic's messages, or a group's of a topic: how many, their bytes, and how many of all."""
+"""Meters of a topic's messages, or of a group's of a topic: number, bytes, and total number."""
 
 
 def _note_call(meters: _Meters, count: int, size: int) -> None:
@@ -112,10 +112,10 @@ class Stats:
     def __init__(self) -> None:
         self._meters: dict[tuple[str, str], StatMeter] = {}
         self._puts: dict[str, tuple[StatMeter, StatMeter, StatMeter, list[int]]] = {}
-        """The meters of a put by topic, and how many puts had a size of so many bits: one look-up
+        """The meters of puts by topic, and numbers of puts by the bits of their size: one look-up
         instead of four."""
         self._gets: dict[tuple[str, str], _Meters] = {}
-        """The same of what groups got of topics."""
+        """The same for groups' gets from topics."""
         self._serial = 0
         self._sample_at_ms = 0
         self.put_failed_count = 0
@@ -144,7 +144,7 @@ class Stats:
         _note_call((counts, sizes, broker), count, size)
 
     def put_each(self, topic: str, sizes: list[int]) -> None:
-        """Messages of these sizes were stored, each by a put of its own."""
+        """Messages of these sizes were stored, by one put each."""
         counts, totals, broker, bits = self._puts.get(topic) or self._puts_of(topic)
         for size in sizes:
             bits[(size - 1).bit_length()] += 1
@@ -165,12 +165,12 @@ class Stats:
         return found
 
     def sizes(self) -> list[tuple[str, list[int], int]]:
-        """Of each topic, how many puts had at most 1, 2, 4, 8, ... bytes and more than half of
-        that, and the bytes of all."""
+        """By topic, how many puts had at most 1, 2, 4, 8, ... bytes and more than half of that, and
+        the bytes of all."""
         return [(topic, found[3], found[1].total) for topic, found in self._puts.items()]
 
     def get(self, group: str, topic: str, count: int, size: int) -> None:
-        """Messages were handed out."""
+        """Messages were delivered."""
         _note_call(self._gets.get((group, topic)) or self._gets_of(group, topic), count, size)
 
     def _gets_of(self, group: str, topic: str) -> _Meters:
@@ -183,7 +183,7 @@ class Stats:
         return found
 
     def back(self, group: str, topic: str) -> None:
-        """A consumer could not digest a message."""
+        """A consumer gave a message back."""
         self._add(BACK_COUNT, f"{topic}@{group}", 1)
 
     def totals(self, name: str) -> dict[str, int]:
@@ -191,7 +191,7 @@ class Stats:
         return {key: meter.total for (of, key), meter in self._meters.items() if of == name}
 
     def forget(self, key: str) -> None:
-        """A topic or group is gone."""
+        """A topic or group was deleted."""
         self._puts.pop(key, None)
         for place in [place for place in self._gets if key in place]:
             del self._gets[place]

@@ -1,6 +1,6 @@
-"""A table as it is written to disk, put together out of its entries: the text of each is kept, so
-that a change of one costs the encoding of one. With 20 000 groups the whole takes 60 ms to encode
-and 1 ms to put together, and nobody else is served meanwhile."""
+"""A table's JSON text, assembled from its entries: each entry's text is cached, so a change of one
+costs the encoding of one. With 20 000 groups encoding the whole takes 60 ms and assembling 1 ms,
+during which no other request is served."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _INDENT: Final = b"  "
 
 
 class Pieces:
-    """The texts of a table's entries by their names; whoever changes an entry forgets its text."""
+    """The texts of a table's entries by name; callers that change an entry must forget its text."""
 
     def __init__(self) -> None:
         self._texts: dict[str, bytes] = {}
 
     def forget(self, name: str) -> None:
-        """An entry is another one now, or gone."""
+        """An entry has changed, or is gone."""
         self._texts.pop(name, None)
 
     def written(self, table: Mapping[str, msgspec.Struct]) -> bytes:
@@ -39,13 +39,13 @@ class Pieces:
 
 
 def indented(value: object, *, depth: int) -> bytes:
-    """A value's text where it stands so deep in a file."""
+    """A value's text at an indent of the file."""
     # A line break within a text is written as \\n: each of these is one of the form.
     text: bytes = msgspec.json.format(fastjson.encode(value), indent=2)
     return text.replace(b"\n", b"\n" + _INDENT * depth)
 
 
 def file_of(**members: bytes) -> bytes:
-    """A file of members that are written already."""
+    """A file from members that are already encoded."""
     lines = [b'  "%b": %b' % (name.encode(), text) for name, text in members.items()]
     return b"{\n" + b",\n".join(lines) + b"\n}"

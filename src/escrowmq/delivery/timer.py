@@ -1,22 +1,22 @@
 """Delivery at arbitrary times: a heap over the timer's topic.
 
-Of a pending message memory holds one number, its key: delivery time and queue offset (44 bytes).
-The topic is the truth; what was delivered is said by two numbers, because deliveries are made in
-the order of keys: of the records taken in (queue offsets below `taken`) those with keys below
-`border` are delivered, all others are not. (While a record that came late for its time is pending
-this does not hold, and no progress is noted.) RocketMQ's progress has the same form: it has taken
-in what lies below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
+Memory holds one number per pending message, its key: delivery time and queue offset (44 bytes).
+The topic is authoritative; two numbers say what was delivered, because deliveries are made in the
+order of keys: of the records read (queue offsets below `taken`) those with keys below `border` are
+delivered, all others are not. (While a record that came too late for its time is pending, this does
+not hold, and no progress is recorded.) RocketMQ's progress has the same form: it has read what is
+below lastTimerQueueOffset, and delivered what was due before lastReadTimeMs.
 
 timercheck, 4096 bytes, big-endian; RocketMQ reads and writes the first 56
   offset size field
        0    8 read time            slots before this time are delivered
        8    8 timer log position   0: there is no timer log of ours
-      16    8 queue offset         from here on RocketMQ reads the topic anew
+      16    8 queue offset         from here on RocketMQ reads the topic again
       24    8 master's queue offset
       32    8 state version        40 8 timestamp     48 8 counter
     2048    8 "ESCROWMQ"
     2056    8 taken                2064 8 border, time  2072 8 border, queue offset
-    2080    8 log offset           from here on the log may hold deliveries not told of here
+    2080    8 log offset           from here on the log may hold deliveries not recorded here
     2088    4 CRC-32               of the first 56 bytes and of 2048..2088
 """
 
@@ -49,7 +49,7 @@ from escrowmq.store.store import Arrival, Store
 
 PATH: Final = "config/timercheck"
 PENDING_MAX: Final = 20_000_000
-"""Records in memory; beyond, the next ones are taken in when others have been delivered."""
+"""Records in memory; more are read when others have been delivered."""
 
 RECALLS_MAX: Final = 1_000_000
 FILE_SIZE: Final = 4096
@@ -72,7 +72,8 @@ _TIMER_LOG: Final = "timerlog"
 _ROLL_WINDOW_MS: Final = 172_800_000
 _ROLL_SLACK_MS: Final = 60_000
 _UNSEEN_MS: Final = 60_000
-"""How long a record may wait for a sync before it is visible, if a peer is not to lose it."""
+"""How long a record may wait for a sync before it is visible; a RocketMQ broker must allow for
+it."""
 
 
 class _State(NamedTuple):
@@ -99,13 +100,13 @@ class TimerQueue:
         self._blocks: dict[int, int] = {}
         """Pending records by block of queue offsets, in the order of offsets."""
         self._recalls: set[tuple[str, str]] = set()
-        """Key and slot of messages to be dropped: one may be recalled that has another's key."""
+        """Key and slot of messages to be dropped; a recall may have another message's key."""
         self._delivered = Delivered(store, Property.TIMER_OUT_MS)
         self._marks: Marks[_State] = Marks()
         self._saved: _State | None = None
         self._saved_from = 0
         self._border = 0
-        """Above the largest key that was delivered."""
+        """Above the largest delivered key."""
         self._counter = 0
         self.counts = TimingCounts()
         self._before = _State(0, 0, 0)
@@ -118,8 +119,8 @@ class TimerQueue:
     # -- life ------------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over timercheck, ours or RocketMQ's. The records themselves are taken in by the
-        following calls of `due`, a bounded number each."""
+        """Load timercheck, ours or RocketMQ's. The records themselves are read by the following
+        calls of `due`, a bounded number each."""
         start, end = self._store.bounds(Topic.TIMER, 0)
         ours = _decode(data) if data else None
         if ours is not None:
@@ -140,13 +141,13 @@ class TimerQueue:
         self._has_more = True
 
     def _oldest_pending(self, start: int) -> int | None:
-        """Where the first record lies that may be undelivered; None when there is none."""
+        """Where the first record is that may be undelivered; None if there is none."""
         oldest = max(self._before.oldest, start)
         places = self._store.entries(Topic.TIMER, 0, oldest, 1)
         return places[0][0] if places else None
 
     def needed_from(self) -> int:
-        """From where on the log is needed for what is not delivered yet."""
+        """The start of the log that undelivered records need."""
         block = next(iter(self._blocks), None)
         oldest = self._taken if block is None else min(block << _BLOCK_BITS, self._taken)
         start, _ = self._store.bounds(Topic.TIMER, 0)
@@ -159,18 +160,18 @@ class TimerQueue:
 
     @property
     def pending_count(self) -> int:
-        """Records that wait, or are tried again."""
+        """Records that wait, or are retried."""
         return len(self._heap) + len(self._unread.waiting)
 
     def late_ms(self, now_ms: int) -> int:
-        """For how long the next record should have been delivered."""
+        """How long the next record has been due."""
         keys = [one.key for one in self._unread.waiting if one.key != NOT_TAKEN]
         key = min([*keys, *self._heap[:1]], default=None)
         return 0 if key is None else max(0, now_ms - (key >> _OFFSET_BITS))
 
     @property
     def taken_offset(self) -> int:
-        """The next queue offset to be taken in."""
+        """The next queue offset to read."""
         return self._taken
 
     def arrived(self, arrival: Arrival) -> None:
@@ -179,7 +180,7 @@ class TimerQueue:
         self._has_more = True
 
     def wake_at_ms(self) -> int:
-        """When `due` is to be called next."""
+        """When to call `due` next."""
         if self._has_more:
             return 0
         at_ms = max(self._heap[0] >> _OFFSET_BITS, self._retry_ms) if self._heap else NEVER_MS
@@ -191,8 +192,8 @@ class TimerQueue:
             self.due(now_ms)
 
     def due(self, now_ms: int) -> int:
-        """Take in what arrived and deliver what is due, a bounded number of records of each; how
-        many were passed."""
+        """Read new records and deliver what is due, a bounded number of each; return how many were
+        passed."""
         if self._has_more:
             self._take_in(now_ms)
         while (unread := self._unread.take(now_ms)) is not None:
@@ -251,8 +252,7 @@ class TimerQueue:
         self._has_more = self._taken < end
 
     def _try_again(self, unread: Unread, now_ms: int) -> None:
-        """One that could not be read is due again, or, when its time is not known, to be taken
-        in."""
+        """One that could not be read is due again, or, if its time is unknown, is read again."""
         _, queue_offset, key = unread
         if key != NOT_TAKEN:
             heapq.heappush(self._heap, key)
@@ -293,9 +293,9 @@ class TimerQueue:
         self._count(queue_offset)
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:
-        """The wish to the millisecond. A span counts from the store time, which is that of the
-        delay or a little later; the slot bounds what can be meant. A recall counts for the
-        whole of its slot, and so comes last in it."""
+        """The delivery time to the millisecond. A delay counts from the store time, which is that
+        of the delay or a little later; the slot limits it. A recall lasts for the whole of its
+        slot, and so comes last in it."""
         last_ms = slot_ms + self._precision_ms
         if Property.TIMER_DEL_UNIQKEY in source.properties:
             return last_ms
@@ -346,7 +346,7 @@ class TimerQueue:
         return self.courier.deliver(source, restore(source, **added), now_ms)
 
     def _is_recalled(self, source: StoredMessage) -> bool:
-        """Whether a message is called back, or is itself the call; both end here."""
+        """Whether a message is recalled, or is itself the recall; both end here."""
         properties = source.properties
         recall, slot = properties.get(Property.TIMER_DEL_UNIQKEY), properties[Property.TIMER_OUT_MS]
         if recall is not None:
@@ -381,7 +381,7 @@ class TimerQueue:
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
     def _note(self, now_ms: int) -> None:
-        """Keep the progress now, unless what is not delivered lies before what is."""
+        """Record the progress now, unless undelivered records are before delivered ones."""
         if self._unread.count:
             return
         if self._is_settled and (not self._heap or self._heap[0] >= self._border):
@@ -390,13 +390,13 @@ class TimerQueue:
             )
 
     def check_point(self, now_ms: int) -> bytes:
-        """How far it is, in the 56 bytes of RocketMQ's TimerCheckpoint."""
+        """The progress in the 56 bytes of RocketMQ's TimerCheckpoint."""
         state = self._state(now_ms)
         oldest = state.oldest
         return _HEAD.pack(state.read_ms, 0, oldest, oldest, 0, now_ms, self._counter)
 
     def save(self, now_ms: int) -> bytes | None:
-        """timercheck as far as deliveries are durable; None when that is written already."""
+        """timercheck up to durable deliveries; None if that is already written."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note(now_ms)
         mark = self._marks.take(self._store.durable_offset)
@@ -408,8 +408,9 @@ class TimerQueue:
         return self._encode(mark, now_ms)
 
     def _encode(self, mark: Mark[_State], now_ms: int) -> bytes:
-        """RocketMQ, which has no timer log here, reads the topic from `oldest` on and passes over
-        what has a slot before `read_ms`; it repeats what was delivered and is neither."""
+        """Encode the file. RocketMQ, without a timer log here, reads the topic from `oldest` on and
+        skips records with a slot before `read_ms`; it repeats delivered records that are
+        neither."""
         state = mark.state
         self._counter += 1
         head = _HEAD.pack(state.read_ms, 0, state.oldest, state.oldest, 0, now_ms, self._counter)
@@ -419,8 +420,8 @@ class TimerQueue:
         return (head.ljust(_TAIL_AT, b"\0") + tail).ljust(FILE_SIZE, b"\0")
 
     def _disown(self, now_ms: int) -> None:
-        """Remove RocketMQ's wheel and timer log, once: what they hold was taken in, and a peer
-        that comes back would deliver it again. The progress is made durable first."""
+        """Remove RocketMQ's wheel and timer log, once: their records have been read, and a RocketMQ
+        broker that returns would deliver them again. The progress is made durable first."""
         self._is_settled = True
         self._peer_read_ms = None
         disk = self._store.disk
@@ -435,7 +436,7 @@ class TimerQueue:
 
 
 def _recall_key(message: StoredMessage) -> str:
-    """By what a delayed message is recalled, and what its recall says of itself."""
+    """The identity by which a delayed message is recalled."""
     properties = message.properties
     return f"{properties.get(Property.REAL_TOPIC)}+{properties.get(Property.UNIQ_KEY)}"
 
@@ -445,7 +446,8 @@ def _key(time_ms: int, queue_offset: int) -> int:
 
 
 def _decode(data: bytes) -> tuple[int, _State] | None:
-    """Log offset and state; None when RocketMQ has written the file since, or nobody has."""
+    """Log offset and state; None if RocketMQ has written the file since, or it was never
+    written."""
     if len(data) < FILE_SIZE:
         return None
     tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]

@@ -1,4 +1,4 @@
-"""How many messages wait for their time, by topic."""
+"""Numbers of delayed messages, by topic."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Count(msgspec.Struct, rename="camel"):
 
 
 class TimingCounts:
-    """What RocketMQ calls TimerMetrics. A topic of which nothing waits any more is forgotten."""
+    """RocketMQ's TimerMetrics. A topic without waiting messages is forgotten."""
 
     def __init__(self) -> None:
         self._counts: dict[str, _Count] = {}
@@ -29,7 +29,7 @@ class TimingCounts:
         return {topic: count.count for topic, count in self._counts.items()}
 
     def add(self, source: Message, step: int, now_ms: int) -> None:
-        """One more message of a topic waits (1), or one less (-1)."""
+        """One more message of a topic waits (1), or one fewer (-1)."""
         topic = source.properties.get(Property.REAL_TOPIC, "")
         (self.taken if step > 0 else self.passed).add(topic)
         count = self._counts.get(topic)

@@ -1,4 +1,4 @@
-"""Topics: their configuration, who creates them, and topics.json."""
+"""Topics: their configuration, creation, and topics.json."""
 
 from __future__ import annotations
 
@@ -47,12 +47,12 @@ class TopicConfig(msgspec.Struct, rename="camel", kw_only=True):
 
     @property
     def has_many_tags(self) -> bool:
-        """Whether its messages are marked as such that may have several tags."""
+        """Whether its messages are marked as possibly having several tags."""
         return self.topic_filter_type == "MULTI_TAG"
 
     @property
     def is_compacted(self) -> bool:
-        """Whether only the newest message of a key is wanted, so that each needs one."""
+        """Whether only the newest message of a key is kept, so that each needs a key."""
         return self.attributes.get("cleanup.policy") == "COMPACTION"
 
 
@@ -71,13 +71,13 @@ _ATTRIBUTES: Final[dict[str, frozenset[str] | None]] = {
     ),
     "reserve.time": None,
 }
-"""The values of each attribute; None where any will do."""
+"""The values of each attribute; None if any is allowed."""
 
 MESSAGE_TYPE: Final = "message.type"
 
 
 def name_fault(name: str) -> str | None:
-    """What is wrong with a topic's name, in RocketMQ's words (TopicValidator); None if nothing."""
+    """Why a topic's name is invalid, with RocketMQ's text (TopicValidator); None if it is valid."""
     if not name.strip():
         return "The specified topic is blank."
     if not has_name_letters(name):
@@ -88,7 +88,7 @@ def name_fault(name: str) -> str | None:
 
 
 def parse_attributes(text: str) -> dict[str, str]:
-    """`+key=value,-key` as an update request carries it; UsageError in RocketMQ's words."""
+    """Parse `+key=value,-key` of an update request; raises UsageError with RocketMQ's text."""
     found: dict[str, str] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, value = part.partition("=")
@@ -106,7 +106,7 @@ def parse_attributes(text: str) -> dict[str, str]:
 def merge_attributes(
     current: dict[str, str], changes: dict[str, str], *, is_new: bool
 ) -> dict[str, str]:
-    """The attributes after an update; UsageError when a change cannot be."""
+    """The attributes after an update; raises UsageError if a change is not allowed."""
     merged = dict(current)
     for name, value in changes.items():
         if name[0] == "+":
@@ -134,15 +134,15 @@ class TopicTable:
         self.version = DataVersion()
         self.is_changed = False
         self.wishes_count = 0
-        """Changes that somebody wished for, also those that were made before: he is told that they
-        are kept, so they have to be."""
+        """Requested changes, including those already made: they are reported as saved, so they must
+        be saved."""
         self.unregistered: set[str] = set()
-        """Topics that changed since the name servers were told."""
+        """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get
         self._pieces = Pieces()
 
     def load(self, data: bytes | None) -> None:
-        """Take over topics.json."""
+        """Load topics.json."""
         if data:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
@@ -150,11 +150,11 @@ class TopicTable:
             self._pieces.written(self._topics)  # all at once, while nobody is served
 
     def saved(self) -> None:
-        """What `save` has given is kept, or will be: changes count from now on."""
+        """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
     def save(self) -> bytes:
-        """topics.json as it would be written now."""
+        """The present content of topics.json."""
         return file_of(
             dataVersion=indented(self.version, depth=1),
             topicConfigTable=self._pieces.written(self._topics),
@@ -178,7 +178,7 @@ class TopicTable:
         self._changed(config.topic_name, now_ms)
 
     def delete(self, name: str, now_ms: int) -> bool:
-        """Forget a topic; whether there was one."""
+        """Remove a topic; return whether it existed."""
         if self._topics.pop(name, None) is None:
             self.wishes_count += 1
             return False
@@ -187,15 +187,15 @@ class TopicTable:
         return True
 
     def touch(self, now_ms: int) -> None:
-        """Have every topic registered anew: something changed that concerns all."""
+        """Register every topic again: something changed that concerns all."""
         self.version.advance(now_ms)
         self.unregistered.update(self._topics)
         self.wishes_count += 1
         self.is_changed = True
 
     def queue_read(self, name: str, queue_id: int) -> int:
-        """The queue of a topic for a message that was meant for this one when it was sent: another
-        one when the topic has become narrower since, and nobody reads that any more."""
+        """The queue of a topic for a message that was sent to this one: another one if the topic
+        has fewer queues since, and the old one is no longer read."""
         config = self._topics.get(name)
         if config is None or not 0 < config.read_queue_nums <= queue_id:
             return queue_id
@@ -209,11 +209,11 @@ class TopicTable:
         self.is_changed = True
 
     def is_system(self, name: str) -> bool:
-        """Topics that the broker keeps for itself."""
+        """Whether a topic is the broker's own."""
         return name in self.system or name.startswith(Topic.SYSTEM_PREFIX)
 
     def create_system_topics(self, now_ms: int) -> None:
-        """What exists on a fresh broker of RocketMQ's (storage facts 14.1)."""
+        """Create the topics of a fresh RocketMQ broker."""
         s = self._settings
         inherit = Perm.READ | Perm.WRITE | Perm.INHERIT
         wanted = {
@@ -253,8 +253,8 @@ class TopicTable:
     def create_from(
         self, name: str, *, template: str, queues_count: int, is_unit: bool, now_ms: int
     ) -> TopicConfig | None:
-        """Create a topic on its first send, as its template allows; None when it does not.
-        UsageError when there are too many topics for that."""
+        """Create a topic on its first send, if its template allows it; None if not. Raises
+        UsageError if there are too many topics."""
         source = self._topics.get(template)
         if source is None:
             return None
@@ -295,9 +295,9 @@ class TopicTable:
         is_asked_for: bool = False,
         now_ms: int,
     ) -> TopicConfig:
-        """The topic, created readable and writable when absent (retry, dead-letter, discard). One
-        that is asked for by its name counts as made by who asks; UsageError when it is one too
-        many."""
+        """The topic, created readable and writable if absent (retry, dead-letter, discard). One
+        that is requested by name counts as created by the requester; raises UsageError if it is one
+        too many."""
         config = self._topics.get(name)
         if config is None:
             if is_asked_for:
