@@ -1,1 +1,1 @@
-"""Who may do what: accounts, addresses, and the one question whether a request may pass. Pure."""
+"""Access control: accounts, addresses, and whether a request may pass. Pure."""

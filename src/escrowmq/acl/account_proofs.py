@@ -1,6 +1,6 @@
-"""Who a request is of, where that is proved by other means than the signature of RocketMQ's
-remoting protocol: by the certificate of its connection, by the signature of our own clients, or by
-that of RocketMQ's gRPC protocol."""
+"""The account of a request, if it is proved by other means than the signature of RocketMQ's
+remoting protocol: by the certificate of its connection, by our own clients' signature, or by that
+of RocketMQ's gRPC protocol."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ _DIGITS_MAX: Final = 18
 
 
 class Party(Protocol):
-    """A connection, as far as it matters who it proves to be."""
+    """A connection, for authentication."""
 
     identity: str
     """The account that its certificate stands for."""
     session: str
-    """What our own clients sign on this connection beside their requests."""
+    """The session that our own clients sign on this connection with their requests."""
     signed_number: int
-    """Of the last request that was signed so."""
+    """The number of the last request signed so."""
 
 
 class Secrets(msgspec.Struct, frozen=True):
-    """What is known of an account here."""
+    """Finds the secrets of an account."""
 
     secrets: tuple[str, ...]
     is_admin: bool
 
 
 class Proof(msgspec.Struct, frozen=True):
-    """What is known of a request before its signature of RocketMQ's kind is looked at."""
+    """What is known of a request before its RocketMQ signature is verified."""
 
     is_proved: bool = False
     code: int = Response.SUCCESS
     fault: str = ""
-    """Why it may not pass, whatever it is signed with."""
+    """Why it may not pass, whatever its signature."""
 
 
 _PROVED: Final = Proof(is_proved=True)
@@ -62,11 +62,11 @@ class Proofs:
         self._chance = chance
         self._find = find
         self._vouched_last: tuple[str, bytes, list[Secrets], bytes] | None = None
-        """Of the last call of a front's whose signature was right: the account, what was signed,
-        with which secrets, and the signature. All questions of one call show the same."""
+        """The last valid signature of a front's call: account, signed content, secrets, signature.
+        All requests of one call have the same."""
 
     def session_of(self, peer: Party) -> str:
-        """The session of a connection: chosen once, and nobody can have heard of it."""
+        """The session of a connection: chosen once, at random."""
         if not peer.session:
             peer.session = f"{self._chance.getrandbits(_SESSION_BITS):032x}"
         return peer.session
@@ -80,8 +80,8 @@ class Proofs:
         now_ms: int = 0,
         window_s: int = 0,
     ) -> Proof:
-        """What a request proves. One that `is_held` was let in before: its number was new then.
-        With a window, the time that was signed has to be no further from now than that."""
+        """What a request proves. One that `is_held` was accepted before, when its number was new.
+        With a window, the signed time must be within it."""
         ext = request.ext or {}
         key = ext.get(ACCESS_KEY, "")
         if peer.identity and key == peer.identity and SIGNATURE not in ext:
@@ -108,7 +108,7 @@ class Proofs:
         return proof
 
     def _vouched(self, request: Vouched, key: str) -> Proof:
-        """Of whom the content was signed."""
+        """The account that signed the content."""
         found = self._find(key)
         if not found:
             return _UNPROVED
@@ -125,7 +125,7 @@ class Proofs:
         return _PROVED
 
     def wants(self, key: str) -> bool:
-        """Whether an account has to sign as our own clients do."""
+        """Whether an account must sign as our own clients do."""
         if key in self._wanted:
             return True
         if self._wanted.isdisjoint((_ALL, _ADMINISTRATORS)):
@@ -164,9 +164,9 @@ class Proofs:
 
 
 def name(request: Command, account: str) -> None:
-    """A request without a name, on a connection whose certificate stands for an account, is this
-    account's. One with a name has to be signed by it, whatever the certificate says: a gateway
-    passes on what others have signed."""
+    """Give a request without an account that of its connection's certificate. A request with an
+    account must be signed by it, whatever the certificate says: a gateway forwards requests that
+    others have signed."""
     if request.ext is None:
         request.ext = {}
     request.ext.setdefault(ACCESS_KEY, account)

@@ -60,7 +60,7 @@ _TRUTHS: Final = {
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """One access key and what it opens."""
+    """An access key and its rights."""
 
     access_key: str
     secret: str
@@ -70,13 +70,13 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     topic_default: int
     group_default: int
     resources: dict[str, int]
-    """Rights by topic; those of a group stand under its retry topic."""
+    """Rights by topic; those of a group are under its retry topic."""
 
     def __repr__(self) -> str:
         return f"Account({self.access_key!r}, is_admin={self.is_admin})"  # no secret in any log
 
     def right(self, resource: str) -> tuple[int, bool]:
-        """What is owned of a topic or a group's retry topic, and whether the file names it."""
+        """The right to a topic or a group's retry topic, and whether the file names it."""
         owned = self.resources.get(resource)
         if owned is not None:
             return owned, True
@@ -85,7 +85,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AccountFile(msgspec.Struct, frozen=True, kw_only=True):
-    """What one file says."""
+    """The content of one file."""
 
     anyone: tuple[Pattern, ...] = ()
     accounts: tuple[Account, ...] = ()
@@ -94,33 +94,33 @@ class AccountFile(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
-    """What all files say together."""
+    """The rules of all files together."""
 
     anyone: tuple[Pattern, ...] = ()
-    """Addresses of which nothing is asked."""
+    """Addresses that need no authentication."""
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
     """The file of each account."""
     repeated: tuple[str, ...] = ()
-    """Accounts that stand in a second place too, which is passed over."""
+    """Accounts with a second definition, which is ignored."""
     counter: int = 0
     timestamp: int = 0
     """Of the default file."""
 
     def trusts(self, parts: Parts) -> bool:
-        """Whether of this address nothing is asked."""
+        """Whether an address needs no authentication."""
         return any(pattern.matches(parts) for pattern in self.anyone)
 
 
 def read_accounts(data: bytes) -> AccountFile:
-    """What a file says; UsageError, with the place in it, when it does not say it properly."""
+    """Parse a file; raises UsageError with the line."""
     from escrowmq.acl.yaml_document import read_document
 
     return accounts_of(read_document(data))
 
 
 def accounts_of(document: Value) -> AccountFile:
-    """What a document says."""
+    """The accounts of a parsed document."""
     if document is None:
         return AccountFile()
     members = _mapping(document, _MEMBERS, "the file")
@@ -137,7 +137,7 @@ def accounts_of(document: Value) -> AccountFile:
 
 
 def merge(files: Iterable[tuple[str, AccountFile]], *, default: str) -> Rules:
-    """All files as one: of an account in several places the first one counts."""
+    """Merge all files: if an account is in several, the first one counts."""
     anyone: list[Pattern] = []
     accounts: dict[str, Account] = {}
     homes: dict[str, str] = {}
@@ -198,7 +198,7 @@ def _account(item: Value, place: str) -> Account:
 
 
 def permission(text: str) -> int:
-    """The right that a text stands for; DENY for what stands for none."""
+    """The right that a text names; DENY for an unknown one."""
     return PERMISSIONS.get(text.strip(), DENY)
 
 
@@ -257,7 +257,7 @@ def _truth(value: Value, place: str) -> bool:
 
 
 def _version(value: Value) -> tuple[int, int]:
-    """Counter and time of the first entry; zero for what is no number."""
+    """Counter and time of the first entry; zero for anything but a number."""
     first = next(iter(_items(value, VERSION)), None)
     if not isinstance(first, dict):
         return 0, 0

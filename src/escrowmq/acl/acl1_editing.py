@@ -1,5 +1,5 @@
-"""Changes of a file of accounts, as RocketMQ's admin requests make them: pure, document by
-document. Comments and the order of members go, as at RocketMQ."""
+"""Edits of a file of accounts, as RocketMQ's admin requests make them: pure, document by document.
+Comments and the order of members are lost, as in RocketMQ."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
 
 
 class AccountWish(msgspec.Struct, kw_only=True):
-    """An account as a request describes it; None is not said."""
+    """An account in a request; None means not given."""
 
     access_key: str
     secret: str | None = None
@@ -40,7 +40,7 @@ class AccountWish(msgspec.Struct, kw_only=True):
 
 
 def judge(wish: AccountWish) -> None:
-    """UsageError, in RocketMQ's words, when there can be no such account."""
+    """Raise UsageError, with RocketMQ's text, if the account is invalid."""
     if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
         # RocketMQ repeats the secret here.
         raise UsageError(
@@ -62,7 +62,7 @@ def judge(wish: AccountWish) -> None:
 
 
 def with_account(document: Value, wish: AccountWish, *, now_ms: int) -> dict[str, Any]:
-    """The file with an account added, or with what was said of one replaced in it."""
+    """The file with an account added, or its given fields replaced."""
     judge(wish)
     members = _members(document)
     accounts = members[ACCOUNTS]
@@ -95,14 +95,14 @@ def without_account(document: Value, access_key: str, *, now_ms: int) -> dict[st
 
 
 def with_addresses(document: Value, patterns: list[str], *, now_ms: int) -> dict[str, Any]:
-    """The file with other addresses that everybody may come from."""
+    """The file with other addresses that need no authentication."""
     members = _members(document)
     members[GLOBAL] = patterns
     return _advanced(members, now_ms)
 
 
 def _members(document: Value) -> dict[str, Any]:
-    """A copy that may be changed, its truths as truths; UsageError when the file is bad."""
+    """A mutable copy, with booleans as booleans; raises UsageError if the file is invalid."""
     accounts_of(document)
     members: dict[str, Any] = dict(document) if isinstance(document, dict) else {}
     members[ACCOUNTS] = [dict(item) for item in members.get(ACCOUNTS) or ()]

@@ -1,4 +1,4 @@
-"""The files of accounts: the default one and those of a folder, read again when they change."""
+"""The files of accounts: the default one and those of a folder, reloaded when they change."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _TOOLS_FILE: Final = "tools.yml"
 _ENDINGS: Final = (".yml", ".yaml")
 
 Contents = dict[str, bytes]
-"""What stands in each file, in the order in which the files count."""
+"""The content of each file, in order of precedence."""
 
 Times = dict[str, int]
-"""When each file was written."""
+"""Each file's modification time."""
 
 
 class AccountFiles:
-    """Rules that are as new as the files, or the last good ones."""
+    """The rules of the current files, or of the last valid ones."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -40,15 +40,15 @@ class AccountFiles:
         self.rules = Rules()
 
     def load(self) -> None:
-        """Read all files; UsageError, with the file and the place in it, when one is bad."""
+        """Read all files; raises UsageError, with file and line, if one is invalid."""
         self._take(self._read())
         if not self._contents:
             _log.warning("aclEnable=true, but there is no %s: nobody is let in", DEFAULT_FILE)
 
     def look(self) -> bool:
-        """Take over what has changed. A file is taken when two looks find the same in it, and it
-        was not written in between: one that is being written may be cut anywhere. A bad one
-        changes nothing, and is told once."""
+        """Reload changed files. A file is loaded once two polls find the same content and
+        modification time, because one that is being written may be incomplete. An invalid file
+        changes nothing, and is logged once."""
         try:
             times = {path: self._disk.modified_ms(path) for path in self._existing()}
             found = self._read()
@@ -77,13 +77,13 @@ class AccountFiles:
 
     @property
     def trouble(self) -> str:
-        """Why the files are not what counts; empty when they are."""
+        """Why the current files are not in force; empty if they are."""
         return self._trouble
 
     # -- reading -----------------------------------------------------------------------------
 
     def _existing(self) -> list[str]:
-        """The files that there are, in the order in which they count."""
+        """The existing files, in order of precedence."""
         paths = self._paths(FOLDER, 0)
         if self._disk.size(DEFAULT_FILE) is not None:
             paths.append(DEFAULT_FILE)
@@ -105,7 +105,7 @@ class AccountFiles:
         return found
 
     def _paths(self, folder: str, depth: int) -> list[str]:
-        """Files of a folder and of those in it, sorted."""
+        """Files of a folder and its subfolders, sorted."""
         if depth == ACL_FOLDERS_DEPTH_MAX:
             raise UsageError(f"{folder}: folders are looked into {ACL_FOLDERS_DEPTH_MAX} deep")
         found: list[str] = []
@@ -137,19 +137,19 @@ class AccountFiles:
     # -- writing -----------------------------------------------------------------------------
 
     def document(self, path: str) -> Value:
-        """What stands in a file now; UsageError when it cannot be read."""
+        """The current content of a file; raises UsageError if it cannot be read."""
         from escrowmq.acl.yaml_document import read_document
 
         data = self._disk.read(path)
         return None if data is None else read_document(data)
 
     def names(self) -> list[str]:
-        """The files that there are."""
+        """The existing files."""
         return list(self._contents)
 
     def replace(self, path: str, document: object) -> None:
-        """Write a file and take it over at once; UsageError, and nothing is written, when it
-        would be bad."""
+        """Write a file and load it at once; raises UsageError, without writing, if it would be
+        invalid."""
         from escrowmq.acl.yaml_document import write_document
 
         data = write_document(document)

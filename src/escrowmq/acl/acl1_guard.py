@@ -1,4 +1,4 @@
-"""One question: may this request pass? Asked of ACL 1.0, in the order of RocketMQ's checks."""
+"""Authorization by ACL 1.0: whether a request may pass, in the order of RocketMQ's checks."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from escrowmq.base.message import Topic
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 
 _UNIQUE_KEY_QUERY: Final = "_UNIQUE_KEY_QUERY"
-"""A field that old clients add after they have signed."""
+"""A field that old clients add after signing."""
 
 _TRACE: Final = Need(Topic.TRACE, PUB)
-"""Whoever has an account may write traces."""
+"""Any account may write traces."""
 
 
 def refusal(
@@ -29,8 +29,8 @@ def refusal(
     *,
     is_proved: bool = False,
 ) -> str:
-    """Why a request from an address may not pass; empty when it may. What it needs is asked once
-    it is known whose it is; of whom one is that `is_proved` needs no signature."""
+    """Why a request from an address may not pass; empty if it may. Its needs are determined after
+    its account. One that `is_proved` needs no signature."""
     if rules.trusts(parts):
         return ""
     ext = request.ext or {}
@@ -50,7 +50,7 @@ def refusal(
 
 
 def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
-    """Whether whoever was let in before, as an account or from a trusted address, has a right."""
+    """Whether an account or trusted address, authenticated before, has a right."""
     if rules.trusts(parts):
         return True
     account = rules.accounts.get(access_key)
@@ -61,8 +61,8 @@ def may(rules: Rules, access_key: str, need: Need, parts: Parts) -> bool:
 
 
 def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = False) -> str:
-    """Why a request is not proved to be an administrator's; empty when it is. Of whom one is that
-    `is_proved` needs no signature."""
+    """Why a request is not proved to be an administrator's; empty if it is. One that `is_proved`
+    needs no signature."""
     access_key = (request.ext or {}).get(ACCESS_KEY)
     if not access_key:
         return "No accessKey is configured"
@@ -75,13 +75,12 @@ def administrator_refusal(rules: Rules, request: Command, *, is_proved: bool = F
 
 
 def is_signed(request: Command, secret: str, former: str = "") -> bool:
-    """Whether the holder of a secret, or of the former one while that counts as well, has signed
-    the request."""
+    """Whether the request is signed with a secret, or with the account's former one."""
     return _is_signed(request, secret) or bool(former and _is_signed(request, former))
 
 
 def _is_signed(request: Command, secret: str) -> bool:
-    """Takes as long for a nearly right signature as for a wrong one."""
+    """Compare signatures in constant time."""
     fields = request.ext or {}
     if request.version <= Version.V4_9_3 and _UNIQUE_KEY_QUERY in fields:
         fields = {name: text for name, text in fields.items() if name != _UNIQUE_KEY_QUERY}
@@ -93,7 +92,7 @@ def _is_signed(request: Command, secret: str) -> bool:
 
 
 def _missing(account: Account, request: Command, needs: Admin | list[Need]) -> str:
-    """The right that an account lacks; empty when it has all."""
+    """The right that an account lacks; empty if it has all."""
     if isinstance(needs, Admin):
         return (
             f"Need admin permission for request code={request.code}, "
@@ -117,7 +116,7 @@ def _refused(account: Account, need: Need) -> str:
 
 
 def has_right(owned: int, needed: int) -> bool:
-    """Whether what is owned of a resource covers what is needed."""
+    """Whether the rights to a resource include the needed one."""
     if owned & DENY:
         return False
     return bool(owned & (PUB | SUB if needed & ANY else needed))

@@ -1,9 +1,8 @@
-"""What a request needs of a user of ACL 2.0: rights to topics, groups, and the cluster.
+"""What a request needs under ACL 2.0: rights to topics, groups, and the cluster.
 
-Requests of clients need the same topics and groups as with ACL 1.0 (request_needs.py), found by
-what is stored; requests of operators need what RocketMQ 5.3.3 asks for where it asks, and else the
-cluster.
-"""
+Clients' requests need rights to the same topics and groups as with ACL 1.0 (request_needs.py),
+found from stored data. Operators' requests need what RocketMQ 5.3.3 requires, or else rights to the
+cluster."""
 
 from __future__ import annotations
 
@@ -54,17 +53,17 @@ def cluster_access(cluster: str, actions: Actions) -> Access:
 
 
 class Fields(msgspec.Struct, frozen=True):
-    """Rights to whatever is named in some fields, in their order."""
+    """Rights to resources named in header fields, in their order."""
 
     actions: Actions
     topics: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     groups_first: bool = True
     lists: Mapping[str, str] = {}
-    """Fields with several names, and what stands between these."""
+    """Fields with several names, and their separators."""
 
     def __call__(self, request: Command) -> Iterator[Access]:
-        """What is needed; nothing of fields that are absent."""
+        """The needed rights; none for absent fields."""
         ext = request.ext or {}
         order: list[tuple[str, Callable[[str, Actions], Access]]]
         order = [(name, group_access) for name in self.groups]
@@ -83,12 +82,12 @@ class Fields(msgspec.Struct, frozen=True):
 def fields(
     actions: Actions, *, groups: str = "", topics: str = "", groups_first: bool = True
 ) -> Fields:
-    """Rights to what stands in some fields, their names with blanks between."""
+    """Rights to resources named in header fields; the fields are separated by blanks."""
     return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
 
 
 def routed(request: Command) -> Iterable[Access]:
-    """A route is for whoever may do anything with the topic, and as the group that it names."""
+    """A route needs any right to the topic, and a right to the named group."""
     ext = request.ext or {}
     yield topic_access(ext.get("topic", ""), PUB_SUB_GET)
     if ext.get("consumerGroup"):
@@ -115,18 +114,18 @@ class _TopicsBody(msgspec.Struct, rename="camel"):
 
 
 def new_group(request: Command) -> Iterable[Access]:
-    """A group that is made or changed."""
+    """A group that is created or changed."""
     return (group_access(decode_body(_GroupBody, request.body).group_name, CREATE_UPDATE),)
 
 
 def new_groups(request: Command) -> Iterable[Access]:
-    """Groups that are made or changed."""
+    """Groups that are created or changed."""
     body = decode_body(_GroupsBody, request.body)
     return [group_access(one.group_name, CREATE_UPDATE) for one in body.group_config_list]
 
 
 def new_topics(request: Command) -> Iterable[Access]:
-    """Topics that are made or changed."""
+    """Topics that are created or changed."""
     body = decode_body(_TopicsBody, request.body)
     return [topic_access(one.topic_name, CREATE) for one in body.topic_config_list]
 
@@ -137,35 +136,35 @@ _RIGHTS: Final = {acl1_accounts.PUB: PUB, acl1_accounts.SUB: SUB, acl1_accounts.
 
 
 class Rule(msgspec.Struct, frozen=True):
-    """What a request needs of its sender, under each access control."""
+    """What a request needs under each kind of access control."""
 
     needs: Needs = ADMIN
     """Rights to topics and groups. ACL 1.0 has no others; all else is for administrators."""
 
     accesses: Callable[[Command], Iterable[Access]] | None = None
-    """Rights of ACL 2.0 to what the request names; without them the needs count there too."""
+    """Rights of ACL 2.0 to what the request names; if not set, `needs` apply."""
 
     actions: Actions | None = None
-    """Other rights of ACL 2.0 than Pub and Sub to what is needed."""
+    """Rights of ACL 2.0 other than Pub and Sub to what is needed."""
 
     is_look: bool = False
-    """It changes nothing: where it names nothing ACL 2.0 asks for Get on the cluster, else for
-    Update."""
+    """It only reads: if it names nothing, ACL 2.0 requires Get on the cluster, otherwise Update."""
 
     gives_rights: bool = False
-    """It changes who may do what. RocketMQ asks for Update on the cluster, with which a user gives
-    himself everything (DefaultAuthorizationContextBuilder, 5.3.3); here it is for super users."""
+    """It changes rights. RocketMQ requires Update on the cluster, with which users can grant
+    themselves everything (DefaultAuthorizationContextBuilder, 5.3.3); here it needs a super
+    user."""
 
 
 OPERATE: Final = Rule()
 """For operators."""
 
 LOOK: Final = Rule(is_look=True)
-"""For operators; it changes nothing."""
+"""For operators; it only reads."""
 
 
 def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -> list[Access]:
-    """What a request needs, by what is stored; the cluster when it names nothing."""
+    """What a request needs, from stored data; the cluster if it names nothing."""
     if rule.accesses is not None:
         found = list(rule.accesses(request))
     else:

@@ -1,5 +1,5 @@
-"""Whether a request is of the user that it names (ACL 2.0): by his password, unless that is proved
-already (account_proofs.py)."""
+"""Authentication by ACL 2.0: by the user's password, unless the request is already proved
+(account_proofs.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.codec.signature import ACCESS_KEY
 def authenticated(
     book: Book, request: Command, *, is_proved: bool = False
 ) -> tuple[User | None, str]:
-    """Whose request it is, or why that is nobody's."""
+    """Return (user, "") or (None, reason)."""
     name = (request.ext or {}).get(ACCESS_KEY)
     if not name:
         return None, "username cannot be null."

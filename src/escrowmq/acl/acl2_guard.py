@@ -1,4 +1,4 @@
-"""One question: may this request pass? Asked of ACL 2.0: who is it, and what may he do."""
+"""Authorization by ACL 2.0: the user of a request, and whether it may pass."""
 
 from __future__ import annotations
 
@@ -30,24 +30,24 @@ _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of whom."""
+    """Which requests need authentication or authorization."""
 
     is_authorized: bool
-    """Whether rights are asked for beside names."""
+    """Whether rights are checked as well as names."""
     unauthenticated: frozenset[int] = frozenset()
-    """Requests of which no name is asked."""
+    """Requests that need no authentication."""
     unauthorized: frozenset[int] = frozenset()
-    """Requests of which no rights are asked."""
+    """Requests that need no authorization."""
     as_rocketmq: bool = False
     """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
 
 
 class Asks(Protocol):
-    """What a request needs, to be asked once it is known whose it is."""
+    """What a request needs, evaluated after authentication."""
 
     @property
     def gives_rights(self) -> bool:
-        """Whether it changes who may do what."""
+        """Whether it changes rights."""
 
     def accesses(self) -> list[Access]:
         """The rights that it needs."""
@@ -56,8 +56,8 @@ class Asks(Protocol):
 def refusal(
     book: Book, request: Command, host: str, asks: Asks, terms: Terms, *, is_proved: bool = False
 ) -> str:
-    """Why a request from an address may not pass, in RocketMQ's words; empty when it may. Of whom
-    one is that `is_proved` needs no signature."""
+    """Why a request from an address may not pass, with RocketMQ's text; empty if it may. One that
+    `is_proved` needs no signature."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if reason and request.code not in terms.unauthenticated:
         return reason
@@ -79,8 +79,8 @@ def refusal(
 
 
 def super_user_refusal(book: Book, request: Command, *, is_proved: bool = False) -> str:
-    """Why a request is not proved to be a super user's; empty when it is. Of whom one is that
-    `is_proved` needs no signature."""
+    """Why a request is not proved to be a super user's; empty if it is. One that `is_proved` needs
+    no signature."""
     user, reason = authenticated(book, request, is_proved=is_proved)
     if user is None:
         return reason
@@ -88,14 +88,14 @@ def super_user_refusal(book: Book, request: Command, *, is_proved: bool = False)
 
 
 def _opens_own(resource: Resource, access: Access) -> bool:
-    """Whether an entry that allows something means the broker's own topics: it names them, and is
-    about reading."""
+    """Whether an allowing entry covers the broker's own topics: it must name them, and is limited
+    to reading."""
     is_named = resource.shape is PatternKind.LITERAL or begins_inner(resource.name)
     return resource.kind is ResourceKind.TOPIC and is_named and access.actions <= _READING
 
 
 def missing(book: Book, user: User, access: Access, host: str) -> str:
-    """Why a user may not do something from an address; empty when he may."""
+    """Why a user may not do something from an address; empty if the user may."""
     if user.is_super:
         return ""
     resource = access.resource

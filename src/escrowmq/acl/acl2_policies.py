@@ -6,11 +6,10 @@
                                 "sourceIps": ["10.0.0.0/8"], "decision": "Allow"}]}]}
 
 A resource is `*`, or a type (Cluster, Namespace, Topic, Group) and a name: `Topic:*`, `Topic:T`,
-`Topic:prefix*`. Without `sourceIps` an entry counts from everywhere.
+`Topic:prefix*`. Without `sourceIps` an entry applies to all addresses.
 
-Of the entries that have a say about a request, one that denies decides; of those that say the
-same, the narrowest is named. With `escrowAclAsRocketMQ=true` the order is RocketMQ's.
-"""
+Of the entries that match a request, one that denies decides; among those with the same decision,
+the narrowest is reported. With `escrowAclAsRocketMQ=true` the order is RocketMQ's."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class ResourceKind(enum.Enum):
-    """What a resource is."""
+    """The type of a resource."""
 
     ANY = "Any"
     CLUSTER = "Cluster"
@@ -40,7 +39,7 @@ class ResourceKind(enum.Enum):
 
 
 class PatternKind(enum.Enum):
-    """Which names a resource means."""
+    """How a resource matches names."""
 
     ANY = "Any"
     LITERAL = "Literal"
@@ -48,7 +47,7 @@ class PatternKind(enum.Enum):
 
 
 class Action(enum.Enum):
-    """What is done to a resource."""
+    """An action on a resource."""
 
     ALL = "All"
     ANY = "Any"
@@ -62,28 +61,28 @@ class Action(enum.Enum):
 
 
 class Decision(enum.Enum):
-    """What an entry says to what it matches."""
+    """The effect of an entry that matches."""
 
     ALLOW = "Allow"
     DENY = "Deny"
 
 
 class PolicyType(enum.Enum):
-    """Default entries are looked at when no custom one matches."""
+    """Default entries apply when no custom one matches."""
 
     CUSTOM = "Custom"
     DEFAULT = "Default"
 
 
 def named(kind: type[E], text: object) -> E | None:
-    """The member of an enumeration that a text names, in whatever case."""
+    """The member of an enumeration with a name, ignoring case."""
     if not isinstance(text, str):
         return None
     return next((one for one in kind if str(one.value).lower() == text.lower()), None)
 
 
 class Resource(msgspec.Struct, frozen=True):
-    """One thing, or those whose name begins alike, or all of a kind, or everything."""
+    """A resource, or all with a prefix, or all of a type, or all."""
 
     kind: ResourceKind
     name: str = ""
@@ -96,7 +95,7 @@ class Resource(msgspec.Struct, frozen=True):
         return f"{self.kind.value}:{self.name}{end}"
 
     def has(self, other: Resource) -> bool:
-        """Whether another resource, a literal one, is among these."""
+        """Whether it includes another, literal resource."""
         if self.kind is ResourceKind.ANY:
             return True
         if self.kind is not other.kind:
@@ -107,7 +106,7 @@ class Resource(msgspec.Struct, frozen=True):
 
 
 def read_resource(text: object) -> Resource | None:
-    """The resource that a text means; None when it means none."""
+    """Parse a resource; None if it is invalid."""
     if not isinstance(text, str) or not text.strip():
         return None
     if text == "*":
@@ -124,10 +123,10 @@ def read_resource(text: object) -> Resource | None:
 
 
 def misread(text: object) -> str:
-    """Why a resource would mean something else than it says; empty when it would not.
+    """Why RocketMQ would read a resource differently than it looks; empty if it would not.
 
-    RocketMQ takes `Topic:*-public*` for all topics, `a*c*` for `a*`, `Any:x` for everything, and a
-    `*` that others follow for a letter of a name that no topic can have."""
+    RocketMQ reads `Topic:*-public*` as all topics, `a*c*` as `a*`, `Any:x` as everything, and a `*`
+    inside as a character that no topic's name can have."""
     resource = read_resource(text)
     if resource is None or not isinstance(text, str):
         return ""
@@ -144,21 +143,21 @@ def misread(text: object) -> str:
 
 
 def is_widened(resource: Resource, text: object) -> bool:
-    """Whether a resource that was read means more than its text says."""
+    """Whether a parsed resource covers more than its text says."""
     return bool(misread(text)) and (
         resource.kind is ResourceKind.ANY or resource.shape is not PatternKind.LITERAL
     )
 
 
 class Access(msgspec.Struct, frozen=True):
-    """What a request needs: any one of some actions on one resource."""
+    """A right that a request needs: any one of some actions on one resource."""
 
     resource: Resource
     actions: frozenset[Action]
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a policy."""
+    """An entry of a policy."""
 
     resource: Resource
     actions: tuple[Action, ...]
@@ -167,7 +166,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
 
     def matches(self, access: Access, host: str) -> bool:
-        """Whether it has a say about a request from an address."""
+        """Whether it applies to a request from an address."""
         return (
             self.resource.has(access.resource) and self._has_action(access) and self._is_from(host)
         )
@@ -191,7 +190,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def told(self) -> dict[str, Any]:
-        """As requests and files have it."""
+        """Its form in requests and files."""
         found: dict[str, Any] = {
             "actions": [action.value for action in self.actions],
             "decision": self.decision.value,
@@ -203,7 +202,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Policies(msgspec.Struct, frozen=True):
-    """All that is said of one user: entries in the order in which they were made."""
+    """A user's policies: entries in the order in which they were made."""
 
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
@@ -213,7 +212,7 @@ class Policies(msgspec.Struct, frozen=True):
         return self.custom if kind is PolicyType.CUSTOM else self.default
 
     def merged(self, kind: PolicyType, entries: Iterable[Entry]) -> Policies:
-        """With further entries. One about the same resource takes its place."""
+        """Add entries; they replace those for the same resources."""
         found = {entry.resource: entry for entry in self.of(kind)}
         found.update((entry.resource, entry) for entry in entries)
         if len(found) > AUTH_ENTRIES_MAX:
@@ -224,7 +223,7 @@ class Policies(msgspec.Struct, frozen=True):
         return self._with(kind, tuple(found.values()))
 
     def without(self, kind: PolicyType, resource: Resource) -> Policies:
-        """Without the entry about a resource."""
+        """Remove the entry for a resource."""
         return self._with(kind, tuple(e for e in self.of(kind) if e.resource != resource))
 
     def _with(self, kind: PolicyType, entries: tuple[Entry, ...]) -> Policies:
@@ -233,7 +232,7 @@ class Policies(msgspec.Struct, frozen=True):
         return Policies(self.custom, entries)
 
     def matching(self, access: Access, host: str, *, as_rocketmq: bool) -> list[Entry]:
-        """The entries that have a say about a request; the first decides."""
+        """The entries that match a request; the first decides."""
         for entries in (self.custom, self.default):
             found = [entry for entry in entries if entry.matches(access, host)]
             if found:
@@ -241,7 +240,7 @@ class Policies(msgspec.Struct, frozen=True):
         return []
 
     def told(self) -> list[dict[str, Any]]:
-        """As requests and files have it."""
+        """Their form in requests and files."""
         return [
             {"entries": [entry.told() for entry in self.of(kind)], "policyType": kind.value}
             for kind in PolicyType
@@ -256,8 +255,8 @@ _WIDTHS: Final = {PatternKind.LITERAL: 0, PatternKind.PREFIXED: 1, PatternKind.A
 
 
 def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
-    """What denies, then what is narrow. So nothing is open here that RocketMQ refuses, in whatever
-    order its comparison puts the same entries."""
+    """Denials first, then narrow entries. So everything that RocketMQ refuses is refused here too,
+    whatever the order of its comparison."""
     resource = entry.resource
     return (
         entry.decision is not Decision.DENY,
@@ -269,7 +268,7 @@ def _rank(entry: Entry) -> tuple[bool, bool, int, int]:
 
 def _compare(one: Entry, two: Entry) -> int:
     """AclAuthorizationHandler.comparePolicyEntries of 5.3.3. It puts each of a literal and a
-    prefixed entry before the other, so that the answer depends on how they are sorted."""
+    prefixed entry before the other, so the result depends on the sorting algorithm."""
     left, right = one.resource, two.resource
     if left.kind is not right.kind:
         if right.kind is ResourceKind.ANY:
@@ -287,8 +286,8 @@ def _compare(one: Entry, two: Entry) -> int:
 
 
 def sort_as_peer(entries: list[Entry]) -> list[Entry]:
-    """Sorted as Java's `List.sort` does it with up to 31 elements (TimSort's binary insertion
-    after a first run): with that comparison, only the same steps give the same order."""
+    """Sort like Java's `List.sort` with up to 31 elements (TimSort's binary insertion after a first
+    run): with that comparison, only the same steps give the same order."""
     found = list(entries)
     if len(found) < 2:
         return found
@@ -317,8 +316,7 @@ def sort_as_peer(entries: list[Entry]) -> list[Entry]:
 
 
 def read_policies(info: AclInfo) -> list[tuple[PolicyType, tuple[Entry, ...]]]:
-    """Policies as a request or a file has them; UsageError, in RocketMQ's words, when there is
-    something wrong with one."""
+    """Parse the policies of a request or a file; raises UsageError, with RocketMQ's text."""
     if not info.policies:
         raise UsageError("The policies is empty.")
     found = []

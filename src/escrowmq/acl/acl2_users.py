@@ -4,8 +4,8 @@
      "users": [{"username": "orders-service", "password": "...", "userStatus": "enable",
                 "userType": "Normal"}]}
 
-RocketMQ keeps both in RocksDB. One file has both here, so that a user goes with his policies.
-"""
+RocketMQ keeps both in RocksDB. Here one file has both, so that a user is removed with its
+policies."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class UserType(enum.Enum):
 
 
 class UserStatus(enum.Enum):
-    """Whether a user is let in."""
+    """Whether a user is enabled."""
 
     ENABLE = "enable"
     DISABLE = "disable"
@@ -70,7 +70,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     password: str
     former: str = ""
-    """Counts as well, while clients are given the other one."""
+    """Valid as well, while clients switch to the new one."""
     type: UserType = UserType.NORMAL
     status: UserStatus = UserStatus.ENABLE
 
@@ -79,11 +79,11 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_super(self) -> bool:
-        """Whether he may do everything."""
+        """Whether the user may do everything."""
         return self.type is UserType.SUPER
 
     def told(self, *, with_password: bool) -> dict[str, str]:
-        """As requests and files have it."""
+        """The user's form in requests and files."""
         found = {
             "userStatus": self.status.value,
             "userType": self.type.value,
@@ -98,26 +98,26 @@ class _File(msgspec.Struct):
 
 
 class KnownUsers(msgspec.Struct, frozen=True):
-    """Users, and what is said of them."""
+    """Finds users and their policies."""
 
     users: dict[str, User] = {}
     policies: dict[str, Policies] = {}
 
 
 class Book:
-    """All users and policies; every change is on disk before it counts."""
+    """All users and policies; every change is on disk before it takes effect."""
 
     def __init__(self, disk: Disk, *, as_rocketmq: bool = False) -> None:
         self._disk = disk
         self.as_rocketmq = as_rocketmq
-        """Policies are read and weighed as by RocketMQ."""
+        """Parse and rank policies as RocketMQ does."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
 
     # -- the file ----------------------------------------------------------------------------
 
     def load(self) -> None:
-        """Take over the file; UsageError when it cannot be read: nobody is let in then."""
+        """Load the file; raises UsageError if it cannot be read: no user is then accepted."""
         size = self._disk.size(PATH)
         if size is None:
             return
@@ -137,7 +137,7 @@ class Book:
     # -- users -------------------------------------------------------------------------------
 
     def create_user(self, info: UserInfo) -> None:
-        """Add a user; UsageError, in RocketMQ's words, when there can be no such one."""
+        """Add a user; raises UsageError, with RocketMQ's text, if it is invalid."""
         info.former_password = None  # not a request's to say
         user = _user(info)
         if user.name in self.users:
@@ -147,7 +147,7 @@ class Book:
         self._save({**self.users, user.name: user}, self.policies)
 
     def update_user(self, info: UserInfo) -> None:
-        """Change what is given of a user."""
+        """Change the given fields of a user."""
         old = self.users.get(info.username or "")
         if old is None:
             raise UsageError("The user is not exist")
@@ -164,19 +164,19 @@ class Book:
         self._save({**self.users, user.name: user}, self.policies)
 
     def delete_user(self, name: str) -> None:
-        """Remove a user and his policies; nothing happens when there is none."""
+        """Remove a user and its policies; does nothing if there is none."""
         if name in self.users or name in self.policies:
             users = {each: user for each, user in self.users.items() if each != name}
             self._save(users, {n: found for n, found in self.policies.items() if n != name})
 
     def found_users(self, part: str) -> Iterator[User]:
-        """Users whose name has a part, in the order of names."""
+        """Users whose names contain a text, sorted by name."""
         return (self.users[name] for name in sorted(self.users) if part in name)
 
     # -- policies ----------------------------------------------------------------------------
 
     def put_policies(self, subject: str, info: AclInfo) -> None:
-        """Add entries to a user's policies; one about the same resource takes its place."""
+        """Add entries to a user's policies; they replace those for the same resources."""
         # RocketMQ takes the body's subject rather than the header's.
         name = _user_of(info.subject) or _user_of(subject)
         given = read_policies(info)
@@ -193,7 +193,7 @@ class Book:
         self._save(self.users, {**self.policies, name: found})
 
     def delete_policies(self, subject: str, kind: str | None, resource: Resource | None) -> None:
-        """Remove the entry about a resource, or everything when none is named."""
+        """Remove the entry for a resource, or all if none is named."""
         name = _user_of(subject)
         if name is None:
             raise UsageError("The subject is null.")
@@ -209,7 +209,7 @@ class Book:
         self._save(self.users, rest if is_gone else {**rest, name: found})
 
     def told_policies(self, subject: str) -> dict[str, Any] | None:
-        """What is said of a user; None when nothing is. UsageError when there is no such user."""
+        """A user's policies; None if there are none. Raises UsageError if there is no such user."""
         name = _user_of(subject)
         if name is None or name not in self.users:
             raise UsageError("The subject is not exist.")
@@ -217,7 +217,7 @@ class Book:
         return None if found is None else _told(name, found)
 
     def found_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
-        """What is said of users whose subject has a part, of resources that have a part."""
+        """Policies filtered by parts of the names of subjects and resources."""
         for name in sorted(self.policies):
             if subject not in USER + name:
                 continue
@@ -234,8 +234,8 @@ class Book:
     # -- from ACL 1.0 ------------------------------------------------------------------------
 
     def take_over(self, rules: Rules) -> int:
-        """Add the accounts of ACL 1.0 that have no user yet, as users; how many. Trusted
-        addresses are not taken over (AuthMigrator)."""
+        """Add ACL 1.0's accounts that are not users yet; return their number. Trusted addresses are
+        not migrated (AuthMigrator)."""
         new = [a for a in rules.accounts.values() if a.access_key not in self.users]
         if not new:
             return 0
@@ -247,7 +247,7 @@ class Book:
 
 
 def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
-    """Users and policies of a file; UsageError says what is wrong with it, never a password."""
+    """Parse the file of users and policies; raises UsageError with the fault, never a password."""
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
@@ -276,8 +276,8 @@ def _resources(info: AclInfo) -> Iterator[str | None]:
 
 
 def _check_meaning(info: AclInfo) -> None:
-    """Refuse what somebody has written into the file by hand and would open more than it says. A
-    `*` within a literal name, which older releases have let in, opens nothing: that is told."""
+    """Refuse entries written into the file by hand that would cover more than they seem to. A `*`
+    inside a literal name, accepted by older releases, covers nothing: that is logged."""
     for text in _resources(info):
         reason = misread(text)
         resource = read_resource(text)
@@ -293,7 +293,7 @@ def _check_meaning(info: AclInfo) -> None:
 
 
 def write_book(users: dict[str, User], policies: dict[str, Policies]) -> bytes:
-    """The file of users and policies."""
+    """The content of the file of users and policies."""
     content = {
         "acls": [_told(name, policies[name]) for name in sorted(policies)],
         "users": [_kept(users[name]) for name in sorted(users)],

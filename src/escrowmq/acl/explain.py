@@ -1,4 +1,5 @@
-"""Why somebody may do something, or may not: the checks of both guards, told one by one."""
+"""Explains why a request is allowed or denied: the checks of both kinds of access control, one by
+one."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ _NAMES: Final = {right: name for name, right in reversed(PERMISSIONS.items())}
 
 
 def access_of(question: Question) -> Access:
-    """What is asked about; UsageError when it is nothing that can be asked about."""
+    """The access to explain; raises UsageError if it is invalid."""
     action = named(Action, question.action)
     if action is None:
         allowed = ", ".join(one.value.lower() for one in Action)
@@ -49,7 +50,7 @@ def access_of(question: Question) -> Access:
 
 
 def explain_account(rules: Rules, question: Question) -> Judgement:
-    """What the accounts of plain_acl.yml say. The signature is taken to be right."""
+    """The result by the accounts of plain_acl.yml. The signature is assumed to be valid."""
     access = access_of(question)
     parts = parts_of(question.address)
     steps: list[str] = []
@@ -103,7 +104,7 @@ def explain_user(
     is_authorized: bool = True,
     as_rocketmq: bool = False,
 ) -> Judgement:
-    """What users and policies say. The signature is taken to be right."""
+    """The result by users and policies. The signature is assumed to be valid."""
     access = access_of(question)
     steps: list[str] = []
 

@@ -1,9 +1,8 @@
-"""What a request needs: the readers that the table of requests is written with (docs/security.md
-repeats it).
+"""The rights that requests need: the readers used in the tables of requests (docs/security.md
+repeats the result).
 
-What is not said to be open needs an administrator. What is stored decides over what is said:
-an END needs the topic of the half that it ends, a view the topic of the message that it shows.
-"""
+Requests without a rule need an administrator. Stored data overrides a request's own claims: an END
+needs rights to the topic of its half, a view to the topic of its message."""
 
 from __future__ import annotations
 
@@ -33,34 +32,34 @@ class Need(msgspec.Struct, frozen=True):
 
 
 class Places(Protocol):
-    """What is stored, as far as rights depend on it."""
+    """Stored data on which rights depend."""
 
     @property
     def reply_topic(self) -> str:
         """The topic of replies to requests."""
 
     def asked_in(self, properties: Mapping[str, str]) -> str | None:
-        """The topic of the request that a reply with these properties answers, if it is known."""
+        """The topic of the request that a reply with these properties answers, if known."""
 
     def ended_topics(self, request: Command) -> Iterable[str]:
         """The topics of the messages that an END commits or rolls back."""
 
     def topic_at(self, log_offset: int) -> str | None:
-        """The topic of the record at an offset of the log; None when there is none."""
+        """The topic of the record at a log offset; None if there is none."""
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there is such a topic."""
+        """Whether a topic exists."""
 
     def has_offsets(self, group: str, topic: str) -> bool:
-        """Whether a group has read, or is to read, a topic."""
+        """Whether a group reads a topic, or has read it."""
 
 
 Reader = Callable[[Command], Iterable[Need]]
-"""Finds in a request what it needs."""
+"""Determines what a request needs."""
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """Needs what is found with the help of what is stored."""
+    """Determines needs with the help of stored data."""
 
     read: Callable[[Command, Places], Iterable[Need]]
 
@@ -69,10 +68,10 @@ class Admin(msgspec.Struct, frozen=True):
     """Needs an administrator."""
 
     own_topic: str = ""
-    """The topic of the broker's own that makes it so; empty when it is the request itself."""
+    """The broker's own topic that makes it so; empty if it is the request itself."""
 
     needs: tuple[Need, ...] = ()
-    """What it would need if these were topics as others."""
+    """What it would need if these were ordinary topics."""
 
 
 ADMIN: Final = Admin()
@@ -80,12 +79,12 @@ Needs = Admin | Stored | Reader
 
 
 def is_inner(topic: str) -> bool:
-    """Whether a topic is the broker's own: what stands there is of any topic, and not out yet."""
+    """Whether a topic is the broker's own, with unpublished messages of any topic."""
     return topic in _INNER or topic.startswith(Topic.SYSTEM_PREFIX)
 
 
 def begins_inner(beginning: str) -> bool:
-    """Whether the beginning of names can only mean topics of the broker's own."""
+    """Whether a prefix of names can only match topics of the broker's own."""
     if len(beginning) < len(Topic.SYSTEM_PREFIX):
         return False
     return is_inner(beginning) or any(topic.startswith(beginning) for topic in _INNER)
@@ -97,7 +96,7 @@ _INNER: Final = NOT_SENDABLE - {Topic.SELF_TEST}
 
 
 def group_resource(group: str) -> str:
-    """The name under which a group's rights are kept."""
+    """The name under which a group's rights are stored."""
     return Topic.RETRY_PREFIX + group
 
 
@@ -105,12 +104,12 @@ def group_resource(group: str) -> str:
 
 
 def nothing(_: Command) -> Iterable[Need]:
-    """Nothing but an account."""
+    """Only an account."""
     return ()
 
 
 def field(name: str, right: int) -> Reader:
-    """A right to the topic that a field names; a retry topic is read whatever is done to it."""
+    """A right to the topic in a field; any access to a retry topic counts as reading."""
 
     def read(request: Command) -> Iterable[Need]:
         topic = (request.ext or {}).get(name, "")
@@ -120,7 +119,7 @@ def field(name: str, right: int) -> Reader:
 
 
 def group(name: str = "consumerGroup") -> Reader:
-    """The right to read as the group that a field names."""
+    """The right to read as the group in a field."""
 
     def read(request: Command) -> Iterable[Need]:
         return (Need(group_resource((request.ext or {}).get(name, "")), SUB),)
@@ -129,7 +128,7 @@ def group(name: str = "consumerGroup") -> Reader:
 
 
 def given(reader: Reader, name: str) -> Reader:
-    """What a field needs if it is there at all."""
+    """What a field needs if it is present."""
 
     def read(request: Command) -> Iterable[Need]:
         return reader(request) if (request.ext or {}).get(name) else ()
@@ -138,7 +137,7 @@ def given(reader: Reader, name: str) -> Reader:
 
 
 def all_of(*readers: Reader) -> Reader:
-    """What several readers find."""
+    """The needs of several readers."""
 
     def read(request: Command) -> Iterable[Need]:
         return [need for reader in readers for need in reader(request)]
@@ -155,7 +154,7 @@ OF_GROUP: Final = all_of(group("group"), field("topic", SUB))
 
 
 def _popped(group: str, topic: str) -> Iterator[Need]:
-    """A group, and a topic that it pops: its retry topic of a topic is that topic again."""
+    """A group and a topic that it pops; a group's retry topic counts as its topic."""
     yield Need(group_resource(group), SUB)
     normal = normal_topic(topic, group)
     if normal != group_resource(group):
@@ -163,19 +162,19 @@ def _popped(group: str, topic: str) -> Iterator[Need]:
 
 
 def acked(request: Command) -> Iterable[Need]:
-    """An ack names the topic that its group has popped."""
+    """The topic that the group popped."""
     ext = request.ext or {}
     return _popped(ext.get("consumerGroup", ""), ext.get("topic", ""))
 
 
 def batch_acked(request: Command) -> Iterable[Need]:
-    """Acks of several groups and topics, in the body."""
+    """The topics of acks of several groups and topics, in the body."""
     batches = decode_acks(request.body)
     return [need for batch in batches for need in _popped(batch.c, batch.t)]
 
 
 def heartbeat(request: Command) -> Iterable[Need]:
-    """Every group that a client reads as, and every topic that it subscribes to."""
+    """Every group that a client joins, and every topic to which it subscribes."""
     body = decode_body(HeartbeatBody, request.body)
     for consumer in body.consumers or ():
         yield Need(group_resource(consumer.group_name), SUB)
@@ -192,7 +191,7 @@ def locked(request: Command) -> Iterable[Need]:
 
 
 def checked(request: Command) -> Iterable[Need]:
-    """The group and the topic of a subscription that is tried out."""
+    """The group and the topic of a subscription that is validated."""
     body = decode_body(CheckClientBody, request.body)
     yield Need(group_resource(body.group), SUB)
     if body.subscription_data is not None:
@@ -205,7 +204,7 @@ class _Assignment(msgspec.Struct, rename="camel"):
 
 
 def assigned(request: Command) -> Iterable[Need]:
-    """The group and the topic whose queues are shared out."""
+    """The group and the topic whose queues are assigned."""
     body = decode_body(_Assignment, request.body)
     return (Need(group_resource(body.consumer_group), SUB), Need(body.topic, SUB))
 
@@ -216,14 +215,15 @@ def ended(request: Command, places: Places) -> Iterable[Need]:
 
 
 def viewed(request: Command, places: Places) -> Iterable[Need]:
-    """The topic of the message itself; of one that is gone, the topic that is asked for."""
+    """The topic of the message itself; if it is gone, the requested topic."""
     header = read_header(ViewHeader, request.ext)
     topic = places.topic_at(header.offset)
     return (Need(header.topic or "" if topic is None else topic, SUB),)
 
 
 def sent_back(request: Command, places: Places) -> Iterable[Need]:
-    """A message that is sent back is read again: its own topic counts as well as the group."""
+    """A message that is sent back will be read again: its own topic is needed as well as the
+    group."""
     header = read_header(SendBackHeader, request.ext)
     topic = places.topic_at(header.offset)
     # Of one that is gone the handler says so.
@@ -231,7 +231,7 @@ def sent_back(request: Command, places: Places) -> Iterable[Need]:
 
 
 def recalled(request: Command) -> Iterable[Need]:
-    """The topic that is named, and the one in the handle."""
+    """The named topic, and the one in the handle."""
     header = read_header(RecallHeader, request.ext)
     return (Need(header.topic, PUB), Need(decode_handle(header.recall_handle).topic, PUB))
 
@@ -240,8 +240,8 @@ _OF_EPOCH: Final = f"{EPOCH}\x01"
 
 
 def sent(topic: str, properties: str) -> Reader:
-    """PUB on the topic; a half of an epoch counts for whoever decides about it, and needs the same
-    right to the group."""
+    """PUB on the topic; a half of an epoch also needs the right to decide about it: PUB on the
+    group."""
     plain = field(topic, PUB)
 
     def read(request: Command) -> Iterable[Need]:
@@ -255,8 +255,8 @@ def sent(topic: str, properties: str) -> Reader:
 
 
 def replied(name: str, properties: str) -> Stored:
-    """PUB on the topic. Who answers a request may do that on the cluster's reply topic without,
-    if he may read where it was asked."""
+    """PUB on the topic. To the cluster's reply topic, an account may reply without it if it may
+    read the topic of the request."""
     plain = field(name, PUB)
 
     def read(request: Command, places: Places) -> Iterable[Need]:
@@ -271,7 +271,7 @@ def replied(name: str, properties: str) -> Stored:
 
 
 def decided(request: Command) -> Iterable[Need]:
-    """A sink's group is the one that may decide; what it wrote was judged when it was sent."""
+    """The group of a sink may decide; its messages were authorized when they were sent."""
     group = decode_body(Epoch, request.body).group
     return (Need(group_resource(group), PUB),)
 
@@ -280,7 +280,7 @@ ANY_TOPIC: Final = field("topic", ANY)
 
 
 def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need]:
-    """What a request needs beside an account."""
+    """What a request needs besides an account."""
     if isinstance(rule, Admin):
         return ADMIN
     needs = list(rule.read(request, places) if isinstance(rule, Stored) else rule(request))
@@ -292,9 +292,10 @@ def needs_of(rule: Needs, request: Command, places: Places) -> Admin | list[Need
 
 
 def _of_popped(retry_topic: str, places: Places) -> Iterator[Need]:
-    """What `%RETRY%<group>_<topic>` needs besides: it looks like the retry topic of a group of
-    that long name, and holds what <group> has popped from <topic>. With the older joint it mostly
-    is that of the long name; what was popped is only there if <group> reads it."""
+    """What `%RETRY%<group>_<topic>` needs besides: its name is that of a retry topic of a group
+    with the long name, but it may contain what <group> has popped from <topic>. With the older
+    separator it is usually that of the long name; popped messages are only in it if <group> reads
+    it."""
     name = retry_topic.removeprefix(Topic.RETRY_PREFIX)
     for at, letter in enumerate(name):
         group, topic = name[:at], name[at + 1 :]

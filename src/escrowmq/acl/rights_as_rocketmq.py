@@ -1,8 +1,7 @@
-"""What RocketMQ asks of requests, and no more: for brokers that are to let pass what it lets pass.
+"""The rights that RocketMQ requires, and no more, for brokers that should accept what it accepts.
 
-Keyed by request codes and read from the fields as they came, as it does it. A request of our own
-has no place here.
-"""
+Keyed by request codes and read from the raw fields, as RocketMQ does. Our own requests have no
+place here."""
 
 from __future__ import annotations
 
@@ -75,11 +74,11 @@ _NEEDS: Final[dict[int, Admin | Reader]] = {
         ADMIN,
     ),
 }  # fmt: skip
-"""PlainAccessResource and Permission of 5.3.2: any account does the rest."""
+"""PlainAccessResource and Permission of 5.3.2: any account may do the rest."""
 
 
 def needs_of(request: Command) -> Admin | list[Need]:
-    """What RocketMQ 5.3.2 asks of an account."""
+    """What RocketMQ 5.3.2 requires of an account."""
     rule = _NEEDS.get(request.code)
     if rule is None:
         return []
@@ -120,11 +119,11 @@ _OPERATIONS: Final[dict[int, Fields]] = {
     _R.QUERY_CONSUME_QUEUE: fields(GET, groups="consumerGroup", topics="topic", groups_first=False),
     _R.UPDATE_AND_GET_GROUP_FORBIDDEN: fields(UPDATE, groups="group", topics="topic"),
 }
-"""What the annotations of RocketMQ's header classes say of operators' requests."""
+"""The annotations of RocketMQ's header classes for operators' requests."""
 
 
 def _send(topic_field: str, group_field: str) -> Callable[[Command], Iterable[Access]]:
-    """A send to a retry topic is judged by the producer's group, if it names one."""
+    """A send to a retry topic is authorized by the producer's group, if it names one."""
 
     def read(request: Command) -> Iterable[Access]:
         ext = request.ext or {}
@@ -143,7 +142,7 @@ def _end(request: Command) -> Iterable[Access]:
 
 
 def _topic(actions: Actions) -> Callable[[Command], Iterable[Access]]:
-    """A topic by its own name, even a retry topic's."""
+    """A topic by its own name, even a retry topic."""
 
     def read(request: Command) -> Iterable[Access]:
         topic = (request.ext or {}).get("topic", "")
@@ -238,9 +237,9 @@ _CLUSTER: Final[dict[int, Actions]] = {
 
 
 def accesses_of(request: Command, *, cluster: str) -> list[Access]:
-    """What RocketMQ 5.3.3 asks for (DefaultAuthorizationContextBuilder): nothing of requests that
-    it knows no rule for, and nothing of what is stored. RemoteProtocolError when a body cannot be
-    read."""
+    """What RocketMQ 5.3.3 requires (DefaultAuthorizationContextBuilder): nothing for requests
+    without a rule, and nothing from stored data. Raises RemoteProtocolError if a body cannot be
+    parsed."""
     code = request.code
     if code in _READERS:
         return list(_READERS[code](request))

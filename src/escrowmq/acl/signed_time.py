@@ -1,8 +1,7 @@
 """The time that clients of RocketMQ 5 sign (x-mq-date-time): 20260101T120000Z, or as in RFC 3339.
 
-It is what their signature covers, and all of it. The clients for Java and Python write local time,
-with the Z of UTC behind it all the same; that for Rust writes its offset from UTC.
-"""
+Their signature covers this and nothing else. The clients for Java and Python write local time,
+although with the Z of UTC; that for Rust writes its offset from UTC."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _MS: Final = 1_000
 
 
 def time_fault(content: bytes, now_ms: int, window_s: int) -> str:
-    """Why a time is too far from now, by more than so many seconds; empty when it is not."""
+    """Why a time is outside a window around now; empty if it is inside."""
     text = content[:_SIZE_MAX].decode("latin-1")
     try:
         signed = datetime.fromisoformat(text)

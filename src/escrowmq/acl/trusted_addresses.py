@@ -35,7 +35,7 @@ Parts = tuple[int, ...]
 
 
 class Pattern(msgspec.Struct, frozen=True):
-    """Addresses that match: single ones, or those that begin alike and go on within bounds."""
+    """Matches single addresses, or a prefix followed by a range."""
 
     singles: frozenset[Parts] = frozenset()
     is_everybody: bool = False
@@ -45,7 +45,7 @@ class Pattern(msgspec.Struct, frozen=True):
     high: int = -1
 
     def matches(self, parts: Parts) -> bool:
-        """Whether an address is among them."""
+        """Whether it includes an address."""
         if self.is_everybody or parts in self.singles:
             return True
         at = len(self.prefix)
@@ -61,9 +61,9 @@ NOBODY: Final = Pattern()
 
 @functools.lru_cache(maxsize=4096)
 def parts_of(host: str) -> Parts:
-    """The numbers of a peer's address; none for what is no address, which only `*` matches.
+    """The numbers of a peer's address; none for anything else, which only `*` matches.
 
-    An IPv4 peer of an IPv6 door is an IPv4 peer."""
+    An IPv4 peer of an IPv6 socket is an IPv4 peer."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
@@ -77,7 +77,7 @@ def parts_of(host: str) -> Parts:
 
 
 def read_pattern(text: str | None) -> Pattern:
-    """The pattern that a text stands for; UsageError when it stands for none."""
+    """Parse a pattern; raises UsageError if it is invalid."""
     if text is None or not text.strip():
         return NOBODY
     if text in _EVERYBODY:
@@ -123,7 +123,7 @@ def _number(part: str, text: str, *, base: int, most: int) -> int:
 
 
 def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
-    """From where to where a part may go."""
+    """The range of a part."""
     part = part.strip()
     if part == "*":
         return 0, most
@@ -166,8 +166,8 @@ def _read_range_v6(text: str) -> Pattern:
 
 
 def _groups(front: str, expanded: int, text: str) -> Parts:
-    """The groups before a range. `::` inside stands for as many zeros as are wanting; one at the
-    end, whose second colon went with the range, stands for a single zero (AclUtils.expandIP)."""
+    """The groups before a range. `::` inside stands for as many zeros as are missing; one at the
+    end, whose second colon is part of the range, stands for a single zero (AclUtils.expandIP)."""
     if "::" in front:
         left, _, right = front.partition("::")
         before = left.split(":") if left else []

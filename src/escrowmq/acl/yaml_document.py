@@ -1,11 +1,11 @@
-"""YAML as accounts are written in: mappings, lists and texts, nothing else.
+"""The subset of YAML for accounts: mappings, lists and strings, nothing else.
 
-A general loader makes values of what it reads: `0x1234567` a number, `no` a truth, a tag an object
-of any class. A secret key is the text that stands in the file, so only the events of the parser
-are used here. Anchors, tags, a second document and a name that is given twice are refused.
+A general loader converts what it reads: `0x1234567` to a number, `no` to a boolean, a tag to an
+object of any class. A secret key is the literal text in the file, so only the parser's events are
+used here. Anchors, tags, a second document and repeated names are refused.
 
-It is imported where a file is read: a server without accounts needs no YAML (10 ms of its start).
-"""
+It is imported only when a file is read: a server without accounts needs no YAML (10 ms of its
+start)."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _PARSER: Final[Any] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class DocumentError(UsageError):
-    """A file cannot be read as accounts; says the line, never what stands there."""
+    """A file cannot be parsed; gives the line, never its content."""
 
 
 def read_document(data: bytes) -> Value:
-    """The one document of a file; None when the file is empty."""
+    """The one document of a file; None if the file is empty."""
     if len(data) > ACL_FILE_SIZE_MAX:
         raise DocumentError(
             f"the file has {len(data)} bytes, {ACL_FILE_SIZE_MAX} are allowed; divide it"
@@ -53,7 +53,7 @@ def _place(error: yaml.YAMLError) -> str:
 
 
 class _Builder:
-    """Puts values together, event by event."""
+    """Builds values, event by event."""
 
     def __init__(self) -> None:
         self.value: Value = None
@@ -93,7 +93,7 @@ class _Builder:
         self._names.append(None)
 
     def _put(self, event: yaml.NodeEvent, value: Value) -> None:
-        """A value takes its place: the whole, an item, a name, or what a name stands for."""
+        """Put a value in its place: the document, an item, a name, or a name's value."""
         if not self._open:
             self.value = value
             return
@@ -120,6 +120,6 @@ def _refused(event: yaml.Event, reason: str) -> DocumentError:
 
 
 def write_document(value: object) -> bytes:
-    """The file of a value, its names in alphabetical order as RocketMQ writes them."""
+    """The file of a value, its names in alphabetical order as in RocketMQ."""
     text: str = yaml.safe_dump(value, default_flow_style=False, allow_unicode=True, sort_keys=True)
     return text.encode()
