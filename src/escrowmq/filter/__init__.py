@@ -1,1 +1,1 @@
-"""Subscriptions to predicates: tags and SQL92. No I/O, clock, codec or state may enter."""
+"""Subscriptions as predicates: tags and SQL92. No I/O, clock, codec or state."""

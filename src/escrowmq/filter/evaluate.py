@@ -1,8 +1,7 @@
-"""Nodes of an SQL92 expression, each a closure over what is below it.
+"""Nodes of an SQL92 expression, each a closure over its operands.
 
-The builders refuse what RocketMQ refuses when it parses, and the closures answer what RocketMQ's
-expression classes (5.3.3) answer, oddities included; a comment names the class where one is odd.
-"""
+The builders refuse what RocketMQ's parser refuses, and the closures return what RocketMQ's
+expression classes (5.3.3) return, oddities included; comments name the class of each oddity."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from escrowmq.filter.operands import (
 )
 
 DEPTH_MAX: Final = 64
-"""Nodes on top of each other; RocketMQ has no bound but its stack."""
+"""Depth of nodes; RocketMQ has no limit except its stack."""
 
 _DIGITS_SAFE: Final = {OperandKind.INT: 10, OperandKind.LONG: 19}
 """A whole number with fewer digits is in range."""
@@ -49,7 +48,7 @@ _ORDERS: Final[dict[str, Holds]] = {
 
 
 class NodeKind(enum.Enum):
-    """What a node is, as far as RocketMQ's checks ask."""
+    """The kind of a node, for RocketMQ's checks."""
 
     LITERAL = 0
     PROPERTY = 1
@@ -79,7 +78,7 @@ class Node:
 
     @property
     def is_number(self) -> bool:
-        """Whether it is a number known now."""
+        """Whether it is a constant number."""
         return self.value is not None and self.kind in NUMBERS
 
 
@@ -109,7 +108,7 @@ def prop(name: str) -> Node:
 
 
 def negate(node: Node, *, at: int) -> Node:
-    """Unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to nothing."""
+    """Unary minus. Properties are text, which RocketMQ (UnaryExpression) negates to null."""
     depth = _above(node, at=at)
     if node.is_number:
         assert isinstance(node.value, int | float)
@@ -124,7 +123,7 @@ def negate(node: Node, *, at: int) -> Node:
 
 
 def as_truth(node: Node, *, at: int) -> Node:
-    """The node where a truth value is needed; a property there is false, or nothing if absent."""
+    """The node where a boolean is needed; a property there is false, or null if absent."""
     if node.shape is NodeKind.TRUTH or (
         node.shape is NodeKind.LITERAL and node.kind in (OperandKind.TRUTH, OperandKind.NOTHING)
     ):
@@ -143,7 +142,7 @@ def as_truth(node: Node, *, at: int) -> Node:
 
 
 def negation(node: Node, *, at: int) -> Node:
-    """NOT: nothing stays nothing."""
+    """NOT: null stays null."""
     node = as_truth(node, at=at)
     below = node.evaluate
 
@@ -218,7 +217,7 @@ def _check_equal(left: Node, right: Node, at: int) -> None:
 
 
 def equal(left: Node, right: Node, *, at: int) -> Node:
-    """`=`: a missing property on the left is nothing, on the right alone it is false."""
+    """`=`: a missing property on the left gives null, on the right alone false."""
     _check_equal(left, right, at)
     depth = _above(left, right, at=at)
     for one, other, missing in ((left, right, None), (right, left, False)):
@@ -259,7 +258,7 @@ def _equals(left: Node, right: Node) -> Truth:
 def _compares(
     name: str, holds: Holds, number: float, kind: OperandKind, missing: bool | None
 ) -> Truth:
-    """A property against a number; it is read as the kind of number that it meets."""
+    """Compare a property with a number, parsed as a number of the same kind."""
     if kind is OperandKind.DOUBLE:
 
         def evaluate(properties: Properties) -> bool | None:
@@ -305,7 +304,7 @@ def _check_order(node: Node, at: int) -> None:
 
 
 def order(left: Node, symbol: str, right: Node, *, at: int) -> Node:
-    """`>`, `>=`, `<` or `<=`; nothing when a side is missing."""
+    """`>`, `>=`, `<` or `<=`; null if a side is missing."""
     _check_order(left, at)
     _check_order(right, at)
     depth = _above(left, right, at=at)
@@ -336,7 +335,7 @@ def _orders(left: Node, holds: Holds, right: Node) -> Truth:
 
 
 def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """BETWEEN; two numbers as bounds must be in order."""
+    """BETWEEN; two numeric bounds must be in order."""
     if low.shape is high.shape is NodeKind.LITERAL and low.is_number and high.is_number:
         assert low.value is not None
         assert high.value is not None
@@ -351,12 +350,12 @@ def between(node: Node, low: Node, high: Node, *, at: int) -> Node:
 
 
 def not_between(node: Node, low: Node, high: Node, *, at: int) -> Node:
-    """NOT BETWEEN; the bounds are not checked, as at RocketMQ."""
+    """NOT BETWEEN; the bounds are not checked, as in RocketMQ."""
     return any_of([order(node, "<", low, at=at), order(node, ">", high, at=at)], at=at)
 
 
 def one_of(node: Node, texts: list[str], *, is_not: bool, at: int) -> Node:
-    """IN and NOT IN; nothing when the property is missing."""
+    """IN and NOT IN; null if the property is missing."""
     if node.shape is not NodeKind.PROPERTY:
         raise FilterError(f"IN needs a property in front of it, at character {at + 1}", at)
     name, wanted = str(node.value), frozenset(texts)
@@ -393,8 +392,8 @@ def search(node: Node, word: str, text: str, *, is_not: bool, at: int) -> Node:
 
 
 def predicate(node: Node) -> Truth:
-    """The whole expression. A message that the evaluation throws on at RocketMQ does not match
-    there (ExpressionMessageFilter); it gives None here, as a missing property may."""
+    """The whole expression. If RocketMQ's evaluation throws for a message, it does not match
+    (ExpressionMessageFilter); here this gives None, as a missing property may."""
     root = node.evaluate
 
     def evaluate(properties: Properties) -> bool | None:

@@ -26,7 +26,7 @@ LENGTH_MAX: Final = 65_536
 """Characters of an expression."""
 
 COMPILED_MAX: Final = 256
-"""Compiled expressions that are kept; RocketMQ keeps 100."""
+"""Cached compiled expressions; RocketMQ caches 100."""
 
 _TOKEN: Final = re.compile(
     # The first group is atomic: what is passed over is never looked at in a second way.
@@ -72,7 +72,7 @@ class _Token:
 
 
 class _Parser:
-    """Tokens are read one ahead and no more: what RocketMQ does not look at may be anything."""
+    """Reads at most one token ahead: text that RocketMQ does not look at may be anything."""
 
     def __init__(self, source: str, *, tokens_max: int) -> None:
         self._source = source
@@ -289,11 +289,11 @@ def _double(token: _Token) -> Node:
 def compile_sql_anew(
     source: str, *, is_strict: bool = False, tokens_max: int = LENGTH_MAX
 ) -> Truth:
-    """The predicate of an expression: properties of a message to True, False or None (unknown);
-    only True lets a message pass. FilterError says where it fails and what is expected.
+    """Compile an expression to a predicate: properties of a message to True, False or None
+    (unknown); only True matches. Raises FilterError with the position and what is expected.
 
-    Like RocketMQ, it does not look at what follows a whole expression (`a = 1 b` is `a = 1`);
-    strictly, it refuses that."""
+    Like RocketMQ, it ignores what follows a whole expression (`a = 1 b` is `a = 1`); with
+    `is_strict`, it refuses that."""
     if len(source) > LENGTH_MAX:
         raise FilterError(
             f"an expression of {len(source)} characters; {LENGTH_MAX} are allowed", LENGTH_MAX
@@ -302,4 +302,4 @@ def compile_sql_anew(
 
 
 compile_sql: Final = functools.lru_cache(maxsize=COMPILED_MAX)(compile_sql_anew)
-"""The same, remembered: for who chooses the expressions himself."""
+"""`compile_sql_anew` with a cache, for callers that choose their own expressions."""

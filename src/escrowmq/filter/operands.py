@@ -1,4 +1,4 @@
-"""Values as RocketMQ's SQL92 sees them: Java's kinds, conversions and comparisons."""
+"""Values in RocketMQ's SQL92: Java's types, conversions and comparisons."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 from escrowmq.errors import EscrowMQError, UsageError
 
 DIGITS_MAX: Final = 4_000
-"""Digits of a number in a property; below Python's own bound for `int`."""
+"""Digits of a number in a property; below Python's own limit for `int`."""
 
 _DECIMAL: Final = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)"
@@ -23,7 +23,7 @@ Value = str | int | float | bool
 
 
 class FilterError(UsageError):
-    """A filter expression that cannot be: where it fails, and what would do."""
+    """An invalid filter expression: the position, and what would be valid."""
 
     def __init__(self, text: str, position: int) -> None:
         super().__init__(text)
@@ -31,11 +31,11 @@ class FilterError(UsageError):
 
 
 class IncomparableError(EscrowMQError):
-    """Two values that RocketMQ's evaluation throws on; the message does not match then."""
+    """Two values for which RocketMQ's evaluation throws; the message then does not match."""
 
 
 class OperandKind(enum.IntEnum):
-    """What Java would make of a value. `int` and `long` parse properties in different ranges."""
+    """The Java type of a value. `int` and `long` parse properties in different ranges."""
 
     INT = 0
     LONG = 1
@@ -81,7 +81,7 @@ def _beyond(text: str) -> float:
 
 
 def parse_number(text: str, kind: OperandKind) -> int | float:
-    """A property as the kind of number that it is compared with."""
+    """A property as a number of the kind with which it is compared."""
     return parse_double(text) if kind is OperandKind.DOUBLE else parse_whole(text, kind)
 
 

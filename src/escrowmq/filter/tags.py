@@ -12,11 +12,11 @@ from escrowmq.filter.operands import FilterError
 ALL: Final = "*"
 _BETWEEN: Final = "||"
 _BLANKS: Final = "".join(map(chr, range(33)))
-"""What Java's `String.trim` takes away: everything up to the blank."""
+"""What Java's `String.trim` removes: everything up to the blank."""
 
 
 class TagFilter(msgspec.Struct, frozen=True):
-    """The tags that a subscription asks for, and their codes in the consume queue."""
+    """The tags of a subscription, and their hashes in the consume queue."""
 
     expression: str
     tags: frozenset[str]
@@ -24,23 +24,23 @@ class TagFilter(msgspec.Struct, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whether every message passes."""
+        """Whether every message matches."""
         return self.expression == ALL
 
     def matches_code(self, tags_code: int) -> bool:
-        """Whether an entry of the consume queue may belong to a wanted message: codes of
-        different tags can be equal, so clients compare the tag itself once more."""
+        """Whether an entry of the consume queue may belong to a matching message: different tags
+        can have equal hashes, so clients compare the tag itself again."""
         return self.expression == ALL or _int32(tags_code) in self.codes
 
     def matches(self, tag: str | None) -> bool:
-        """Whether a message with this tag is wanted."""
+        """Whether a message with this tag matches."""
         return self.expression == ALL or tag in self.tags
 
 
 def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagFilter:
-    """The filter that a tag expression stands for; `code_of` is the hash of consume queues.
+    """Parse a tag expression; `code_of` is the hash of consume queues.
 
-    Blanks alone are a filter that nothing passes, as at RocketMQ (FilterAPI, 5.3.3)."""
+    Blanks alone match nothing, as in RocketMQ (FilterAPI, 5.3.3)."""
     if not expression or expression == ALL:
         return TagFilter(ALL, frozenset(), frozenset())
     # Java's split drops what is empty at the end, so that `||` alone gives no parts at all.
@@ -54,7 +54,7 @@ def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagF
 
 
 def format_tags(tags: frozenset[str]) -> str:
-    """The expression that stands for a set of tags; an empty set stands for all."""
+    """The expression of a set of tags; an empty set means all."""
     return f" {_BETWEEN} ".join(sorted(tags)) if tags else ALL
 
 
