@@ -1,1 +1,1 @@
-"""Bytes to values and back: functions of bytes. No I/O, clock or state may enter."""
+"""Converts bytes to values and back: functions of bytes. No I/O, clock or state."""

@@ -1,5 +1,5 @@
 """JSON bodies of the requests about users and policies of ACL 2.0 (3001 to 3010), and of the
-question who may do what (7720)."""
+request to explain access (7720)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from escrowmq.codec.client_bodies import decode_body
 
 
 class UserInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A user as requests and files have it; None is not said."""
+    """A user in requests and files; None means not given."""
 
     username: str | None = None
     password: str | None = None
     user_type: str | None = None
     user_status: str | None = None
     former_password: str | None = None
-    """In the file alone: counts beside the password."""
+    """In the file alone: valid beside the password."""
     keeps_former: bool | None = None
-    """In a change: whether the password until now, or the former one, counts on."""
+    """In a change: whether the previous password, or the former one, stays valid."""
 
     def __repr__(self) -> str:
         return f"UserInfo({self.username!r})"  # no password in any log
@@ -30,12 +30,12 @@ class _Inner(msgspec.Struct, rename="camel"):
 
 
 def first_user(data: bytes) -> UserInfo:
-    """What the setting initAuthenticationUser says."""
+    """The user in the setting initAuthenticationUser."""
     return decode_body(UserInfo, data)
 
 
 def inner_user(data: bytes) -> UserInfo:
-    """What the setting innerClientAuthenticationCredentials says."""
+    """The user in the setting innerClientAuthenticationCredentials."""
     inner = decode_body(_Inner, data)
     return UserInfo(username=inner.access_key, password=inner.secret_key)
 
@@ -57,7 +57,7 @@ class PolicyInfo(msgspec.Struct, rename="camel", omit_defaults=True):
 
 
 class AclInfo(msgspec.Struct, rename="camel", omit_defaults=True):
-    """What is said of one subject, `User:name`."""
+    """The policies of one subject, `User:name`."""
 
     subject: str | None = None
     policies: list[PolicyInfo] | None = None
@@ -74,7 +74,7 @@ class Question(msgspec.Struct, rename="camel"):
 
 
 class Judgement(msgspec.Struct, rename="camel"):
-    """What one kind of access control says, and why."""
+    """The answer of one kind of access control, with its reasons."""
 
     acl: str
     """`1.0` or `2.0`."""
@@ -82,10 +82,10 @@ class Judgement(msgspec.Struct, rename="camel"):
     decided_by: str
     """The rule that decides."""
     steps: list[str]
-    """All that was looked at, in its order."""
+    """All rules considered, in order."""
 
 
 class Judgements(msgspec.Struct, rename="camel"):
-    """The answers of every access control that is on; nothing is asked of anybody without one."""
+    """The answers of every access control that is on; none if all are off."""
 
     answers: list[Judgement] = []

@@ -41,8 +41,8 @@ def entry_size(entry: tuple[int, bytes, bytes]) -> int:
 
 
 def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
-    """(flag, body, encoded properties) of each message; RemoteProtocolError when one is cut, or
-    when they are too many."""
+    """(flag, body, encoded properties) of each message; raises RemoteProtocolError if one is
+    truncated, or there are too many."""
     found, end = decode_part(data, 0, count_max=BATCH_MESSAGES_MAX)
     if end < len(data):
         raise RemoteProtocolError(
@@ -54,7 +54,7 @@ def decode_batch(data: bytes) -> list[tuple[int, bytes, bytes]]:
 def decode_part(
     data: bytes, at: int, *, count_max: int
 ) -> tuple[list[tuple[int, bytes, bytes]], int]:
-    """The same from a byte on, of so many messages at most, and the byte behind them."""
+    """Up to a number of messages from a byte on, and the next byte."""
     found: list[tuple[int, bytes, bytes]] = []
     while at < len(data) and len(found) < count_max:
         try:

@@ -1,4 +1,4 @@
-"""The body of BATCH_ACK_MESSAGE (200151): acks in batches, under short names or long ones."""
+"""The body of BATCH_ACK_MESSAGE (200151): acks in batches, with short names or long ones."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LONG_NAMES: Final = {
 
 
 class AckBatch(msgspec.Struct):
-    """Acks of messages that were popped together, as RocketMQ names them (BatchAck)."""
+    """Acks of messages that were popped together (RocketMQ's BatchAck)."""
 
     c: str
     t: str
@@ -37,7 +37,7 @@ class AckBatch(msgspec.Struct):
 
 
 def decode_acks(data: bytes) -> list[AckBatch]:
-    """The batches of a body; RemoteProtocolError when it is none."""
+    """The batches of a body; raises RemoteProtocolError if it is invalid."""
     if not data:
         return []
     raw: Any = fastjson.decode(data)

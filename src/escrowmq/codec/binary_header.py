@@ -8,11 +8,10 @@
       13    4 remark size, then the remark
             4 size of all fields, then each: 2 name size, name, 4 value size, value
 
-One sender's headers are alike but for their values, and those seldom change their length. So the
-layout of a header is kept by its size, and the next header of that size is taken apart by one
-`struct` call and proved to be of that layout by one comparison of all names and sizes. Measured
-for a send request with 13 fields: 2.9 µs, against 8.5 µs for the walk field by field.
-"""
+One sender's headers differ only in their values, which seldom change their length. So the layout of
+a header is cached by its size; the next header of that size is parsed by one `struct` call and
+verified by one comparison of all names and sizes. Measured for a send request with 13 fields: 2.9
+µs, against 8.5 µs for the walk field by field."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ _SEPARATOR: Final = b"\0"
 
 
 def decode_binary(data: bytes) -> Command:
-    """The command that a binary header describes; RemoteProtocolError when it cannot be read."""
+    """Decode a binary header; raises RemoteProtocolError if it is invalid."""
     try:
         code, language, version, opaque, flag, remark_size = _FIXED.unpack_from(data)
         at = _FIXED.size
@@ -67,7 +66,7 @@ def decode_binary(data: bytes) -> Command:
 
 
 def encode_binary(command: Command) -> bytes:
-    """The binary header of a command; struct.error or OverflowError when it cannot hold it."""
+    """The binary header of a command; raises struct.error or OverflowError if it does not fit."""
     remark = command.remark.encode() if command.remark else b""
     fields = encode_fields(command.ext) if command.ext else b""
     return b"".join(
@@ -103,7 +102,7 @@ _layouts: Final[dict[int, _Layout]] = {}
 
 
 def decode_fields(data: bytes) -> dict[str, str]:
-    """Names and values. Empty values are left out, as RocketMQ reads them as none."""
+    """Names and values. Empty values are left out, because RocketMQ reads them as null."""
     layout = _layouts.get(len(data))
     if layout is not None:
         parts = layout.unpack(data)
@@ -146,8 +145,7 @@ def _walk(data: bytes) -> dict[str, str]:
 
 
 def field_spans(data: bytes, at: int, end: int) -> dict[bytes, tuple[int, int]]:
-    """Where the values of fields stand that were read, in order; none when a name is there
-    twice."""
+    """The positions of the values of decoded fields, in order; none if a name is repeated."""
     found: dict[bytes, tuple[int, int]] = {}
     while at < end:
         name_end = at + 2 + int.from_bytes(data[at : at + 2], "big")
@@ -167,7 +165,7 @@ def _prefix(name: str, value_size: int) -> bytes:
 
 
 def encode_fields(ext: dict[str, str]) -> bytes:
-    """The fields without the size in front of them; OverflowError when a name is too long."""
+    """The fields without their total size; raises OverflowError if a name is too long."""
     parts: list[bytes] = []
     for name, text in ext.items():
         value = text.encode()

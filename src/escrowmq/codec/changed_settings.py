@@ -1,9 +1,9 @@
-"""Settings that were changed by a request, kept over a restart in a file of their own.
+"""Settings changed by requests, kept across restarts in a file of their own.
 
-RocketMQ (Configuration.persist) rewrites the file that it was started with: comments go, every
-default is nailed down, and a file that may not be written makes the change forgotten. Here the
-operator's file stays as it is. Each change is kept beside it, with the value that it took the
-place of; when that value has been edited since, the edit is newer, and the change is dropped.
+RocketMQ (Configuration.persist) rewrites the file with which it was started: comments are lost,
+every default becomes fixed, and if the file is not writable the change is lost. Here the operator's
+file stays unchanged. Each change is kept beside it, with the value that it replaced; if that value
+has been edited since, the edit is newer, and the change is dropped.
 
     {"transactionTimeOut": {"insteadOf": "6000", "value": "100", "who": "10.0.0.9:40001",
       "atMs": 1700000000000}}
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 
 class Change(msgspec.Struct, rename="camel", omit_defaults=True):
-    """A setting's value as text, the one that it took the place of, and who gave it when."""
+    """A setting's value as text, the one that it replaced, and who changed it when."""
 
     instead_of: str
     value: str
@@ -47,21 +47,22 @@ class Changes:
         self._changed: dict[str, Change] = {}
 
     def texts(self) -> dict[str, str]:
-        """Every setting as it is now, in Java's spelling."""
+        """The current value of every setting, in Java's spelling."""
         return {
             name: _text(getattr(table, field.name)) for name, (table, field) in self._places.items()
         }
 
     def knows(self, name: str) -> bool:
-        """Whether there is such a setting."""
+        """Whether a setting exists."""
         return name in self._places
 
     def may_change(self, name: str) -> bool:
-        """Whether there is such a setting, and it does not hold from start to end."""
+        """Whether a setting exists and can be changed while the broker runs or for its next
+        start."""
         return name in self._places and name not in self._fixed
 
     def load(self, data: bytes | None, *, source: str) -> None:
-        """Make the changes of a saved file again; those that cannot be made are passed over."""
+        """Apply the changes of a saved file; invalid ones are skipped."""
         if not data:
             return
         try:
@@ -86,7 +87,8 @@ class Changes:
             _log.info("%s: %s=%s", source, name, change.value)
 
     def parse(self, texts: dict[str, str]) -> dict[str, Any]:
-        """The typed values of settings that may be changed; UsageError names one that cannot be."""
+        """The typed values of settings that may be changed; raises UsageError with the first
+        invalid one."""
         parsed = {}
         for name, text in texts.items():
             plain = text.strip()
@@ -100,11 +102,11 @@ class Changes:
         return parsed
 
     def saved_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
-        """The file to be saved before these values are applied."""
+        """The file to save before these values are applied."""
         return fastjson.encode(dict(sorted(self._with(parsed, who, at_ms).items())))
 
     def changed(self) -> dict[str, Change]:
-        """What is other than it was started with, by name."""
+        """Settings that differ from those of the start, by name."""
         return dict(self._changed)
 
     def _with(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
@@ -119,7 +121,7 @@ class Changes:
         return changed
 
     def apply(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
-        """Let values hold from now on."""
+        """Put new values in force."""
         self._changed = self._with(parsed, who, at_ms)
         for name, value in parsed.items():
             table, field = self._places[name]

@@ -1,4 +1,4 @@
-"""JSON bodies of the requests that clients send often."""
+"""JSON bodies of frequent requests of clients."""
 
 from __future__ import annotations
 
@@ -77,8 +77,8 @@ T = TypeVar("T")
 
 
 def read_own_body(request: Command, kind: type[T]) -> T:
-    """The body of one of our own requests, which nobody writes loosely; none is an empty one.
-    UsageError says what does not fit."""
+    """The body of one of our own requests, validated strictly; no body counts as an empty one.
+    Raises UsageError."""
     if len(request.body) > JSON_BODY_SIZE_MAX:
         raise UsageError(
             f"the body of request {request.code} has {len(request.body)} bytes; "
@@ -91,8 +91,8 @@ def read_own_body(request: Command, kind: type[T]) -> T:
 
 
 def decode_body(kind: type[T], data: bytes) -> T:
-    """The typed body; RemoteProtocolError says what does not fit. A kind that anybody may send
-    names its `size_max`."""
+    """The typed body; raises RemoteProtocolError. For kinds that anyone may send, `size_max` is
+    set."""
     most = getattr(kind, "size_max", 0)
     if most and len(data) > most:
         raise RemoteProtocolError(
@@ -110,7 +110,7 @@ def decode_body(kind: type[T], data: bytes) -> T:
 
 
 def decode_queue_table(kind: type[T], data: bytes) -> dict[Queue, T]:
-    """What a body's `offsetTable` has of each queue; RemoteProtocolError says what does not fit."""
+    """A body's `offsetTable` by queue; raises RemoteProtocolError."""
     body: Any = fastjson.decode(data)
     table = body.get("offsetTable") if isinstance(body, dict) else None
     try:

@@ -1,4 +1,4 @@
-"""Commands to frames, and headers to commands, in both forms of a header (codec/json_header,
+"""Encodes commands to frames, and decodes headers, in both forms (codec/json_header,
 codec/binary_header)."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FRONT: Final = struct.Struct(">II")
 
 
 def decode_header(data: bytes, kind: int) -> Command:
-    """The command that a header describes; RemoteProtocolError when it cannot be read."""
+    """Decode a header; raises RemoteProtocolError if it is invalid."""
     if kind == JSON:
         return decode_json(data)
     if kind == BINARY:
@@ -37,8 +37,8 @@ def _frame(header: bytes, kind: int, body: bytes, body_size: int) -> bytes:
 
 
 def encode_command(command: Command, *, later_size: int = 0) -> bytes:
-    """The whole frame of a request or reply, in the kind that it says. With `later_size`, so many
-    bytes of body follow that the caller writes behind it: large bodies are not copied for it."""
+    """The whole frame of a request or reply, in its form. With `later_size`, that many bytes of
+    body follow, which the caller writes itself: large bodies are not copied."""
     body = command.body
     body_size = len(body) + later_size
     if command.is_binary and command.code <= _CODE_MAX_BINARY:
@@ -82,7 +82,7 @@ def encode_reply(
     remark: str | None = None,
     later_size: int = 0,
 ) -> bytes:
-    """The frame of a reply, in the kind of the request; `later_size` as in `encode_command`."""
+    """The frame of a reply, in the form of the request; `later_size` as in `encode_command`."""
     return encode_command(
         Command(
             code=code,

@@ -1,4 +1,4 @@
-"""Compressed bodies: what bit 0 of sysFlag announces, and its type bits say how.
+"""Compressed bodies: bit 0 of sysFlag marks them, and its type bits give the form.
 
 sysFlag & 0x700   form
           0x000   zlib (clients before 5.0, and Go's)
@@ -21,7 +21,7 @@ _ZSTD_STEP_SIZE: Final = 512
 
 
 def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
-    """The compressed body, and the sysFlag bits that say so."""
+    """The compressed body, and its sysFlag bits."""
     bits = FORMS.get(form)
     if bits is None:
         raise UsageError(f"compression {form!r}; one of {', '.join(sorted(FORMS))} is expected")
@@ -36,7 +36,8 @@ def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
 
 
 def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_MAX) -> bytes:
-    """The plain body; RemoteProtocolError when it is broken or larger than `size_max`."""
+    """The decompressed body; raises RemoteProtocolError if it is broken or larger than
+    `size_max`."""
     if not sys_flag & SysFlag.COMPRESSED:
         return body
     bits = sys_flag & SysFlag.COMPRESSION_MASK
@@ -61,8 +62,8 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
 
 
 def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
-    """The plain body (more than `size_max` when it is too large), and whether the
-    frame was whole. Fed in small steps, as the library bounds no output."""
+    """The decompressed body (more than `size_max` if it is too large), and whether the frame was
+    complete. Fed in small steps, because the library does not limit the output."""
     library = _library("zstandard")
     decoder = library.ZstdDecompressor().decompressobj()
     parts: list[bytes] = []
@@ -80,7 +81,7 @@ def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:
 
 
 def _library(name: str) -> Any:  # noqa: ANN401 - a module
-    """Loaded when a message first needs it: most clients never do."""
+    """Loaded when first needed: most clients never need it."""
     import importlib
 
     try:

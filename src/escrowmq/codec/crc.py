@@ -8,17 +8,19 @@ from zlib import crc32
 CRC_MARK: Final = b"__CRC32#\x01"
 CRC_PROPERTY_SIZE: Final = 20
 CRC_DIGITS_AT: Final = len(CRC_MARK) - CRC_PROPERTY_SIZE
-"""From the record's end."""
+"""Offset from the record's end."""
 
 
 def crc_property(record: bytes) -> bytes:
-    """The CRC property of a record, given without these last 20 bytes (but counted in sizes)."""
+    """The CRC property of a record that is given without these last 20 bytes (which its sizes
+    include)."""
     crc = crc32(record) & 0x7FFFFFFF
     return CRC_MARK + f"{crc:010d}"[::-1].encode() + b"\x02"
 
 
 def crc_fits(data: bytes, at: int, record_end: int) -> bool:
-    """Ten digits, the least significant first (RocketMQ's MessageDecoder.createCrc32)."""
+    """Whether the ten digits match, the least significant first (RocketMQ's
+    MessageDecoder.createCrc32)."""
     digits = data[record_end + CRC_DIGITS_AT : record_end - 1][::-1]
     crc = crc32(data[at : record_end - CRC_PROPERTY_SIZE]) & 0x7FFFFFFF
     return digits.isdigit() and int(digits) == crc

@@ -1,4 +1,4 @@
-"""JSON bodies of the request that gives dead letters back to their group (docs/extensions.md)."""
+"""JSON bodies of the request that redelivers dead letters (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class WhichLetters(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Letters of one queue of a group."""
+    """Dead letters of one queue of a group."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: str = ""
@@ -25,22 +25,22 @@ class WhichLetters(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=T
 
 
 class DeadLetter(msgspec.Struct, rename="camel", kw_only=True):
-    """One dead letter, and what became of it."""
+    """One dead letter, and its state."""
 
     message_id: str
     offset_id: str
     topic: str
-    """Where it failed; empty when nobody noted that."""
+    """The topic where it failed; empty if unknown."""
     keys: str
     queue_id: int
     queue_offset: int
     died_ms: int
     status: Literal["dead", "redelivered", "done"] = "dead"
-    """`dead`: still to be given back. `redelivered`: now. `done`: by an earlier request."""
+    """`dead`: not redelivered yet. `redelivered`: now. `done`: by an earlier request."""
 
 
 class DeadLettersPage(msgspec.Struct, rename="camel", kw_only=True):
-    """Letters, and the queue offset to go on from; -1 when there are no more."""
+    """Dead letters, and the queue offset to continue at; -1 at the end."""
 
     items: list[DeadLetter]
     next: int = -1

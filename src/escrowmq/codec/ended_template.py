@@ -1,4 +1,4 @@
-"""Replies to ENDs that are alike but for the number of the request."""
+"""Replies to ENDs that differ only in the number of the request."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from escrowmq.codec.repeated_replies import Told
 
 
 class EndedTemplate:
-    """The replies that say the same, whatever form the request had. Measured: 0.2 us each, where
-    encoding one takes 4."""
+    """Equal replies, in each form of header. Measured: 0.2 us each, where encoding one takes 4."""
 
     __slots__ = ("back", "front", "json")
 

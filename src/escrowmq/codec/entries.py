@@ -28,7 +28,7 @@ import msgspec
 ENTRY: Final = struct.Struct(">qiq")
 ENTRY_SIZE: Final = ENTRY.size
 GAP_ENTRY: Final = ENTRY.pack(0, 0x7FFFFFFF, 0)
-"""Fills a queue file in front of the first entry of a queue that does not start at 0."""
+"""Fills a queue file before the first entry of a queue that does not start at 0."""
 
 INDEX_HEADER: Final = struct.Struct(">qqqqii")
 INDEX_SLOT: Final = struct.Struct(">i")
@@ -38,11 +38,11 @@ CHECKPOINT_SIZE: Final = 4096
 _CHECKPOINT: Final = struct.Struct(">qqqqq")
 _OURS: Final = struct.Struct(">qq")
 _OURS_AT: Final = 496
-"""The end of the first sector: newer RocketMQ brokers use the bytes behind the others."""
+"""In the first sector, at its end: newer RocketMQ brokers use the bytes after the others."""
 
 
 class Checkpoint(msgspec.Struct):
-    """Store times up to which the files are known to be on disk."""
+    """Store times up to which the files are durable."""
 
     log_ms: int = 0
     queue_ms: int = 0
@@ -50,8 +50,8 @@ class Checkpoint(msgspec.Struct):
     master_flushed_offset: int = 0
     confirmed_offset: int = 0
     unseen_from: int = -1
-    """The oldest record of the log before `confirmed_offset` that has no unit, while other queues
-    may have units of newer ones; -1 when there is none. RocketMQ leaves zeros there."""
+    """The oldest record of the log before `confirmed_offset` that has no entry in its queue, while
+    other queues may have entries of newer ones; -1 if there is none. RocketMQ has zeros there."""
     is_open: bool = False
     """The store was opened when there was no room for the file "abort", and not closed since."""
 
@@ -70,7 +70,7 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(data: bytes) -> Checkpoint:
-    """What the file says; zeros where it is too short."""
+    """Decode the file; zeros where it is too short."""
     data = data.ljust(CHECKPOINT_SIZE, b"\0")
     found = Checkpoint(*_CHECKPOINT.unpack_from(data))
     is_open, behind_unseen = _OURS.unpack_from(data, _OURS_AT)
@@ -79,7 +79,7 @@ def decode_checkpoint(data: bytes) -> Checkpoint:
 
 
 def is_path_safe(topic: str) -> bool:
-    """Whether a topic's name can name the folder of its queues."""
+    """Whether a topic's name can be the name of a folder."""
     return (
         0 < len(topic.encode()) <= 255 and topic not in (".", "..") and not set(topic) & {"/", "\0"}
     )

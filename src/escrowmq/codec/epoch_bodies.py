@@ -14,14 +14,14 @@ _Count = Annotated[int, Meta(ge=0)]
 
 
 class Epoch(msgspec.Struct, kw_only=True):
-    """Which batch is meant: whose, of which query, and its number."""
+    """The identity of a batch: group, query, and number."""
 
     group: str
     epoch: str
 
 
 class Decide(Epoch, kw_only=True):
-    """Make the halves of these tokens visible; each must have as many as it says."""
+    """Make the halves of these tokens visible; each must have the given number."""
 
     tokens: Annotated[dict[Token, _Count], Meta(max_length=EPOCH_TOKENS_MAX)]
 
@@ -37,10 +37,10 @@ class Decided(msgspec.Struct, kw_only=True):
 
     decided: Literal["now", "before", "no"]
     tokens: dict[str, int]
-    """Those that count. Of a batch before the last one they are not known any more."""
+    """The valid tokens. For batches before the last one they are no longer known."""
 
     count: int
-    """Their messages."""
+    """The number of their messages."""
 
 
 class Abandoned(msgspec.Struct, kw_only=True):

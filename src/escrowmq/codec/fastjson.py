@@ -1,8 +1,7 @@
-"""JSON as RocketMQ's library writes it: integer keys without quotes, and objects as keys.
+"""JSON in the dialect of RocketMQ's library: integer keys without quotes, and objects as keys.
 
-Both stand in its bodies (`{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:4}}`) and in
-its files (`{0:12,1:3}`); neither is JSON.
-"""
+Both occur in its bodies (`{"offsetTable":{{"brokerName":"b","queueId":3,"topic":"T"}:4}}`) and in
+its files (`{0:12,1:3}`); neither is JSON."""
 
 from __future__ import annotations
 
@@ -25,8 +24,8 @@ encode: Final = msgspec.json.encode
 
 
 def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
-    """The value; a key that is an object becomes that object's compact JSON text with sorted
-    members. RemoteProtocolError when it is not even RocketMQ's dialect."""
+    """Decode a text; a key that is an object becomes that object's compact JSON text with sorted
+    members. Raises RemoteProtocolError if it is not even valid in RocketMQ's dialect."""
     try:
         return _decode_strict(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -34,7 +33,7 @@ def decode(data: bytes) -> Any:  # noqa: ANN401 - JSON is what it is
 
 
 class _Reader:
-    """One pass over the dialect."""
+    """A parser of the dialect."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -104,7 +103,7 @@ class _Reader:
 
 
 class Queue(msgspec.Struct, frozen=True, rename="camel"):
-    """A message queue as RocketMQ's JSON names it."""
+    """A message queue in RocketMQ's JSON."""
 
     broker_name: str
     queue_id: int
@@ -117,5 +116,5 @@ def encode_map(items: Iterable[tuple[object, object]]) -> bytes:
 
 
 def decode_queue_map(found: dict[str, Any]) -> dict[Queue, Any]:
-    """What `decode` made of an object whose keys are queues."""
+    """A decoded object whose keys are queues."""
     return {msgspec.json.decode(key, type=Queue): value for key, value in found.items()}

@@ -23,7 +23,7 @@ _FRONT_SIZE: Final = _FRONT.size
 
 
 class FrameReader:
-    """Bytes in, commands out. Once `broken` is set nothing more comes: close the connection."""
+    """Converts bytes to commands. Once `broken` is set nothing more comes: close the connection."""
 
     __slots__ = (
         "_back",
@@ -53,39 +53,40 @@ class FrameReader:
         self.broken: RemoteProtocolError | None = None
 
     def let_in(self, room: HalfFrames) -> None:
-        """The peer has proved who it is: it has its share of another room, and whole frames."""
+        """The peer has proved its account: from now on other limits apply, also to incomplete
+        frames."""
         self.leave()
         self._room, self.frame_size_max = room, FRAME_SIZE_MAX
         if self._held:
             room.hold(self, len(self._held))
 
     def leave(self) -> None:
-        """The peer is gone, or its half frame is whole."""
+        """The peer is gone, or its incomplete frame is complete."""
         if self._room is not None:
             self._room.free(self)
 
     def give_up(self, reason: str) -> None:
-        """Forget the frame that has begun; nothing more is read."""
+        """Drop the incomplete frame; nothing more is read."""
         self.broken = RemoteProtocolError(reason)
         self._held = bytearray()
 
     @property
     def is_partial(self) -> bool:
-        """Whether a frame has begun and is not whole yet."""
+        """Whether there is an incomplete frame."""
         return bool(self._held)
 
     def put_back(self, data: bytes, at: int) -> None:
-        """Take back what of `take`'s bytes is not to be read before others had their turn."""
+        """Put back those of `take`'s bytes that must wait until others had their turn."""
         self._back = data[at:]
 
     @property
     def has_back(self) -> bool:
-        """Whether there are bytes that were put back."""
+        """Whether bytes were put back."""
         return bool(self._back)
 
     def take(self, data: bytes) -> bytes:
-        """What there is to be read: what was put back, what a frame has begun with, and this;
-        nothing as long as that frame is not whole."""
+        """The bytes to read: those put back, those of the incomplete frame, and these; none while
+        that frame is incomplete."""
         if self._back:
             data, self._back = self._back + data, b""
         if self.broken is not None:
@@ -104,8 +105,8 @@ class FrameReader:
     def next(
         self, data: bytes, at: int, decode: Callable[[bytes, int], Command] = decode_header
     ) -> tuple[Command, int] | None:
-        """The command at a place of `take`'s bytes, by what reads its header, and where it ends.
-        None when none is whole there: what there is of one is held until its rest comes."""
+        """The command at a position of `take`'s bytes, decoded by the given function, and its end.
+        None if no complete one is there: the incomplete rest is kept."""
         left = len(data) - at
         if left >= _FRONT_SIZE:
             size, kind, high, low = _FRONT.unpack_from(data, at)
@@ -133,7 +134,7 @@ class FrameReader:
         return None
 
     def feed(self, data: bytes) -> list[Command]:
-        """The commands that are whole now; those in front of a broken frame are still given."""
+        """The complete commands; those before a broken frame are still returned."""
         data, at = self.take(data), 0
         commands = []
         while (found := self.next(data, at)) is not None:
@@ -154,15 +155,15 @@ class FrameReader:
 
 
 class Holder(Protocol):
-    """Who holds what has begun and is not whole yet."""
+    """The owner of incomplete input."""
 
     def give_up(self, reason: str) -> None:
-        """Forget it; nothing more is read."""
+        """Drop it; nothing more is read."""
 
 
 class HalfFrames:
-    """The frames of many peers that have begun and are not whole yet, their bytes in sum bounded.
-    Beyond, the one that began first is given up: an honest sender's is whole soon."""
+    """The incomplete frames of many peers, limited in total size. Beyond the limit, the oldest is
+    dropped: an honest sender's is complete soon."""
 
     def __init__(self, size_max: int) -> None:
         self._size_max = size_max
@@ -171,7 +172,7 @@ class HalfFrames:
         self.given_up_count = 0
 
     def hold(self, reader: Holder, size: int) -> None:
-        """So many bytes of a reader's frame are there."""
+        """The present size of a reader's incomplete frame."""
         self.size += size - self._sizes.get(reader, 0)
         self._sizes[reader] = size
         while self.size > self._size_max:
@@ -184,19 +185,20 @@ class HalfFrames:
             )
 
     def free(self, reader: Holder) -> None:
-        """A reader's frame is whole, or will never be."""
+        """A reader's frame is complete, or will never be."""
         self.size -= self._sizes.pop(reader, 0)
 
 
 class FrameWatch:
-    """Finds those who begin a frame and do not end it, however many bytes they send meanwhile."""
+    """Finds peers that begin a frame and do not complete it, however many bytes they send
+    meanwhile."""
 
     def __init__(self) -> None:
         self._begun: dict[FrameReader, tuple[int, int]] = {}
 
     def overdue(self, readers: Iterable[tuple[int, FrameReader]], now_ms: int) -> list[int]:
-        """The peers whose frame has been incomplete for too long, or was given up. Ask now and
-        then: a frame counts as begun from the first look that finds it."""
+        """The peers whose frame has been incomplete for too long, or was dropped. Call it
+        periodically: a frame counts as begun from the first call that finds it."""
         begun: dict[FrameReader, tuple[int, int]] = {}
         found = []
         for peer, reader in readers:

@@ -1,4 +1,4 @@
-"""Hashes that RocketMQ's files and protocol are built on."""
+"""Hashes of RocketMQ's files and protocol."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from typing import Final
 
 _POWERS: Final = [pow(31, n, 1 << 32) for n in range(1024)]
 _MARKS_MAX: Final = 1_024
-"""Marks of accounts that are remembered: to work one out takes 1 µs, which each half would pay."""
+"""Cached marks of accounts: computing one takes 1 µs, which each half would pay."""
 
 _HEAD_SIZE: Final = 20
-"""A unique key's first 20 characters (address, process, class loader) repeat; hashed once."""
+"""A unique key's first 20 characters (address, process, class loader) repeat, so they are hashed
+once."""
 
 
 def _plain_hash(text: str) -> int:
@@ -54,24 +55,23 @@ def java_hash(text: str) -> int:
 
 @functools.lru_cache(maxsize=16_384)
 def tags_code(tags: str) -> int:
-    """What a consume-queue entry keeps of a TAGS property; 0 without one."""
+    """The hash of a TAGS property in a consume-queue entry; 0 without one."""
     return java_hash(tags) if tags else 0
 
 
 def index_hash(topic: str, key: str) -> int:
-    """What an index file keeps of `topic#key`: never negative."""
+    """The hash of `topic#key` in an index file: never negative."""
     code = abs(java_hash(f"{topic}#{key}"))
     return 0 if code == 0x8000_0000 else code
 
 
 def body_crc(body: bytes) -> int:
-    """CRC-32 without its top bit, as records and register requests carry it."""
+    """CRC-32 without its top bit, as in records and register requests."""
     return zlib.crc32(body) & 0x7FFFFFFF
 
 
 @functools.lru_cache(maxsize=4096)
 @functools.lru_cache(maxsize=_MARKS_MAX)
 def account_mark(name: str) -> str:
-    """What stands in a message for the account that sent it: as short for every name, and nothing
-    that its readers could sign in with."""
+    """The mark of the sending account in a message: of constant length, and useless for signing."""
     return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:24]

@@ -1,9 +1,8 @@
 """The header fields of each request, as typed values.
 
-The fields are RocketMQ's in snake case. A field without default is one that RocketMQ cannot do
-without: it answers code 1 when it is missing, and so do we. RocketMQ takes an unparsable number
-for a missing field, but for the headers that it decodes by hand (`FastCodesHeader`).
-"""
+The fields are RocketMQ's in snake case. A field without default is required by RocketMQ: if it is
+missing, it answers code 1, and so do we. RocketMQ treats an unparsable number as a missing field,
+except in the headers that it decodes by hand (`FastCodesHeader`)."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ from escrowmq.base.command import Int
 from escrowmq.errors import UsageError
 
 Long = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
-"""What is beyond RocketMQ's int or long is as unparsable as a word."""
+"""Numbers beyond RocketMQ's int or long are unparsable."""
 
 
 class HeaderError(UsageError):
-    """A header field that is needed is missing or unreadable; answered with code 1."""
+    """A required header field is missing or unparsable; answered with code 1."""
 
 
 class Header(msgspec.Struct, rename="camel"):
@@ -367,7 +366,7 @@ _BY_HAND = (SendHeaderV2, PullHeader)
 
 
 def read_header(kind: type[H], ext: dict[str, str] | None) -> H:
-    """The typed fields; HeaderError when one that is needed is missing or unreadable."""
+    """The typed fields; raises HeaderError if a required one is missing or unparsable."""
     try:
         return msgspec.convert(ext or {}, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -15,7 +15,7 @@ _V6_ID_SIZE: Final = 56
 
 
 def pack_host(host: str, port: int) -> bytes:
-    """Address and port as records keep them: 8 bytes for IPv4, 20 for IPv6."""
+    """Address and port in the form of records: 8 bytes for IPv4, 20 for IPv6."""
     address = ipaddress.ip_address(host.partition("%")[0])
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).packed + port.to_bytes(4, "big")
@@ -28,13 +28,13 @@ def unpack_host(packed: bytes) -> tuple[str, int]:
 
 @functools.lru_cache(maxsize=1024)
 def format_host(packed: bytes) -> str:
-    """`1.2.3.4:5678`; remembered, as the hosts of many messages are few (1.6 us, else 0.1)."""
+    """`1.2.3.4:5678`; cached, because many messages have few hosts (1.6 us, cached 0.1)."""
     host, port = unpack_host(packed)
     return f"{host}:{port}"
 
 
 def offset_id(store_host: bytes, log_offset: int) -> str:
-    """The id that names where a message lies: upper-case hex of host, port and log offset."""
+    """The id of a message's position: upper-case hex of host, port and log offset."""
     return f"{_hex(store_host)}{log_offset:016X}"
 
 
@@ -44,7 +44,7 @@ def _hex(packed: bytes) -> str:
 
 
 def parse_offset_id(text: str) -> tuple[bytes, int]:
-    """The packed host and the log offset that an offset id names."""
+    """The packed host and the log offset in an offset id."""
     if len(text) not in (_V4_ID_SIZE, _V6_ID_SIZE):
         raise UsageError(f"offset id {text!r}: 32 or 56 hexadecimal characters are expected")
     try:

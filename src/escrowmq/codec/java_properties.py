@@ -1,4 +1,4 @@
-"""Java's properties text, in which RocketMQ keeps its settings: `key=value` a line."""
+"""Java's properties format, in which RocketMQ stores its settings: `key=value` a line."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 
 class ConfError(UsageError):
-    """The text is no list of settings."""
+    """The text is not a valid list of settings."""
 
 
 def parse_conf(text: str) -> dict[str, str]:
-    """The pairs of a text, as java.util.Properties reads them: comments, continued lines and
-    escapes; of several values the last counts. Blanks behind a value belong to it.
+    """The pairs of a text, parsed like java.util.Properties: comments, continued lines and escapes;
+    the last of repeated keys counts. Trailing blanks belong to a value.
 
-    A lone backslash as the last line is nothing; Java takes it for a pair of two empty texts."""
+    A lone backslash as the last line is ignored; Java takes it for a pair of two empty texts."""
     if len(text) > SETTINGS_TEXT_SIZE_MAX:
         raise ConfError(
             f"{len(text)} characters of settings; {SETTINGS_TEXT_SIZE_MAX} are read; leave out "

@@ -1,4 +1,4 @@
-"""The header of a command in JSON: as RocketMQ writes it, and whatever RocketMQ reads as one."""
+"""Command headers in JSON: in RocketMQ's form, and in every form that RocketMQ accepts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.errors import RemoteProtocolError
 
 _SHOWN_MAX: Final = 64
-"""Characters of a wrong value that are shown."""
+"""Characters of a wrong value in an error."""
 
 _QUOTES_MAX: Final = 4 * EXT_FIELDS_MAX + 64
-"""Of a header in JSON that has no more fields than are allowed, and those of its own."""
+"""The maximum in a JSON header with the allowed number of fields."""
 
 _NULL: Final = b"null"
 _ABSENT: Final = msgspec.Raw(_NULL)
@@ -25,8 +25,7 @@ _encode_json = msgspec.json.Encoder().encode
 
 
 class _Fraction(str):
-    """A number that is kept as it was written: to read `1e300` takes 25 µs, and a header has room
-    for many of them."""
+    """A number kept as text: parsing `1e300` takes 25 µs, and a header has room for many."""
 
     __slots__ = ()
 
@@ -35,8 +34,8 @@ _decode_any = msgspec.json.Decoder(float_hook=_Fraction).decode
 
 
 class _OddHeader(msgspec.Struct):
-    """A JSON header as it was written. A value is read when it is wanted, and never as a whole
-    when there are things in it: whoever sends 80,000 empty lists is not to have them made."""
+    """A raw JSON header. Values are parsed on demand, and nested ones never as a whole, so that
+    80,000 empty lists cost nothing."""
 
     code: msgspec.Raw = _ABSENT
     opaque: msgspec.Raw = _ABSENT
@@ -52,7 +51,7 @@ _decode_odd_fields = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
 
 
 class _WireHeader(msgspec.Struct, omit_defaults=True):
-    """The JSON header in the order in which RocketMQ writes it."""
+    """The JSON header in RocketMQ's order of members."""
 
     code: int
     extFields: dict[str, str] | None  # noqa: N815 - the wire's spelling
@@ -65,7 +64,7 @@ class _WireHeader(msgspec.Struct, omit_defaults=True):
 
 
 def decode_json(data: bytes) -> Command:
-    """The command that a header in JSON describes; RemoteProtocolError when it cannot be read."""
+    """Decode a JSON header; raises RemoteProtocolError if it is invalid."""
     if len(data) > _QUOTES_MAX:
         _check_quotes(data)
     try:
@@ -80,8 +79,8 @@ def decode_json(data: bytes) -> Command:
 
 
 def _check_quotes(data: bytes) -> None:
-    """Each field has two quotes at least, of which the first is never escaped: to count them
-    takes a hundredth of what it takes to read the fields."""
+    """Each field has at least two quotes, of which the first is never escaped: counting them takes
+    a hundredth of the time of parsing the fields."""
     if data.count(b'"') - data.count(b'\\"') > _QUOTES_MAX:
         raise RemoteProtocolError(
             f"more than {EXT_FIELDS_MAX} header fields; put the rest in the body"
@@ -96,7 +95,7 @@ def _check_count(fields: Sized) -> None:
 
 
 def _decode_tolerantly(data: bytes) -> Command:
-    """As RocketMQ reads it: numbers and nulls among the fields, odd languages."""
+    """Decode like RocketMQ: numbers and nulls among the fields, unknown languages."""
     try:
         return _command_of(_decode_odd(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -117,7 +116,7 @@ def _command_of(raw: _OddHeader) -> Command:
 
 
 def _value(raw: bytes) -> object:
-    """A text, a number, a truth value or nothing; of what has things in it, that there are some."""
+    """A text, a number, a boolean or null; for nested values only whether they are empty."""
     return _decode_any(raw) if raw[:1] not in b"[{" else raw
 
 
@@ -148,7 +147,7 @@ def _ext(raw: msgspec.Raw) -> dict[str, str] | None:
 
 
 def _text(raw: bytes) -> str:
-    """What stands for a field's value: lists and objects without their blanks."""
+    """A field's value as text: lists and objects without blanks."""
     first = raw[:1]
     if first == b'"':
         text = _decode_any(raw)

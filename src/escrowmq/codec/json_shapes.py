@@ -1,5 +1,5 @@
-"""Send requests with headers in JSON that are alike, as those of Java clients are (see
-codec/request_shapes): what the compiled lane is told of them. Plain Python reads each by itself."""
+"""Similar send requests with JSON headers, as Java clients send them (see codec/request_shapes), in
+the form for the compiled lane. Plain Python parses each by itself."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Final
 from escrowmq.codec.request_shapes import JsonSend, read_json_send
 
 _REST_MAX_IN_JSON: Final = 1024
-"""Of a header that has a shape, without the properties."""
+"""Bytes of a header with a shape, without the properties."""
 
 _NAMES_IN_JSON: Final = b'"e":', b'"g":', b'"i":', b'"opaque":'
 _odd_in_json: Final = re.compile(rb'"\s|\\').search
-"""With neither a space nor an escape, a name that stands once is that of one field."""
+"""Without spaces and escapes, a name that occurs once is that of one field."""
 
 _VARIES_IN_JSON: Final = tuple(
     re.compile(pattern).search
@@ -28,22 +28,22 @@ _VARIES_IN_JSON: Final = tuple(
 
 
 class JsonSendShape:
-    """All of a send request's header in JSON but these values. Where nothing else is escaped, each
-    quote begins or ends a text, so that a name with a colon that stands there once is the name of
-    one field: with another value in its place, all others say what they said."""
+    """All of a send request's JSON header except these values. If nothing else is escaped, each
+    quote begins or ends a string, so a name with a colon that occurs once is the name of one field:
+    with another value in its place, all other fields stay the same."""
 
     __slots__ = ("order", "pieces", "said")
 
     def __init__(self, pieces: list[bytes], order: bytes, said: JsonSend) -> None:
         self.pieces = pieces
-        """What stands in front of each value, and behind the last one."""
+        """The text before each value, and after the last one."""
         self.order = order
-        """Which value stands where."""
+        """Which value is at which position."""
         self.said = said
-        """By the request that it was learnt from."""
+        """Of the request from which it was learnt."""
 
     def may_match(self, data: bytes, at: int, header_end: int) -> bool:
-        """Whether the header at a place has all of these pieces, in this order."""
+        """Whether the header at a position has all of these pieces, in this order."""
         for piece in self.pieces:
             at = data.find(piece, at, header_end) + len(piece)
             if at < len(piece):
@@ -52,8 +52,8 @@ class JsonSendShape:
 
 
 def learn_json_send(data: bytes, at: int, header_end: int) -> JsonSendShape | None:
-    """The shape of the send request whose header in JSON starts at a place; None when it is nothing
-    that one expects to see again."""
+    """The shape of the send request whose JSON header starts at a position; None if similar
+    requests are unlikely."""
     header = data[at:header_end]
     said, found = read_json_send(header), [search(header) for search in _VARIES_IN_JSON]
     if said is None or not header.isascii():

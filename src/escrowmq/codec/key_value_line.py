@@ -1,8 +1,7 @@
 """One line of the log `escrowmq.audit` (docs/security.md).
 
-`event=...`, then further `key=value`. A value with anything but letters, digits and `._:/%*|-`
-stands in quotes as a JSON string, so that nobody can write a line of his own.
-"""
+`event=...`, then further `key=value`. A value with characters other than letters, digits and
+`._:/%*|-` is a JSON string in quotes, so that no one can forge a line."""
 
 from __future__ import annotations
 
@@ -16,13 +15,13 @@ _PLAIN: Final = re.compile(r"[A-Za-z0-9._:/%*|-]+")
 
 
 def audit_line(event: str, fields: Mapping[str, object]) -> str:
-    """The line for something that happened."""
+    """The line for an event."""
     text = " ".join(f"{name}={quoted(value)}" for name, value in fields.items())
     return f"event={event} {text}"
 
 
 def quoted(value: object) -> str:
-    """A value as it stands in a line."""
+    """A value in the form for a line."""
     text = str(value)
     if len(text) > VALUE_SIZE_MAX:
         text = text[:VALUE_SIZE_MAX] + "..."

@@ -1,4 +1,4 @@
-"""Where things stand in a record of the commit log, and the marks by which it is known. Big-endian.
+"""The layout of a record of the commit log, and its magic numbers. Big-endian.
 
 offset size field
      0    4 record size
@@ -19,9 +19,8 @@ offset size field
           1 topic size (2 in v2), then the topic
           2 properties size, then the properties
 
-The offsets are those of IPv4 hosts; an IPv6 host, of which sysFlag tells, takes 12 bytes more, and
-all that is behind it stands so much later: see `Head`. A filler has the first two fields alone.
-"""
+The offsets are for IPv4 hosts; an IPv6 host, marked in sysFlag, takes 12 bytes more, and shifts all
+later fields: see `Head`. A filler has only the first two fields."""
 
 from __future__ import annotations
 
@@ -56,8 +55,8 @@ FRONT: Final = struct.Struct(">II")
 """Record size and magic."""
 
 PLACED: Final = struct.Struct(">II20xqi")
-"""Record size, magic, log offset and sysFlag: what tells a record of this place from what merely
-looks like one."""
+"""Record size, magic, log offset and sysFlag: these distinguish a record of this position from
+bytes that merely look like one."""
 
 LOG_OFFSET: Final = struct.Struct(">q")
 TIME: Final = struct.Struct(">q")
@@ -65,11 +64,11 @@ PROPERTIES_SIZE: Final = struct.Struct(">H")
 
 
 class Head:
-    """Where the fields behind the born host stand, by the hosts' address families, and what reads
-    a record's head: `fields` all of it; `walked` what a walk over a log asks for (size, magic, CRC,
-    queue id, queue offset, log offset, sysFlag, store time, body size); `place`, from the queue
-    offset on, what depends on where and when a record is stored, the born time and host among it.
-    """
+    """Offsets of the fields after the born host, by the hosts' address families, and structs that
+    read a record's head: `fields` all of it; `walked` the fields for a walk over a log (size,
+    magic, CRC, queue id, queue offset, log offset, sysFlag, store time, body size); `place`, from
+    the queue offset on, the fields that depend on where and when a record is stored, including born
+    time and host."""
 
     __slots__ = (
         "body_size_at", "fields", "place", "prepared_at", "reconsume_times_at", "size",
@@ -83,7 +82,7 @@ class Head:
         self.prepared_at = self.reconsume_times_at + 4
         self.body_size_at = self.prepared_at + LOG_OFFSET.size
         self.size = self.body_size_at + 4
-        """Of the head: the body begins here."""
+        """Size of the head: the body begins here."""
         self.fields = struct.Struct(f">IIIiiqqiq{born_size}sq{store_size}siqi")
         self.walked = struct.Struct(f">IIIi4xqqi{8 + born_size}xq{store_size + 12}xi")
         self.place = struct.Struct(f">qqiq{born_size}sq")
@@ -96,16 +95,16 @@ HEADS: Final = {
     for born in (0, SysFlag.BORN_HOST_V6)
     for store in (0, SysFlag.STORE_HOST_V6)
 }
-"""By the bits of sysFlag that say which hosts have an IPv6 address (`HOSTS_V6`)."""
+"""By the bits of sysFlag for IPv6 hosts (`HOSTS_V6`)."""
 
 HEAD_V4: Final = HEADS[0]
 HEAD_V6: Final = HEADS[HOSTS_V6]
-"""The longest."""
+"""The longest head."""
 
 RECORD_SIZE_MIN: Final = HEAD_V4.size + 1 + PROPERTIES_SIZE.size
-"""Of one without body, topic and properties."""
+"""Of a record without body, topic and properties."""
 
 
 def topic_size_width(magic: int) -> int:
-    """Bytes of the number that says how long the topic is."""
+    """Bytes of the length of the topic."""
     return 2 if magic == MAGIC_V2 else 1

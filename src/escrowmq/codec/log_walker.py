@@ -1,10 +1,9 @@
-"""Walking a log: whole records, damage between them, and where it ends. Whoever goes through a log
-goes with this one: a start, the check of a store, a pipeline over files.
+"""Walks through a log: complete records, damage between them, and the log's end. All code that
+reads a log uses it: a start, the check of a store, a pipeline over files.
 
-Bodies and properties are whatever clients like, records in records among it. So a place is taken
-for the beginning of a record only when something of our own leads there: the record before it, a
-segment's start, a unit of a queue.
-"""
+Bodies and properties may contain anything, even records. So a position counts as the start of a
+record only if data of our own leads there: the record before it, a segment's start, a queue
+entry."""
 
 from __future__ import annotations
 
@@ -39,43 +38,44 @@ NO_END: Final = 1 << 62
 _SECTOR_SIZE: Final = 512
 _MARKS: Final = tuple(SIZE.pack(magic) for magic in MAGICS)
 _FRONT_MIN: Final = 4
-"""Fewer bytes of a record's front are zeros even when it is whole."""
+"""A record's first bytes, if fewer than this, can be zeros even if it is complete."""
 
 LeadsTo = Callable[[tuple[str, int], int, tuple[int, int]], bool]
-"""Whether the unit of a queue (topic, queue id) at a queue offset leads to a record (log offset,
+"""Whether the queue entry of (topic, queue id) at a queue offset points to a record (log offset,
 size)."""
 
 
 class Log(Protocol):
-    """Bytes in segments, each of which begins with a record. `store.segment.Segments` is one."""
+    """Bytes in segments, each of which begins with a record. Implemented by
+    `store.segment.Segments`."""
 
     @property
     def starts(self) -> list[int]:
-        """Where the segments that there are begin, in order."""
+        """The starts of the existing segments, in order."""
 
     @property
     def end(self) -> int:
-        """Behind the last one."""
+        """The end of the last one."""
 
     def start_of(self, position: int) -> int:
-        """Where the segment of a position begins."""
+        """The start of a position's segment."""
 
     def end_of(self, position: int) -> int:
-        """Where it ends."""
+        """The end of a position's segment."""
 
     def has(self, position: int) -> bool:
-        """Whether there is a segment."""
+        """Whether a position's segment exists."""
 
     def read(self, position: int, size: int) -> bytes:
         """Bytes from a position; fewer where the segment ends."""
 
     def data_from(self, position: int) -> int:
-        """The first position from here on, in the same segment, that may hold something; its end
-        if none does."""
+        """The first position from here on, in the same segment, that may contain data; its end if
+        none does."""
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """A stretch of the log that holds no readable record."""
+    """A range of the log without a readable record."""
 
     log_offset: int
     size: int
@@ -83,7 +83,7 @@ class Damage(msgspec.Struct, frozen=True):
 
 
 class Stretch(NamedTuple, Generic[R]):
-    """A part of a log that was read, and the records that begin in it."""
+    """A range of a log, and the records that begin in it."""
 
     log_offset: int
     data: bytes
@@ -91,21 +91,21 @@ class Stretch(NamedTuple, Generic[R]):
 
 
 class _Head(NamedTuple):
-    """What says of a place that a record stands there, but for its body."""
+    """The fields by which a position is recognised as a record, without its body."""
 
     size: int
     queue_id: int
     queue_offset: int
     topic: bytes
     behind: int
-    """Where the size of its properties stands."""
+    """The position of its properties' size."""
 
 
 class Walker:
-    """One walk over a log, from an offset where a record starts to where nothing follows.
+    """One walk through a log, from the start of a record to the log's end.
 
-    `leads_to` says whether a unit of a queue leads to a record: what damage is passed over by. None
-    when there is no queue at all; then looks must do."""
+    `leads_to` says whether a queue entry points to a record; it is used to skip damage. None if
+    there are no queues; then the walker must guess by appearance."""
 
     def __init__(
         self,
@@ -128,7 +128,7 @@ class Walker:
         self.cut_reason = ""
 
     def batches(self, start: int) -> Iterator[list[Scanned]]:
-        """Whole records in the log's order. Afterwards `end_offset` is where to append."""
+        """The complete records in order. Afterwards `end_offset` is where to append."""
         for _, _, found in self.stretches(start, self._take):
             if found.records:
                 yield found.records
@@ -136,8 +136,8 @@ class Walker:
     def stretches(
         self, start: int, take: Callable[[bytes, int], Parsed[R]]
     ) -> Iterator[Stretch[R]]:
-        """The log in parts, each with what `take` finds in it: records, or the filler that ends a
-        segment. Afterwards `end_offset` is where to append."""
+        """The log in ranges, each with what `take` finds in it: records, or the filler at a
+        segment's end. Afterwards `end_offset` is where to append."""
         log, position = self._log, start
         while position < log.end:
             if not log.has(position):
@@ -166,7 +166,7 @@ class Walker:
         self.end_offset = position
 
     def _resume(self, position: int, reason: str) -> int | None:
-        """Where the walk goes on behind something that is not a record; None at the log's end."""
+        """Where the walk continues after something that is not a record; None at the log's end."""
         after = self.next_record(position + 1, claimed=self._claimed_end(position))
         if after is None:
             self.cut_reason = reason
@@ -180,8 +180,8 @@ class Walker:
         return after
 
     def _is_unwritten(self, position: int, after: int) -> bool:
-        """Whether a stretch looks as if a write had not reached the disk: zeros at its head, or
-        at its end, or in all that it has of a sector. Flipped bits do not look so."""
+        """Whether a range looks as if a write had not reached the disk: zeros at its start, or at
+        its end, or in all its bytes of a sector. Flipped bits do not look so."""
         end = min(after, self._log.end_of(position))
         data = self._log.read(position, min(end - position, CHUNK_SIZE))
         if not any(data[:8]) or not any(data[-8:]):
@@ -194,7 +194,7 @@ class Walker:
         return any(len(sector) >= _FRONT_MIN and not any(sector) for sector in sectors)
 
     def _lacks_front(self, position: int, count: int) -> bool:
-        """Whether a record is whole but for the first bytes of its size, which are zeros and stand
+        """Whether a record is complete except for the first bytes of its size, which are zeros and
         in a sector of their own."""
         head = self._head_at(position)
         if head is None:
@@ -209,8 +209,8 @@ class Walker:
         return head.size == size & ((1 << low_bits) - 1)
 
     def _claimed_end(self, position: int) -> int | None:
-        """Where something that looks like the record of this place says that it ends, when a whole
-        record does begin there: damage hits the body in most cases, which is the larger part."""
+        """The end claimed by something that looks like the record of this position, if a complete
+        record begins there: damage mostly hits the body, which is the larger part."""
         log = self._log
         front = log.read(position, PLACED.size)
         if len(front) < PLACED.size:
@@ -229,9 +229,9 @@ class Walker:
     def next_record(
         self, position: int, *, claimed: int | None = None, before: int = NO_END
     ) -> int | None:
-        """Where the next whole record stands: where a unit of a queue leads, at a segment's start,
-        or where the damaged record before `claimed` that it ends. Without queues, the first that
-        looks like a record and is no remnant: store times do not go back."""
+        """The start of the next complete record: where a queue entry points, at a segment's start,
+        or where the damaged record ends by its own size. Without queues, the first that looks like
+        a record and is not a remnant: store times do not go back."""
         goes_by_looks = self._leads_to is None and claimed is None
         for start in self._log.starts:
             if self._log.end_of(start) <= position:
@@ -255,7 +255,8 @@ class Walker:
         return bool(found.records) and found.records[0].stored_ms >= from_ms
 
     def _is_led_to(self, position: int) -> bool:
-        """Whether a unit leads to what looks like the head of a record: no body is read for it."""
+        """Whether a queue entry points to what looks like the head of a record: no body is read for
+        it."""
         if self._leads_to is None:
             return False
         head = self._head_at(position)
@@ -280,7 +281,7 @@ class Walker:
         return _Head(size, queue_id, queue_offset, topic, topic_at + width + length)
 
     def _candidates(self, position: int, before: int) -> Iterator[int]:
-        """Positions in one segment where a magic stands and the record's own offset fits."""
+        """Positions in one segment with a magic and the right log offset."""
         end = min(self._log.end_of(position), before + PLACED.size)
         while position < end:
             position, data = next_data(self._log, position, end)
@@ -298,8 +299,7 @@ class Walker:
 
 
 def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
-    """The next chunk of a segment that is not all zeros, and where it starts; an empty one at the
-    end."""
+    """The next chunk of a segment that is not all zeros, and its start; an empty one at the end."""
     while position < end and log.has(position):
         # A magic may begin just before the data that a block holds.
         position = max(position, min(log.data_from(position), end) - MAGIC_AT)
@@ -311,7 +311,7 @@ def next_data(log: Log, position: int, end: int) -> tuple[int, bytes]:
 
 
 def _marks(data: bytes) -> Iterator[int]:
-    """Where a record's magic stands, in order."""
+    """Positions of a record's magic, in order."""
     ahead = [(at, mark) for mark in _MARKS if (at := data.find(mark)) >= 0]
     while ahead:
         at, mark = nearest = min(ahead)

@@ -1,8 +1,8 @@
-"""The signature of our own clients, for accounts of which a broker wants it.
+"""The signature of our own clients, for accounts for which a broker requires it.
 
-RocketMQ's (codec/signature.py) covers the values of the fields alone: what was signed as a look can
-be sent as a deletion, and be sent again. This one is base64 of HMAC-SHA256, its key the account's
-secret, over
+RocketMQ's signature (codec/signature.py) covers only the values of the fields: a request signed as
+a query can be replayed, even as a deletion. This one is base64 of HMAC-SHA256, keyed with the
+account's secret, over
 
     "escrowmq-1"        so that it is a signature of nothing else
     session             32 hex letters that the broker chose for this connection
@@ -11,9 +11,9 @@ secret, over
     name, value         each with its size in 4 bytes before it
     body
 
-Among the fields is `escrowSigned`, a number that grows with each request of the connection. What
-was heard is worth nothing on another connection, and nothing a second time on the same one; no
-clock is compared, and all a broker keeps is the session and the last number."""
+One of the fields is `escrowSigned`, a number that grows with each request of the connection. So a
+captured request cannot be replayed, on this connection or another; no clocks are compared, and a
+broker stores only the session and the last number."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MARK: Final = b"escrowmq-1"
 def sign_own(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> str:
-    """The value of the field `Signature`; one that is among the fields is not covered."""
+    """The value of the field `Signature`; an existing such field is not covered."""
     pairs = sorted((name.encode(), fields[name].encode()) for name in fields if name != SIGNATURE)
     parts = [_MARK, session.encode(), code.to_bytes(4, "big"), len(pairs).to_bytes(4, "big")]
     for pair in pairs:
@@ -47,7 +47,7 @@ def sign_own(
 def is_signed_own(
     code: int, fields: Mapping[str, str], body: bytes, *, secret: str, session: str
 ) -> bool:
-    """Whether the holder of a secret has signed; takes as long for a nearly right signature."""
+    """Whether the signature was made with a secret; takes constant time."""
     try:
         expected = sign_own(code, fields, body, secret=secret, session=session)
         return hmac.compare_digest(expected.encode(), fields.get(SIGNATURE, "").encode())

@@ -12,7 +12,7 @@ _Millis = Annotated[int, Meta(ge=0)]
 
 
 class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Which halves are meant; what is not given does not matter."""
+    """Selects halves; fields that are not given match all."""
 
     topic: str | None = None
     group: str | None = None
@@ -25,7 +25,7 @@ class Filter(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
 
 
 class Which(Filter, kw_only=True):
-    """One transaction, by its signed id or by a message; or those that a filter lets through."""
+    """One transaction, by its signed id or by a message; or those that match a filter."""
 
     id: str | None = None
     message_id: str | None = None
@@ -35,7 +35,7 @@ class Which(Filter, kw_only=True):
 
 
 class PendingEvent(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """Something that happened to a half."""
+    """An event of a half."""
 
     at_ms: int
     what: str
@@ -66,41 +66,41 @@ class Item(msgspec.Struct, rename="camel", kw_only=True):
     origin: str = ""
     state: str
     ended_ms: int = -1
-    """When it was settled; -1 while it is pending, and where no op record near it names it."""
+    """When it was settled; -1 while it is pending, or if no op record near it names it."""
     ended_by: Literal["", "producer", "check", "operator", "broker"] = ""
-    """Who settled it: its producer of itself, or asked by a check; an operator; the broker, which
-    gives up after the last check. Empty where nothing tells, as of RocketMQ's op records."""
+    """Who settled it: its producer on its own, or asked by a check; an operator; or the broker,
+    which gives up after the last check. Empty if unknown, as with RocketMQ's op records."""
     ended_who: str = ""
-    """Address of the operator, with the account before an `@`, or of the client that was asked."""
+    """The operator's address, preceded by the account and an `@`, or the client that was asked."""
     reason: str = ""
-    """Of an operator."""
+    """The operator's reason."""
     events: list[PendingEvent] = []
 
 
 class PendingPage(msgspec.Struct, rename="camel", kw_only=True):
-    """Items, and the offset to go on after; -1 when there are no more."""
+    """Items, and the offset after which to continue; -1 at the end."""
 
     items: list[Item]
     next: int = -1
 
 
 class PendingCounts(msgspec.Struct, rename="camel", kw_only=True):
-    """How many halves are pending."""
+    """Numbers of pending halves."""
 
     count: int
     parked: int
     oldest_ms: int
-    """When the oldest was stored; -1 without any."""
+    """When the oldest was stored; -1 if there are none."""
 
     by_topic: dict[str, int]
     by_group: dict[str, int]
     parked_by_group: dict[str, int] = {}
     next: int = -1
-    """Where to go on when this counts a part only."""
+    """Where to continue if this counts only a part."""
 
 
 class Done(msgspec.Struct, rename="camel", omit_defaults=True, kw_only=True):
-    """How a change went."""
+    """The result of a change."""
 
     count: int = 0
     outcome: str = ""

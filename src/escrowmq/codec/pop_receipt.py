@@ -1,15 +1,14 @@
-"""Receipts of popped messages, and where the messages of a pop's answer stand.
+"""Receipts of popped messages, and the lists of offsets in a pop's answer.
 
-A receipt (extraInfo, property POP_CK) has its fields apart by blanks; a proxy may add more
+A receipt (extraInfo, property POP_CK) has fields separated by blanks; a proxy may add more
   start offset, pop time, invisible ms, revive queue, kind, broker name, queue id, queue offset
 
-Lists of a pop's answer have their items apart by `;`, the fields of an item by blanks
+Lists in a pop's answer have items separated by `;`, and fields of items by blanks
   startOffsetInfo   kind queue start
   msgOffsetInfo     kind queue offset,offset,...
   orderCountInfo    kind queue count | kind qo<queue>%<offset> count
 
-The kind is 0 for the topic itself, 1 and 2 for the group's retry topic in either spelling.
-"""
+The kind is 0 for the topic itself, 1 and 2 for the group's retry topic in either naming."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ RETRY_V1: Final = 1
 RETRY_V2: Final = 2
 
 ORDER_QUEUE: Final = 999
-"""The revive queue that an orderly pop names: it has no check points."""
+"""The revive queue in receipts of orderly pops, which have no check points."""
 
 _FIELDS_MIN: Final = 6
 _OUR_FIELDS: Final = 8
@@ -35,7 +34,7 @@ _JOINTS: Final = {RETRY_V1: "_", RETRY_V2: _V2_MARK}
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """What a consumer shows when it is done with a message, or wants more time."""
+    """With it a consumer acknowledges a message, or asks for more time."""
 
     start_offset: int
     pop_ms: int
@@ -66,7 +65,7 @@ def encode_receipt(receipt: Receipt) -> str:
 
 
 def decode_receipt(text: str) -> Receipt:
-    """The receipt; UsageError when it cannot be one."""
+    """The receipt; raises UsageError if it is invalid."""
     parts = text.split(" ")
     if len(parts) < _FIELDS_MIN:
         raise UsageError(f"extraInfo has {len(parts)} fields, {_FIELDS_MIN} at least are needed")
@@ -87,14 +86,14 @@ def decode_receipt(text: str) -> Receipt:
 
 
 def kind_of(topic: str) -> int:
-    """Whether a topic is a retry topic, and in which spelling."""
+    """Whether a topic is a retry topic, and in which naming."""
     if not topic.startswith(Topic.RETRY_PREFIX):
         return NORMAL
     return RETRY_V2 if _V2_MARK in topic else RETRY_V1
 
 
 def retry_topic(topic: str, group: str, kind: int) -> str:
-    """Where a group's popped messages of a topic come again; the topic itself for kind 0."""
+    """Where a group's popped messages of a topic are redelivered; the topic itself for kind 0."""
     if kind == NORMAL:
         return topic
     joint = _JOINTS.get(kind)
@@ -128,7 +127,7 @@ def encode_offsets(items: Iterable[tuple[int, int, Sequence[int]]]) -> str:
 
 
 def encode_counts(kind: int, queue_id: int, counts: dict[int, int], count_min: int) -> str:
-    """orderCountInfo of one queue: times that messages were handed out before, where any."""
+    """orderCountInfo of one queue: how often messages were delivered before, if any were."""
     items = [f"{kind} qo{queue_id}%{offset} {count}" for offset, count in counts.items()]
     # Clients before 5.0.1 know the queue's count only.
     items.append(f"{kind} {queue_id} {count_min}")

@@ -6,24 +6,24 @@ from typing import Final
 
 _ENTRY_SIZE_MIN: Final = 3
 _DIGITS_MAX: Final = 19
-"""Of the largest long. Python refuses to read numbers of some thousand digits."""
+"""Of the largest long. Python refuses to parse numbers of some thousand digits."""
 
 
 def encode_properties(properties: dict[str, str]) -> bytes:
-    """The encoded form; the last entry ends with 0x02 like all others."""
+    """The encoded form; the last entry too ends with 0x02."""
     return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()]).encode(
         "utf-8", "surrogatepass"
     )
 
 
 def decode_properties(encoded: bytes) -> dict[str, str]:
-    """Whatever can be read: entries without name, separator or value are passed over,
-    as RocketMQ's `MessageDecoder.string2messageProperties` does."""
+    """All readable entries: those without name, separator or value are skipped, as by RocketMQ's
+    `MessageDecoder.string2messageProperties`."""
     return parse_properties(encoded.decode("utf-8", "replace"))
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    """The same from text, as a send request carries it in its header."""
+    """Decode properties from text, as in a send request's header."""
     properties: dict[str, str] = {}
     for entry in text.split("\x02"):
         if len(entry) >= _ENTRY_SIZE_MIN:
@@ -34,7 +34,8 @@ def parse_properties(text: str) -> dict[str, str]:
 
 
 def value_of(properties: bytes, mark: bytes) -> bytes:
-    """The value of one property, given as name and 0x01; empty without it. The last one wins."""
+    """The value of one property, given as name and 0x01; empty if it is missing. The last one
+    wins."""
     at = properties.rfind(mark)
     if at < 0:
         return b""
@@ -46,8 +47,8 @@ def value_of(properties: bytes, mark: bytes) -> bytes:
 
 
 def number_in(text: str | None, *, most: int) -> int | None:
-    """The number from 0 to `most` that a property holds; None when it holds anything else. Its
-    value is a client's: whoever reads it again later must not trip over it."""
+    """The number from 0 to `most` in a property; None for anything else. Clients choose these
+    values, so later readers must not fail on them."""
     if not text or len(text) > _DIGITS_MAX or not (text.isascii() and text.isdecimal()):
         return None
     number = int(text)

@@ -1,7 +1,6 @@
-"""The handle that recalls a message before its time: URL-safe Base64 of five words.
+"""The handle that recalls a delayed message: URL-safe Base64 of five words.
 
-v1 <topic> <broker name> <delivery time, ms> <unique key>
-"""
+v1 <topic> <broker name> <delivery time, ms> <unique key>"""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ _SIZE_MAX: Final = 1024
 
 
 class RecallHandle(msgspec.Struct, frozen=True, kw_only=True):
-    """What a handle names."""
+    """The contents of a handle."""
 
     topic: str
     broker_name: str
@@ -34,7 +33,7 @@ def encode_handle(handle: RecallHandle) -> str:
 
 
 def decode_handle(text: str) -> RecallHandle:
-    """What the text names; UsageError when it is none of ours."""
+    """The contents of a handle; raises UsageError if it is invalid."""
     if len(text) > _SIZE_MAX:
         raise UsageError(f"recall handle of {len(text)} characters, {_SIZE_MAX} allowed")
     try:

@@ -1,9 +1,8 @@
-"""Replies that say the same again and again, and differ in their opaque alone: that all is well,
-that there is nothing to be popped. (Those to pulls differ in offsets too: codec/pulled_reply.)
+"""Frequent replies that differ only in their opaque, such as success or an empty pop. (Those to
+pulls differ in offsets too: codec/pulled_reply.)
 
-They are encoded once, and kept as what stands in front of the opaque and behind it. Measured, for
-one with six fields: 1.2 µs, against 2.5 (binary) and 1.5 (JSON).
-"""
+They are encoded once, and cached as the bytes before and after the opaque. Measured, for one with
+six fields: 1.2 µs, against 2.5 (binary) and 1.5 (JSON)."""
 
 from __future__ import annotations
 
@@ -19,11 +18,11 @@ _FRONT_SIZE: Final = 8
 _OPAQUE: Final = struct.Struct(">i")
 _OPAQUE_AT: Final = _FRONT_SIZE + 5
 _OPAQUE_NAME: Final = b'"language":"PYTHON","opaque":'
-"""In JSON; in a text the quotes would be escaped."""
+"""In JSON; inside a string the quotes would be escaped."""
 
 
 class Told:
-    """The bytes of one reply but the opaque, and in JSON but the sizes in front."""
+    """A reply without its opaque, and for JSON without the leading sizes."""
 
     __slots__ = ("back", "front", "is_binary", "size")
 
@@ -48,7 +47,7 @@ class Told:
 
 
 class ToldReplies:
-    """Those that were given lately."""
+    """A cache of recent replies."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[object, ...], Told] = {}
@@ -56,7 +55,7 @@ class ToldReplies:
     def encode(
         self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
     ) -> bytes:
-        """The frame of a reply without a body, in the kind of the request."""
+        """The frame of a reply without a body, in the form of the request."""
         key: tuple[object, ...] = (request.is_binary, code, remark, None)
         if ext is not None:  # no fields are written in another way than none at all
             key = (request.is_binary, code, remark, *ext, *ext.values())

@@ -1,11 +1,9 @@
-"""Send requests that are alike: what one sender's have in common is read once.
+"""Similar send requests: what one sender's requests have in common is parsed once.
 
-A producer's requests to a topic differ in their number, queue, time and properties only, and in
-their signature where they have one. The first
-of them is read as any other; those that follow are taken apart by one `struct` call, and proved to
-be the same in all other bytes by one comparison. A request that is not is none of the shape, and
-is read as any other.
-"""
+A producer's requests to a topic differ only in their number, queue, time and properties, and in
+their signature if they have one. The first of them is parsed as usual; those that follow are parsed
+by one `struct` call, and verified in all other bytes by one comparison. A request that does not
+match is parsed as usual."""
 
 from __future__ import annotations
 
@@ -29,7 +27,7 @@ from escrowmq.errors import EscrowMQError
 H = TypeVar("H", SendHeaderV2, EndTransactionHeader)
 
 _FIXED_SIZE: Final = 29
-"""Of a binary header without a remark, with what is in front of it in a frame."""
+"""Of a binary header without a remark, with the beginning of its frame."""
 
 _NUMBER_SIZE_MAX: Final = 18
 _VARIES: Final = (b"e", b"g", b"i")
@@ -38,7 +36,7 @@ _VARIES: Final = (b"e", b"g", b"i")
 _SIGNATURE: Final = SIGNATURE.encode()
 _SIGNATURE_SIZE: Final = 28
 NEVER_ALIKE: Final = {NUMBER, "_UNIQUE_KEY_QUERY"}
-"""Fields of signed requests that are other ones each time, or not signed."""
+"""Fields of signed requests that are different each time, or not signed."""
 
 _DIGITS_MAX: Final = 9
 _LONG_DIGITS_MAX: Final = 18
@@ -50,7 +48,7 @@ _END_NAMES: Final = {
 }
 
 PLAIN_KEYS_MAX: Final = 4
-"""More in a message, and its input may be too much for one turn."""
+"""With more keys in a message, its input may be too much for one turn."""
 
 _NAMES_MAX: Final = 32
 _PLANS_MAX: Final = 1024
@@ -58,12 +56,12 @@ _TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
 
 
 Alike = tuple[bytes, bytes, bytes, bytes]
-"""What differs between requests of one shape, as it was written: opaque, queue, time, properties.
-(A plain tuple: one with names takes a microsecond to make.)"""
+"""What varies between requests of one shape, in raw form: opaque, queue, time, properties. (A plain
+tuple: a named one takes a microsecond to make.)"""
 
 
 class SendShape:
-    """All bytes of a binary send request's header but these."""
+    """All bytes of a binary send request's header except these."""
 
     __slots__ = (
         "_back", "_consts", "_front_size", "_unpack", "flag", "front", "header", "signed", "spans",
@@ -84,20 +82,20 @@ class SendShape:
         self.front = data[at:properties]
         """Up to the properties."""
         self.spans = queue - at, queue_end - at, born - at, born_end - at
-        """Where queue and time stand in it."""
+        """The positions of queue and time in it."""
         self.suffix = data[properties_end:header_end]
-        """Of the header, behind the properties; where these are signed, up to the signature."""
+        """The header after the properties; for signed requests, up to the signature."""
         self._back = b""
-        """What stands behind the signature."""
+        """The header after the signature."""
         self.signed: Signed | None = None
         self.flag = flag
         self.header: SendHeaderV2
-        """Of the request that it was learnt from."""
+        """Of the request from which it was learnt."""
         self.wants_id = False
-        """Whether its sender wants a signed id for a half."""
+        """Whether its sender requests a signed id for a half."""
 
     def match(self, data: bytes, at: int, header_end: int) -> Alike | None:
-        """What is special about the request at a place; None when it is of another shape."""
+        """The varying parts of the request at a position; None if it has another shape."""
         properties = at + self._front_size
         if properties > header_end:
             return None
@@ -121,28 +119,28 @@ class SendShape:
         return opaque, queue, born, data[properties:end]
 
     def leave_out(self, signed: Signed, begin: int, end: int) -> None:
-        """The signature stands so far behind the properties, and differs."""
+        """The signature is this far after the properties, and varies."""
         self.signed, self._back = signed, self.suffix[end:]
         self.suffix = self.suffix[:begin]
 
     def signature(self, data: bytes, header_end: int) -> bytes:
-        """That of a request of this shape which is signed."""
+        """The signature of a signed request of this shape."""
         end = header_end - len(self._back)
         return data[end - _SIGNATURE_SIZE : end]
 
 
 class Signed:
-    """What requests of one shape are signed over: the values of their fields, by the names."""
+    """What requests of one shape are signed over: the values of their fields, sorted by name."""
 
     def __init__(self, data: bytes, spans: dict[bytes, tuple[int, int]], access_key: str) -> None:
         names = sorted(name for name in spans if name != _SIGNATURE)
         self._parts = [data[slice(*spans[name])] for name in names]
         self._places = [names.index(name) for name in _VARIES]
         self.access_key = access_key
-        """Who is said to have signed them."""
+        """The access key."""
 
     def content(self, queue: bytes, born: bytes, properties: bytes) -> bytes:
-        """The same of one of them, in front of its body."""
+        """The signed content of one of them, without its body."""
         parts = self._parts
         for place, value in zip(self._places, (queue, born, properties), strict=True):
             parts[place] = value
@@ -150,7 +148,7 @@ class Signed:
 
 
 class EndShape:
-    """All bytes of a binary END's header but its number, and the half that it is about."""
+    """All bytes of a binary END's header except its number, and the half that it names."""
 
     __slots__ = ("_consts", "_order", "_unpack", "flag", "front", "header", "spans")
 
@@ -169,13 +167,13 @@ class EndShape:
         self.front = data[at:header_end]
         """All of the frame."""
         self.spans = [(spans[name][0] - at, spans[name][1] - at) for name in _END_VARIES]
-        """Where queue offset, log offset, transaction id and message id stand in it."""
+        """The positions of queue offset, log offset, transaction id and message id in it."""
         self.flag: int
         self.header: EndTransactionHeader
-        """Of the request that it was learnt from."""
+        """Of the request from which it was learnt."""
 
     def match(self, data: bytes, at: int, header_end: int) -> Alike | None:
-        """Queue offset, log offset and transaction id of the request at a place; None when it is of
+        """Queue offset, log offset and transaction id of the request at a position; None if it has
         another shape."""
         if header_end - at != len(self.front):
             return None
@@ -189,8 +187,8 @@ class EndShape:
 
 
 def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
-    """The shape of the END whose frame starts at a place; None when it is nothing that one expects
-    to see again."""
+    """The shape of the END whose frame starts at a position; None if similar requests are
+    unlikely."""
     read = _read(data, at, header_end, EndTransactionHeader)
     if read is None:
         return None
@@ -205,8 +203,8 @@ def learn_end(data: bytes, at: int, header_end: int) -> EndShape | None:
 
 
 def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
-    """The shape of the send request (of version 2) whose frame starts at a place; None when it is
-    nothing that one expects to see again."""
+    """The shape of the send request (version 2) whose frame starts at a position; None if similar
+    requests are unlikely."""
     read = _read(data, at, header_end, SendHeaderV2)
     if read is None:
         return None
@@ -232,7 +230,7 @@ def learn_send(data: bytes, at: int, header_end: int) -> SendShape | None:
 
 
 def _read(data: bytes, at: int, header_end: int, kind: type[H]) -> tuple[Command, H] | None:
-    """The request whose frame starts at a place, read as any other is."""
+    """The request whose frame starts at a position, parsed as usual."""
     if int.from_bytes(data[at + 25 : at + 29], "big") != header_end - at - _FIXED_SIZE:
         return None  # it has a remark, or does not fit
     try:
@@ -258,7 +256,7 @@ class _Fields(msgspec.Struct):
 
     @property
     def are_plain(self) -> bool:
-        """Whether numbers are written as numbers are, and truths as truths."""
+        """Whether numbers and booleans are in clients' usual form."""
         numbers = self.d, self.e, self.f, self.h, self.j, self.l
         return (
             all(map(_is_int, numbers))
@@ -269,7 +267,7 @@ class _Fields(msgspec.Struct):
 
 
 class JsonSend(msgspec.Struct):
-    """A send request (of version 2) in JSON, as far as it concerns a plain message."""
+    """A send request (version 2) in JSON, for a plain message."""
 
     extFields: _Fields  # noqa: N815 - the wire's spelling
     code: Int
@@ -289,12 +287,12 @@ class _EndFields(msgspec.Struct, rename="camel"):
 
     @property
     def are_plain(self) -> bool:
-        """Whether places are written as numbers are."""
+        """Whether offsets are in clients' usual form."""
         return _is_long(self.tran_state_table_offset) and _is_long(self.commit_log_offset)
 
 
 class JsonEnd(msgspec.Struct):
-    """An END in JSON, as far as it concerns a half with nothing special about it."""
+    """An END in JSON, for an ordinary half."""
 
     extFields: _EndFields  # noqa: N815 - the wire's spelling
     code: Int
@@ -312,7 +310,7 @@ _decode_send: Final = msgspec.json.Decoder(JsonSend).decode
 
 
 def read_json_send(data: bytes) -> JsonSend | None:
-    """What a header in JSON says; None when it is not as clients write it."""
+    """Decode a JSON header; None if it is not in clients' usual form."""
     if not is_text(data):
         return None
     try:
@@ -323,7 +321,7 @@ def read_json_send(data: bytes) -> JsonSend | None:
 
 
 def read_json_fields(data: bytes) -> dict[str, str] | None:
-    """All fields of a header in JSON, by their names."""
+    """All fields of a JSON header, by name."""
     if not is_text(data):
         return None
     try:
@@ -333,7 +331,7 @@ def read_json_fields(data: bytes) -> dict[str, str] | None:
 
 
 def read_json_end(data: bytes) -> JsonEnd | None:
-    """The same for an END."""
+    """Decode the JSON header of an END; None if it is not in clients' usual form."""
     if not is_text(data):
         return None
     try:
@@ -357,8 +355,8 @@ def _is_long(text: str) -> bool:
 
 
 class Plan(NamedTuple):
-    """Where in properties with certain names the values are that the broker looks at; -1 where
-    there is none."""
+    """For properties with certain names, the positions of the values that the broker needs; -1 if
+    one is missing."""
 
     separators: bytes
     key: int
@@ -368,29 +366,29 @@ class Plan(NamedTuple):
     group: int
 
     def keys_in(self, fields: list[bytes]) -> tuple[bytes, ...]:
-        """By which a message is to be found."""
+        """The keys of a message."""
         if self.keys < 0:
             return ()
         return tuple(filter(None, fields[self.keys].split(b" ")))
 
     def tags_code_in(self, fields: list[bytes]) -> int:
-        """What stands for its tags in a queue."""
+        """The hash of its tags for a queue."""
         return tags_code(fields[self.tags].decode()) if self.tags >= 0 else 0
 
 
 class Properties:
-    """Encoded properties that may be stored as they came: their names, in this order, were seen
-    before, and none of them is one that the broker acts on, in a message or in a half."""
+    """Encoded properties that can be stored unchanged: the same names, in the same order, were seen
+    before, and the broker acts on none of them, in a message or in a half."""
 
     def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
         self._special = special
         self._special_of_half = special_of_half
         self.plans: dict[tuple[bytes, ...], Plan | None] = {}
-        """By the names; None where they have to be read one by one."""
+        """By the names; None if such properties must be decoded one by one."""
 
     def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
-        """The plan of properties that end with a separator, and names and values in turn; None
-        when they have to be read one by one."""
+        """The plan for properties that end with a separator; None if they must be decoded one by
+        one."""
         if b"\x01\x02" in encoded or not encoded.isascii():
             return None
         fields = encoded.replace(b"\x02", b"\x01").split(b"\x01")
@@ -406,7 +404,7 @@ class Properties:
         return plan, fields
 
     def are_plain(self, names: Iterable[str]) -> bool:
-        """Whether the broker acts on none of these, on a message that is no half."""
+        """Whether the broker acts on none of these, in a message that is not a half."""
         return not any(name in self._special or name == "TRAN_MSG" for name in names)
 
     def _learn(self, names: tuple[bytes, ...]) -> Plan | None:
@@ -429,8 +427,7 @@ class Properties:
 
 
 def are_plain_numbers(one: bytes, other: bytes) -> bool:
-    """Whether both are numbers as clients write them: other forms mean the same, or nothing, which
-    the general way knows."""
+    """Whether both are numbers in clients' usual form: the general path handles other forms."""
     return (
         one.isdigit()
         and other.isdigit()

@@ -1,7 +1,7 @@
 """Bodies that name servers exchange with brokers and clients: routes, cluster info, registration.
 
-Members stand in RocketMQ's (alphabetical) order. `brokerAddrs` has integer keys, which RocketMQ
-writes without quotes, but for routes to clients that ask for JSON proper.
+Members are in RocketMQ's (alphabetical) order. `brokerAddrs` has integer keys, which RocketMQ
+writes without quotes, except in routes for clients that ask for standard JSON.
 
 A compressed registration is one zlib stream; sizes and counts are 4 bytes, big-endian:
   size, then the version as JSON
@@ -86,7 +86,7 @@ class ClusterInfo(msgspec.Struct, rename="camel"):
 
 
 class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
-    """A broker that was registered until lately; ours alone, as is the request for it."""
+    """A broker that was registered until recently; ours alone, as is the request for it."""
 
     name: str
     cluster: str
@@ -94,7 +94,7 @@ class GoneBroker(msgspec.Struct, rename="camel", frozen=True, kw_only=True):
     address: str
     since_ms: int
     has_said_so: bool = False
-    """Whether it took its leave, as a broker that is stopped does."""
+    """Whether it unregistered, as a broker does that is stopped."""
 
 
 class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
@@ -111,7 +111,7 @@ class RegisteredTopic(msgspec.Struct, rename="camel", kw_only=True):
 
 
 class TopicLike(Protocol):
-    """What a compressed registration keeps of a topic."""
+    """The fields of a topic in a compressed registration."""
 
     attributes: Any
     perm: int
@@ -122,7 +122,7 @@ class TopicLike(Protocol):
 
 
 class RegistrationBody(msgspec.Struct, kw_only=True):
-    """The body of REGISTER_BROKER, whichever form it came in."""
+    """The body of REGISTER_BROKER, from either form."""
 
     version: TableVersion = TableVersion()
     topics: dict[str, RegisteredTopic] = {}
@@ -130,7 +130,7 @@ class RegistrationBody(msgspec.Struct, kw_only=True):
     filter_servers: list[str] | None = None
 
     def names(self) -> set[str]:
-        """The names of its topics, whatever they stand under."""
+        """The names of its topics."""
         return {topic.topic_name or key for key, topic in self.topics.items()}
 
 
@@ -149,7 +149,7 @@ class _RegisterBody(msgspec.Struct, rename="camel"):
 
 
 def encode_route(route: TopicRoute, *, is_standard: bool) -> bytes:
-    """A route; `is_standard` quotes broker ids and escapes whatever is not plain ASCII."""
+    """A route; `is_standard` quotes broker ids and escapes non-ASCII characters."""
     data = fastjson.encode(
         _present(
             {
@@ -237,7 +237,7 @@ def decode_cluster_info(data: bytes) -> ClusterInfo:
 
 
 def encode_gone_brokers(brokers: list[GoneBroker]) -> bytes:
-    """Brokers that were here until lately."""
+    """Encode brokers that left recently."""
     return msgspec.json.encode({"brokers": brokers})
 
 
@@ -246,7 +246,7 @@ class _GoneBrokers(msgspec.Struct):
 
 
 def decode_gone_brokers(data: bytes) -> list[GoneBroker]:
-    """Brokers that were here until lately."""
+    """Decode brokers that left recently."""
     return decode_body(_GoneBrokers, data).brokers
 
 
@@ -285,7 +285,7 @@ def encode_registration(
     filter_servers: Iterable[str] = (),
     is_compressed: bool = False,
 ) -> bytes:
-    """The body with which a broker of ours registers."""
+    """The body with which our brokers register."""
     if is_compressed:
         return zlib.compress(_registration_stream(topics, version, filter_servers), _ZLIB_LEVEL)
     table = {topic.topic_name: topic for topic in topics}
@@ -327,7 +327,7 @@ def _sized(data: bytes) -> bytes:
 def decode_registration(
     data: bytes, *, is_compressed: bool, sender_version: int
 ) -> RegistrationBody:
-    """The body of REGISTER_BROKER in the form that the sender's release writes."""
+    """The body of REGISTER_BROKER in the form of the sender's release."""
     if not data:
         return RegistrationBody()
     if sender_version < Version.V3_0_11:
@@ -366,7 +366,7 @@ def _inflate(data: bytes) -> bytes:
 
 
 class _Stream:
-    """Sized items one after another."""
+    """Consecutive items, each with its size."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

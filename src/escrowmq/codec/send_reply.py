@@ -1,8 +1,7 @@
-"""The reply to a stored message, which a broker writes more often than anything else.
+"""The reply to a stored message, a broker's most frequent reply.
 
-All but four values of it are the same for every message, so the rest is written once. Measured:
-0.7 us in JSON and 1.1 us in binary form, where the general coder takes 1.3 and 2.5 us.
-"""
+All except four values are the same for every message, so the rest is encoded once. Measured: 0.7 us
+in JSON and 1.1 us in binary form, where the general encoder takes 1.3 and 2.5 us."""
 
 from __future__ import annotations
 
@@ -25,13 +24,13 @@ _JSON: Final = (
     '"serializeTypeCurrentRPC":"JSON","version":%d}'
 )
 _SIZE_MAX: Final = 255
-"""A longer key is left to the general coder: here a size is one character."""
+"""Longer keys are left to the general encoder: here a size is one character."""
 
 _ESCAPED: Final = frozenset('"\\%')
 
 
 class SentReplies:
-    """Replies with fields that are always the same, and those of one message."""
+    """Encodes replies from constant fields and those of one message."""
 
     def __init__(self, always: dict[str, str]) -> None:
         self._always = always

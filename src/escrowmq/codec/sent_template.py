@@ -1,4 +1,4 @@
-"""Replies to the messages of one queue that are alike but for four values."""
+"""Replies to the messages of one queue that differ in four values only."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ _BINARY_REST: Final = struct.Struct(">iii")
 """Flag, size of the remark, size of the fields."""
 
 _SIZE: Final = struct.Struct(">I")
-"""Of a value."""
+"""Size of a value."""
 
 _FIXED_SIZE: Final = 21
 _LANGUAGE: Final = 3
 _PLACE_SIZE: Final = 16
-"""Of a log offset in a message id."""
+"""Size of a log offset in a message id."""
 
 
 class SentTemplate:
-    """The replies to one queue's sends, whatever form the request had. A unique key is ASCII."""
+    """The replies to one queue's sends, for each form of request. A unique key is ASCII."""
 
     __slots__ = (
         "_always", "_before_ids", "_before_key", "_before_offset", "_before_signed", "_binary",
@@ -44,7 +44,7 @@ class SentTemplate:
         self._queue = str(queue_id)
         self._start = self._end = self._key_size = 0
         self._binary = b""
-        """For queue offsets of one number of digits, and keys of one size."""
+        """By the number of digits of the queue offset, and the size of the key."""
         self._in_json = self._pieces_in_json()
         ids, offset, before_key, number, end = map(_literal, self._in_json)
         place = self._host.encode() + b"%016X"
@@ -69,7 +69,7 @@ class SentTemplate:
     def json(
         self, opaque: int, log_offset: int, queue_offset: int, key: bytes, signed_id: str = ""
     ) -> bytes:
-        """The same in JSON."""
+        """The whole frame, in JSON."""
         if signed_id:
             return self._of_half(opaque, log_offset, queue_offset, key, signed_id)
         header = self._json % (log_offset, queue_offset, _in_json(key), opaque)
@@ -89,9 +89,9 @@ class SentTemplate:
         key: bytes,
         signed_id: bytes = b"",
     ) -> bytes:
-        """The frame for a batch, in the form whose opaque it is, with the ids of its messages;
-        and without a key where the batch has none. Of a half, which is a batch of one here, also
-        the id of its transaction."""
+        """The frame for a batch, in the form of the opaque given, with the ids of its messages;
+        without a key if the batch has none. For a half, which is a batch of one here, also with its
+        transaction's id."""
         if isinstance(opaque, int):
             told = self._in_json[2] + _in_json(key) if key else b""
             if signed_id:
@@ -117,10 +117,10 @@ class SentTemplate:
         ))  # fmt: skip
 
     def pieces(self) -> tuple[bytes, ...]:
-        """What is always the same in the binary form: behind the sizes in front, behind the opaque,
-        then fields up to the ids, from there to the queue offset, and from there to the key. All
-        are written as a field's value: four bytes of size, and the text. Behind these, JSON up to
-        the ids, the queue offset, the key, the opaque, and the end."""
+        """The constant parts of the binary form: after the leading sizes, after the opaque, the
+        fields up to the ids, from there to the queue offset, and from there to the key. All are in
+        the form of a field's value: four bytes of size, and the text. Then the JSON parts up to the
+        ids, the queue offset, the key, the opaque, and the end."""
         return (
             _BINARY_FRONT.pack(0, 0, 0, _LANGUAGE, Version.OURS)[8:],
             _BINARY_REST.pack(Flag.REPLY, 0, 0)[:8],
@@ -179,5 +179,5 @@ def _name(name: str) -> bytes:
 
 
 def _literal(text: bytes) -> bytes:
-    """As it stands in a template."""
+    """Text escaped for a template."""
     return text.replace(b"%", b"%%")

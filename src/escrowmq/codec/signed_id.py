@@ -30,11 +30,11 @@ MAC_SIZE: Final = 16
 ID_SIZE_MAX: Final = 512
 _FRONT: Final = struct.Struct(">BBQQII")
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
-"""The library's decoder passes over all other characters."""
+"""The base64 alphabet; the library's decoder ignores all other characters."""
 
 
 class SignedId(msgspec.Struct, frozen=True, kw_only=True):
-    """What a transaction id says."""
+    """The contents of a transaction id."""
 
     key_number: int
     queue_offset: int
@@ -50,12 +50,12 @@ class SignedId(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def crc_of(unique_key: str) -> int:
-    """What an id keeps of its message."""
+    """The checksum of a message in an id."""
     return zlib.crc32(unique_key.encode())
 
 
 def pack(found: SignedId) -> bytes:
-    """All but the MAC: what is to be signed."""
+    """The bytes to sign: all except the MAC."""
     front = _FRONT.pack(
         found.form,
         found.key_number,
@@ -73,8 +73,8 @@ def encode(packed: bytes, mac: bytes) -> str:
 
 
 def decode(text: str) -> tuple[SignedId, bytes, bytes]:
-    """What an id says, the bytes that were signed, and the MAC; nothing is proved by it.
-    UsageError when it is no id."""
+    """The contents of an id, the signed bytes, and the MAC, not verified yet. Raises UsageError if
+    the text is not an id."""
     if len(text) <= ID_SIZE_MAX and _BASE64.fullmatch(text):
         try:
             data = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 def is_text(data: bytes) -> bool:
-    """Whether all of it is text. A decoder passes over what nobody asks for unread: what has other
-    bytes anywhere is broken all the same."""
+    """Whether all bytes are valid text. Decoders skip fields that are not needed, but a record with
+    invalid bytes anywhere is broken."""
     if data.isascii():
         return True
     try:
