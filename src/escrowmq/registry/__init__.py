@@ -1,1 +1,1 @@
-"""The name server as a state machine. No I/O, clock or chance may enter; disks come in as ports."""
+"""The name server as a state machine. No I/O, clock or randomness; disks are ports."""

@@ -42,7 +42,7 @@ _audit = logging.getLogger("escrowmq.audit")
 
 _LINES_SPAN_MS: Final = 60_000
 _KINDS_MAX: Final = 64
-"""A line a minute for each kind of bad request, and kinds that are told apart."""
+"""Kinds of bad requests that are distinguished, each logged once a minute."""
 
 _REMARK_SIZE_MAX: Final = 1_024
 
@@ -77,12 +77,12 @@ HANDLERS: Final[dict[int, Handler]] = {
 
 
 def _label(code: int) -> str:
-    """What a request counts as: a client may send any code."""
+    """The metric's label of a request: a client may send any code."""
     return str(code) if code in HANDLERS else "other"
 
 
 class RegistryCore:
-    """A name server as a state machine (`base.ports.Core`)."""
+    """A name server as a state machine (`base.core.Core`)."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class RegistryCore:
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer is there."""
+        """A peer is connected."""
         self._visitors[peer] = Visitor(host)
         if self._guard.trusts(host):
             self._readers[peer] = FrameReader(self._half_frames)
@@ -132,12 +132,12 @@ class RegistryCore:
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate stands for an account (base.ports.Proving)."""
+        """A peer's certificate stands for an account (base.core.Proving)."""
         if self._guard.is_by_accounts:
             self._visitors[peer].identity = account
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Bytes from a peer; whatever they are, it gets replies or is closed."""
+        """Process bytes from a peer; it gets replies or is closed."""
         reader = self._readers.get(peer)
         if reader is None:
             return
@@ -164,7 +164,8 @@ class RegistryCore:
             self._close(peer, str(reader.broken), now_ms)
 
     def _refusal(self, command: Command, peer: int, now_ms: int) -> bytes:
-        """The answer to a request that may not pass, or that wants a session; empty when it may."""
+        """The answer to a request that is not allowed, or that needs a session; empty if it is
+        allowed."""
         visitor = self._visitors[peer]
         if command.code == Request.ESCROW_SESSION and (session := self._guard.session_of(visitor)):
             return encode_reply(command, Response.SUCCESS, ext={SESSION: session})
@@ -213,7 +214,7 @@ class RegistryCore:
         self.lost(peer, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is gone, and its brokers with it, at once."""
+        """A peer is lost, and its brokers with it, at once."""
         reader = self._readers.pop(peer, None)
         if reader is not None:
             reader.leave()
@@ -225,13 +226,13 @@ class RegistryCore:
                 _log.info("peer %d is gone: %d brokers unregistered", peer, count)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """Nothing here asks for a Sync."""
+        """Never called: there are no Sync effects here."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """Nothing here asks for a Sync."""
+        """Never called: there are no Sync effects here."""
 
     def wake(self, now_ms: int) -> None:
-        """Look for brokers that were silent for too long, and for frames that do not end."""
+        """Expire silent brokers, and close peers with incomplete frames."""
         self.rounds.wake(now_ms)
 
     def _expire(self, now_ms: int) -> None:
@@ -249,16 +250,16 @@ class RegistryCore:
                 self._close(peer, "a frame was begun and not ended", now_ms)
 
     def measure(self) -> list[Family]:
-        """Figures for whoever watches the name server."""
+        """The name server's metrics."""
         routes, connections = self.state.routes, len(self._visitors)
         found = families(routes, connections=connections, asks=self._asks, rounds=self.rounds)
         return list(found)
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When to call `wake` next."""
         return self.rounds.wake_at_ms()
 
     def take_effects(self) -> list[Effect]:
-        """Hand over, and forget, what is to be done."""
+        """Return, and forget, the queued effects."""
         effects, self._effects = self._effects, []
         return effects

@@ -1,4 +1,5 @@
-"""Which brokers were here until lately. An answer that lacks one of them looks whole otherwise."""
+"""Brokers that were here until recently, because an answer that lacks one of them looks
+complete."""
 
 from __future__ import annotations
 
@@ -7,10 +8,10 @@ from typing import Final
 from escrowmq.codec.routes import GoneBroker
 
 KEPT_MS: Final = 3_600_000
-"""For so long a broker is remembered after it left; who took one out for good is told that long."""
+"""How long a broker is remembered after it left, even if it was removed for good."""
 
 GONE_MAX: Final = 1_000
-"""Beyond, the one that left first is forgotten."""
+"""Beyond this, the one that left first is forgotten."""
 
 
 class GoneBrokers:
@@ -23,7 +24,7 @@ class GoneBrokers:
         return len(self._gone)
 
     def left(self, broker: GoneBroker) -> None:
-        """A broker is registered no longer."""
+        """A broker is no longer registered."""
         key = (broker.cluster, broker.name, broker.id)
         self._gone.pop(key, None)
         while len(self._gone) >= GONE_MAX:
@@ -31,16 +32,16 @@ class GoneBrokers:
         self._gone[key] = broker
 
     def came(self, cluster: str, name: str, broker_id: int) -> None:
-        """It is back, or another one is in its place."""
+        """It is back, or another one has its name and id."""
         self._gone.pop((cluster, name, broker_id), None)
 
     def known(self, now_ms: int) -> list[GoneBroker]:
-        """Those that left within the last hour, the first one first."""
+        """Those that left within the last hour, in order."""
         self.forget_old(now_ms)
         return list(self._gone.values())
 
     def forget_old(self, now_ms: int) -> None:
-        """An hour is enough."""
+        """Forget those that left longer than an hour ago."""
         for key, one in list(self._gone.items()):
             if one.since_ms + KEPT_MS < now_ms:
                 del self._gone[key]

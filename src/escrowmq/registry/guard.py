@@ -1,5 +1,5 @@
-"""Who may change what a name server knows, brokers' registration included. Routes and lists are
-everybody's, as clients of RocketMQ ask for them without a name."""
+"""Access control of changes to a name server, including brokers' registration. Routes and lists are
+open, because RocketMQ's clients request them without credentials."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from escrowmq.errors import EscrowMQError, UsageError
 _log = logging.getLogger(__name__)
 
 LOOK_MS: Final = 300
-"""Between looks at the files of accounts."""
+"""Interval of polls of the files of accounts."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 _SETTING: Final = "escrowNameServerChangesFrom"
@@ -55,11 +55,11 @@ OPEN: Final = frozenset(
         Request.ESCROW_GONE_BROKERS,
     }
 )  # fmt: skip
-"""What changes nothing and shows no setting; all else is guarded."""
+"""Requests that change nothing and show no setting; all others are guarded."""
 
 
 class Trusted:
-    """The addresses that a setting names."""
+    """The addresses in a setting."""
 
     def __init__(self, text: str, *, is_by_accounts: bool) -> None:
         words = [word.strip() for word in text.split(";") if word.strip()]
@@ -103,14 +103,14 @@ class Visitor(msgspec.Struct):
 
 
 class RegistryDenial(msgspec.Struct, frozen=True):
-    """Why a request may not pass, and the code that says so."""
+    """Why a request is not allowed, and its response code."""
 
     code: int
     reason: str
 
 
 class Guard:
-    """Judges requests by address and by account."""
+    """Authorizes requests by address and by account."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class Guard:
         self._look_at_ms = _NEVER_MS
 
     def load(self, now_ms: int) -> None:
-        """Read accounts and users; UsageError when they cannot be read."""
+        """Load accounts and users; raises UsageError if they cannot be read."""
         if self._is_open:
             _log.warning(
                 "escrowAclAsRocketMQ=true: everybody may change what this name server knows, as at "
@@ -159,19 +159,20 @@ class Guard:
             self._look_at_ms = now_ms + LOOK_MS
 
     def trusts(self, host: str) -> bool:
-        """Whether an address may change everything without a name."""
+        """Whether an address may change everything without credentials."""
         return self._is_open or host in self._trusted
 
     def session_of(self, visitor: Visitor) -> str:
-        """What our own clients sign beside their requests on a connection; empty where nobody has
-        to prove anything."""
+        """The session that our own clients sign with their requests on a connection; empty without
+        access control."""
         if self._proofs is None or not self.is_by_accounts:
             return ""
         return self._proofs.session_of(visitor)
 
     def refusal(self, visitor: Visitor, request: Command) -> RegistryDenial | None:
-        """Why a request may not pass; None when it may. On a connection whose certificate stands
-        for an account, a request without a name, or with this one and no signature, is its."""
+        """Why a request is not allowed; None if it is. On a connection whose certificate stands for
+        an account, a request without an account, or with this one and no signature, counts as that
+        account's."""
         host = visitor.host
         if request.code in OPEN or self.trusts(host):
             return None
@@ -195,7 +196,7 @@ class Guard:
         return RegistryDenial(Response.NO_PERMISSION, reason) if reason else None
 
     def _missing(self, request: Command, *, is_proved: bool) -> str:
-        """Why a request is not of somebody who may change something; empty when it is."""
+        """Why a request's account may not make changes; empty if it may."""
         reasons = []
         secret = self._secrets.get((request.ext or {}).get(ACCESS_KEY, ""))
         if secret is not None and (is_proved or is_signed(request, secret)):
@@ -212,7 +213,7 @@ class Guard:
         return f"only administrators change what this name server knows: {why}"
 
     def _secrets_of(self, key: str) -> list[Secrets]:
-        """What is known of an account: of a name of the settings that alone."""
+        """The secrets of an account; for a name in the settings only those."""
         if key in self._secrets:
             return [Secrets((self._secrets[key],), is_admin=key == self._first_user)]
         found = []
@@ -229,7 +230,7 @@ class Guard:
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Look whether files have changed."""
+        """Reload changed files."""
         if now_ms < self._look_at_ms:
             return
         self._look_at_ms = now_ms + LOOK_MS
@@ -239,7 +240,7 @@ class Guard:
             self._look_at_users(self._book)
 
     def wake_at_ms(self) -> int:
-        """When to look next."""
+        """When to call `wake` next."""
         return self._look_at_ms
 
     def _look_at_users(self, book: Book) -> None:
@@ -255,15 +256,15 @@ class Guard:
             self._trouble = str(error)
 
     def _look_of_users(self) -> tuple[int, int]:
-        """Size and time of the file: it is read when they are others."""
+        """Size and time of the file: it is reloaded when they change."""
         assert self._disk is not None
         size = self._disk.size(USERS_FILE)
         return (0, 0) if size is None else (size, self._disk.modified_ms(USERS_FILE))
 
 
 def _named(settings: NameServerGuardSettings) -> dict[str, str]:
-    """Names and secrets of the settings themselves: what brokers sign with, and the first
-    administrator."""
+    """Names and secrets in the settings: the brokers' credentials, and the first
+    administrator's."""
     found = {}
     for name, text, read in (
         ("initAuthenticationUser", settings.first_user, first_user),

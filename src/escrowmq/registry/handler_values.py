@@ -1,4 +1,4 @@
-"""What a handler gets and gives."""
+"""The arguments and results of handlers."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ H = TypeVar("H", bound=msgspec.Struct)
 
 
 class RegistryAsked:
-    """A request, who asks, and when."""
+    """A request, its sender, and the time."""
 
     __slots__ = ("command", "now_ms", "peer")
 
@@ -47,7 +47,7 @@ DONE: Final = RegistryAnswer()
 
 
 class RegistryState:
-    """What the handlers work on."""
+    """The state that the handlers work on."""
 
     def __init__(
         self,
@@ -67,8 +67,8 @@ class RegistryState:
         self._bodies_at = 0
 
     def cached_routes(self) -> dict[tuple[str, bool], bytes]:
-        """Encoded routes by topic and form; emptied by any change. Every client asks for each of
-        its topics twice a minute, while routes change seldom."""
+        """Encoded routes by topic and form; cleared by any change. Every client requests the routes
+        of its topics twice a minute, while routes seldom change."""
         at = self.routes.changes_count
         if at != self._bodies_at or len(self._bodies) >= ROUTES_CACHED_MAX:
             self._bodies = {}

@@ -1,7 +1,6 @@
 """Header fields of the requests that a name server serves.
 
-Nearly all have defaults, because RocketMQ's handlers take a missing field for null and go on.
-"""
+Nearly all have defaults, because RocketMQ's handlers treat a missing field as null and continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Key-value configuration by namespace, kept in kvConfig.json."""
+"""Key-value configuration by namespace, stored in kvConfig.json."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ORDER_CONF: Final = "ORDER_TOPIC_CONFIG"
 
 KV_ITEMS_MAX: Final = 100_000
 KV_TEXT_SIZE_MAX: Final = 32_768
-"""Characters of one item: asked for alone it is answered in a header, which bounds it."""
+"""Characters of one item: a request for one is answered in a header, which limits it."""
 KV_PATH: Final = "kvConfig.json"
 
 _log = logging.getLogger(__name__)
@@ -61,12 +61,12 @@ class KvConfig:
         return self._tables.get(namespace or "", {}).get(key or "")
 
     def table(self, namespace: str | None) -> dict[str, str] | None:
-        """All items of a namespace; None when it never had one."""
+        """All items of a namespace; None if it never had any."""
         return self._tables.get(namespace or "")
 
     def put(self, namespace: str, key: str, value: str | None) -> None:
-        """Set one item (None removes it, and makes the namespace); UsageError when there is no
-        room, StorageError when it was not saved."""
+        """Set one item (None removes it, and creates the namespace); raises UsageError if there is
+        no room, StorageError if it was not saved."""
         size = len(namespace) + len(key) + len(value or "")
         if size > KV_TEXT_SIZE_MAX:
             raise UsageError(f"an item of {size} characters; {KV_TEXT_SIZE_MAX} are allowed")
@@ -83,7 +83,7 @@ class KvConfig:
         self._save({**self._tables, namespace: table})
 
     def delete(self, namespace: str | None, key: str | None) -> None:
-        """Remove one item; its namespace stays, if need be empty."""
+        """Remove one item; its namespace stays, even if empty."""
         table = self._tables.get(namespace or "")
         if table is None or key not in table:
             return

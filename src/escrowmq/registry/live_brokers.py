@@ -1,4 +1,4 @@
-"""Which brokers live: when each was heard of last, and how long it may be silent."""
+"""Live brokers: when each was last heard from, and how long it may be silent."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.codec.routes import TableVersion
 
 Address = tuple[str, str]
-"""Cluster and address of a broker: what its live entry is found by."""
+"""Cluster and address of a broker: the key of its live entry."""
 
 
 class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
-    """Who registers."""
+    """A broker that registers."""
 
     cluster: str
     address: str
@@ -22,11 +22,11 @@ class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
     zone: str | None = None
     timeout_ms: int | None = None
     has_acting_master: bool | None = None
-    """None says that the broker is of a release that does not know acting masters."""
+    """None if the broker's release does not know acting masters."""
 
 
 class Live(msgspec.Struct):
-    """A broker that was heard of."""
+    """A broker's live entry."""
 
     peer: int
     heard_ms: int
@@ -36,7 +36,7 @@ class Live(msgspec.Struct):
 
 
 class LiveBrokers:
-    """Brokers that were heard of and are not given up."""
+    """Brokers that were heard from and have not timed out."""
 
     def __init__(self) -> None:
         self._by_address: dict[Address, Live] = {}
@@ -45,11 +45,11 @@ class LiveBrokers:
         return len(self._by_address)
 
     def get(self, cluster: str | None, address: str) -> Live | None:
-        """A broker, if it lives."""
+        """A broker's entry, if it is alive."""
         return self._by_address.get((cluster or "", address))
 
     def version_of(self, cluster: str | None, address: str) -> TableVersion | None:
-        """The version that a broker registered last."""
+        """The table version of a broker's last registration."""
         live = self.get(cluster, address)
         return None if live is None else live.version
 
@@ -65,13 +65,13 @@ class LiveBrokers:
         self._by_address.pop((cluster or "", address), None)
 
     def heard(self, cluster: str | None, address: str, now_ms: int) -> None:
-        """A sign of life; unknown brokers' signs are passed over."""
+        """A heartbeat; those of unknown brokers are ignored."""
         live = self.get(cluster, address)
         if live is not None:
             live.heard_ms = now_ms
 
     def silent(self, now_ms: int) -> list[tuple[Address, int]]:
-        """Those that were silent for too long, each with its peer."""
+        """Brokers that were silent for too long, each with its peer."""
         return [
             (address, live.peer)
             for address, live in self._by_address.items()
@@ -79,5 +79,5 @@ class LiveBrokers:
         ]
 
     def behind(self, peer: int) -> list[Address]:
-        """Those of one connection."""
+        """The brokers on one connection."""
         return [address for address, live in self._by_address.items() if live.peer == peer]

@@ -1,4 +1,4 @@
-"""What a name server tells whoever watches it. RocketMQ's has no figures; all names are ours."""
+"""A name server's metrics. RocketMQ's has none; all names are ours."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AskCounts:
 def families(
     routes: RouteTable, *, connections: int, asks: AskCounts, rounds: Rounds
 ) -> Iterator[Family]:
-    """Every figure as it stands."""
+    """The current value of every metric."""
     sizes = routes.sizes()
     for name, text, value in (
         ("clusters", "Clusters with a broker that lives.", sizes.clusters),

@@ -1,4 +1,4 @@
-"""What administrators change: key-value configuration, permissions, topics, settings."""
+"""Administrators' requests: key-value configuration, permissions, topics, settings."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """DELETE_KV_CONFIG; to delete nothing is a success."""
+    """DELETE_KV_CONFIG; deleting a missing item succeeds."""
     header = asked.header(KvHeader)
     state.kv.delete(header.namespace, header.key)
     state.routes.changed()

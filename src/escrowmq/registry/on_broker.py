@@ -1,4 +1,4 @@
-"""What brokers ask: to be registered, kept alive, compared and taken out."""
+"""Brokers' requests: registration, heartbeats, comparison and unregistration."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """QUERY_DATA_VERSION; a sign of life too."""
+    """QUERY_DATA_VERSION; counts as a heartbeat too."""
     header = asked.header(BrokerHeader)
     body = asked.command.body
     theirs = decode_version(body) if body else None

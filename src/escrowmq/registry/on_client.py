@@ -1,4 +1,4 @@
-"""Routes and lists, as clients and administrators ask for them."""
+"""Routes and lists for clients and administrators."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which topics the brokers serve, and where (RocketMQ's RouteInfoManager)."""
+"""The topics of brokers, and their routes (RocketMQ's RouteInfoManager)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ MASTER_ID: Final = 0
 BROKERS_MAX: Final = 20_000
 TOPICS_MAX: Final = 500_000
 BROKER_TOPICS_MAX: Final = 100_000
-"""Topics of one broker name, so that no broker takes the others' room; beside them a registration
-of more would not fit into a frame."""
+"""Topics of one broker name, so that no broker uses up the others' room; a registration of more
+would not fit into a frame anyway."""
 
 _WRITE: Final = 2
 _READ_WRITE: Final = 6
@@ -38,7 +38,7 @@ _SYNC_MEMBER_PREFIX: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 
 class Sizes(msgspec.Struct, frozen=True):
-    """How much a name server knows."""
+    """The sizes of the tables."""
 
     clusters: int
     brokers: int
@@ -47,14 +47,14 @@ class Sizes(msgspec.Struct, frozen=True):
 
 
 class Welcome(msgspec.Struct, frozen=True):
-    """What a newcomer is told: its master, if it is a slave and has one."""
+    """The answer to a newcomer: its master, if it is a slave and has one."""
 
     ha_address: str | None = None
     master_address: str | None = None
 
 
 class RouteTable:
-    """Brokers and topics; every change is made whole before the next request is looked at."""
+    """Brokers and topics; every change is complete before the next request."""
 
     def __init__(self, settings: NameServerSettings) -> None:
         self._settings = settings
@@ -68,7 +68,7 @@ class RouteTable:
         self._filter_servers: dict[Address, list[str]] = {}
         self._mappings: dict[str, dict[str, dict[str, Any]]] = {}
         self.changes_count = 0
-        """Grows with each change that a route may show."""
+        """Grows with each change that may affect a route."""
 
     def sizes(self) -> Sizes:
         """How much is known at present."""
@@ -80,7 +80,7 @@ class RouteTable:
         )
 
     def changed(self) -> None:
-        """Something else changed that a route may show."""
+        """Something else changed that may affect a route."""
         self.changes_count += 1
 
     # -- registration ----------------------------------------------------------------------------
@@ -88,7 +88,7 @@ class RouteTable:
     def register(
         self, broker: Newcomer, body: RegistrationBody, *, peer: int, now_ms: int
     ) -> Welcome | None:
-        """Take a broker in. None: one topic alone does not make a first registration."""
+        """Register a broker. None: a single topic cannot be the first registration."""
         self._check_room(broker, body)
         self.changes_count += 1
         self._clusters.setdefault(broker.cluster, set()).add(broker.name)
@@ -201,7 +201,7 @@ class RouteTable:
     # -- leaving ---------------------------------------------------------------------------------
 
     def expire(self, now_ms: int) -> list[int]:
-        """Take out the brokers that were silent for too long; the peers to be closed."""
+        """Remove brokers that were silent for too long; return the peers to close."""
         self.gone.forget_old(now_ms)
         gone = self.live.silent(now_ms)
         for address, _ in gone:
@@ -212,10 +212,10 @@ class RouteTable:
         return [peer for _, peer in gone]
 
     def lost(self, peer: int, now_ms: int) -> int:
-        """A connection is gone, and with it its brokers; how many there were.
+        """A connection is lost: remove its brokers; return how many there were.
 
-        RocketMQ (RouteInfoManager.onChannelDestroy) takes out only one of several brokers behind
-        one connection, and lets the others wait for their timeout."""
+        RocketMQ (RouteInfoManager.onChannelDestroy) removes only one of several brokers on a
+        connection, and leaves the others to their timeout."""
         gone = self.live.behind(peer)
         for address in gone:
             self._remove(address, now_ms)
@@ -239,7 +239,7 @@ class RouteTable:
         now_ms: int,
         has_said_so: bool = False,
     ) -> None:
-        """Take a broker out, and the topics of its name when it was the last under it."""
+        """Remove a broker, and the topics of its name if it was the last with it."""
         self.changes_count += 1
         self.live.forget(cluster, address)
         self._filter_servers.pop((cluster or "", address), None)
@@ -273,7 +273,7 @@ class RouteTable:
     # -- topics ----------------------------------------------------------------------------------
 
     def register_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Add or replace a topic's queues; those from the first unknown broker on are ignored."""
+        """Add or replace a topic's queues; those after the first unknown broker are ignored."""
         known: dict[str, QueueData] = {}
         for queue in queues:
             if queue.broker_name not in self._brokers:
@@ -288,7 +288,7 @@ class RouteTable:
             held.update(known)
 
     def delete_topic(self, topic: str, cluster: str | None) -> None:
-        """Remove a topic, from the brokers of one cluster if one is named."""
+        """Remove a topic, only from the brokers of one cluster if it is named."""
         self.changes_count += 1
         if not cluster:
             for name in self._topics.pop(topic, {}):
@@ -298,11 +298,11 @@ class RouteTable:
             self._drop_queues(topic, name)
 
     def wipe_write(self, broker_name: str) -> int:
-        """Take the write permission from a broker's topics; how many they are."""
+        """Remove the write permission from a broker's topics; return how many there are."""
         return self._set_perm(broker_name, lambda perm: perm & ~_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Give it back; all other bits are lost, as at RocketMQ."""
+        """Restore it; all other bits are lost, as in RocketMQ."""
         return self._set_perm(broker_name, lambda _: _READ_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
@@ -315,7 +315,7 @@ class RouteTable:
     # -- answers ---------------------------------------------------------------------------------
 
     def route(self, topic: str) -> TopicRoute | None:
-        """Where a topic is; None when nothing is known. Brokers are in the order of names."""
+        """A topic's route; None if it is unknown. Brokers are sorted by name."""
         queues = self._topics.get(topic)
         names = sorted(queues or ())
         brokers = [_copy(self._brokers[name]) for name in names if name in self._brokers]
@@ -356,7 +356,7 @@ class RouteTable:
         return list(self._topics)
 
     def topics_of_cluster(self, cluster: str | None) -> list[str]:
-        """The topics of a cluster's brokers; none of an unknown cluster."""
+        """The topics of a cluster's brokers; none for an unknown cluster."""
         names = self._clusters.get(cluster or "", set())
         return [topic for topic, queues in self._topics.items() if not names.isdisjoint(queues)]
 
@@ -374,7 +374,7 @@ class RouteTable:
             yield from sorted(names)
 
     def unit_topics(self, *, is_unit: bool | None, is_subscribed: bool | None) -> list[str]:
-        """Topics by the bits of their system flag; None does not care."""
+        """Topics by the bits of their system flag; None matches either."""
         return [
             topic
             for topic, queues in self._topics.items()
@@ -404,7 +404,8 @@ def _copy(broker: BrokerData) -> BrokerData:
 
 
 def _promote(broker: BrokerData, queue: QueueData) -> None:
-    """Show the smallest id as the master of a name that has none, for topics not writable."""
+    """Present the smallest id as the master of a broker name without one, for topics without write
+    permission."""
     addresses = broker.broker_addrs
     if not addresses or MASTER_ID in addresses or not broker.enable_acting_master:
         return

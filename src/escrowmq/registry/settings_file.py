@@ -1,4 +1,4 @@
-"""The name server's settings as text, `key=value` a line, read and changed while it runs."""
+"""The name server's settings as text, `key=value` a line, shown and changed at run time."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from escrowmq.base.ports import Disk
 from escrowmq.codec.changed_settings import Changes
 
 _NEVER: Final = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""DefaultRequestProcessor.initConfigBlackList: refused whatever the black list says."""
+"""DefaultRequestProcessor.initConfigBlackList: refused whatever the black list contains."""
 
 CHANGES_PATH: Final = "namesrvChanges.json"
 
 
 class ConfigKeeper:
-    """The settings while they are changed, each change durable before it is answered."""
+    """The settings, each change durable before it is answered."""
 
     def __init__(self, settings: NameServerSettings, disk: Disk | None) -> None:
         self._disk = disk
@@ -29,14 +29,14 @@ class ConfigKeeper:
         return "".join(f"{key}={text}\n" for key, text in sorted(self._changes.texts().items()))
 
     def is_forbidden(self, texts: dict[str, str]) -> bool:
-        """Whether a request may not touch one of these keys."""
+        """Whether requests may not change one of these keys."""
         return not (_NEVER | set(self._settings.blacklist.split(";"))).isdisjoint(texts)
 
     def update(self, texts: dict[str, str]) -> None:
-        """Change settings; unknown keys are passed over, as at RocketMQ.
+        """Change settings; unknown keys are ignored, as in RocketMQ.
 
-        All or nothing: UsageError names the value that cannot be. (RocketMQ,
-        MixAll.properties2Object, passes such a value over and reports success.)"""
+        All or nothing: raises UsageError with the invalid value. (RocketMQ,
+        MixAll.properties2Object, skips such a value and reports success.)"""
         known = {key: text for key, text in texts.items() if self._changes.may_change(key)}
         parsed = self._changes.parse(known)
         if self._disk is not None and parsed:
