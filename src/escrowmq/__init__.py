@@ -64,7 +64,7 @@ _HOMES = {
     "Tls": "escrowmq.client.tls",
     "Transaction": "escrowmq.client.blocking.transaction",
 }
-"""Where each name lives. They are loaded when first used: servers and tools import this package
+"""The module of each name. Names are loaded on first use: servers and tools import this package
 too, and need no client."""
 
 

@@ -44,11 +44,11 @@ class EscrowMQError(Exception):
 
 
 class UsageError(EscrowMQError, ValueError):
-    """An argument or a setting that cannot be; the text says what would do."""
+    """An invalid argument or setting; the text says what is valid."""
 
 
 class InvalidMessage(UsageError):
-    """A topic, a group, a body or a property that no broker would take; nothing was sent."""
+    """A topic, a group, a body or a property that no broker would accept; nothing was sent."""
 
 
 class ClientClosed(UsageError):
@@ -56,11 +56,11 @@ class ClientClosed(UsageError):
 
 
 class ClientForked(UsageError):
-    """The client was opened before this process was forked off; its sockets are the parent's."""
+    """The client was opened before this process was forked; its sockets belong to the parent."""
 
 
 class WrongThread(UsageError):
-    """A client of one event loop was used from another one, or the plain face was used inside
+    """A client of one event loop was used from another one, or a blocking client was used inside
     the thread that serves it."""
 
 
@@ -77,7 +77,7 @@ class RemoteProtocolError(ProtocolError):
 
 
 class StorageError(EscrowMQError):
-    """The store cannot do what was asked."""
+    """The store cannot do what was requested."""
 
 
 class CorruptRecord(StorageError):
@@ -93,7 +93,7 @@ class StoreLocked(StorageError):
 
 
 class DataLost(StorageError):
-    """Messages that were to be read are not there any more; the text names queue and offsets."""
+    """Messages that should be read are no longer there; the text names queue and offsets."""
 
 
 class DiskFull(StorageError):
@@ -101,7 +101,7 @@ class DiskFull(StorageError):
 
 
 class TransportError(EscrowMQError):
-    """The network did not deliver."""
+    """The network failed to deliver."""
 
 
 class ConnectFailed(TransportError):
@@ -113,11 +113,11 @@ class NoNameServer(ConnectFailed):
 
 
 class ConnectionLost(TransportError):
-    """The connection went away before the answer came."""
+    """The connection was lost before the answer came."""
 
 
 class RequestTimeout(TransportError):
-    """No answer came in time; whether the request took effect is not known."""
+    """No answer came in time; whether the request took effect is unknown."""
 
 
 class ReplyTimeout(RequestTimeout):
@@ -134,32 +134,32 @@ class SendFailed(EscrowMQError):
     def __init__(self, text: str, attempts: tuple[tuple[str, Exception], ...] = ()) -> None:
         super().__init__(text)
         self.attempts = attempts
-        """The broker's name and what went wrong there, for each attempt."""
+        """The broker's name and the error, for each attempt."""
 
 
 class TransactionError(EscrowMQError):
-    """A transaction did not end as asked for."""
+    """A transaction did not end as requested."""
 
 
 class TransactionBroken(TransactionError):
-    """A message of a transaction could not be sent, so that all of it was rolled back."""
+    """A message of a transaction could not be sent, so all of it was rolled back."""
 
 
 class MarkerNotWritten(TransactionError):
-    """The database did not take the row that says how its transaction ends; nothing was sent, and
-    the transaction is to be rolled back."""
+    """The database did not accept the row that says how its transaction ends; nothing was sent, and
+    the transaction must be rolled back."""
 
 
 class TooManyKept(TransactionError):
-    """As many messages wait in the database for a broker as `kept_max` allows. Nothing was kept."""
+    """`kept_max` messages are already waiting in the database for a broker. Nothing was kept."""
 
 
 class HalfNotSafe(TransactionError):
-    """The first phase was stored, but not as safely as asked for, and was rolled back."""
+    """The first phase was stored less safely than required, and was rolled back."""
 
 
 class OutcomeUnknown(TransactionError):
-    """The broker did not confirm the end of a transaction. There is nothing to do: the broker
+    """The broker did not confirm the end of a transaction. You need not do anything: the broker
     asks the group's check-back, whose answer settles the transaction."""
 
 
@@ -168,7 +168,7 @@ class OutcomeContradicted(TransactionError):
 
 
 class ManyMessagesUnsupported(TransactionError):
-    """The broker does not bind several messages into one transaction; nothing was delivered."""
+    """The broker does not support transactions of several messages; nothing was delivered."""
 
 
 class ResponseError(EscrowMQError):
@@ -177,7 +177,7 @@ class ResponseError(EscrowMQError):
     code: int = -1
     by_code: ClassVar[dict[int, type[ResponseError]]] = {}
     advice: ClassVar[str] = ""
-    """What to do, where the peer's remark does not say it."""
+    """What to do, if the peer's remark does not say it."""
 
     def __init__(self, remark: str = "", *, code: int | None = None, address: str = "") -> None:
         where = f" (code {self.code if code is None else code} of {address})" if address else ""
@@ -189,7 +189,7 @@ class ResponseError(EscrowMQError):
             self.code = code
 
     def advice_for(self, remark: str) -> str:
-        """What to do about what the peer said."""
+        """Advice about the peer's answer."""
         return self.advice
 
     def __init_subclass__(cls) -> None:
@@ -198,25 +198,25 @@ class ResponseError(EscrowMQError):
 
 
 class BrokerFault(ResponseError):
-    """The peer failed while it served the request; its remark says how."""
+    """The peer failed while it served the request; its remark has details."""
 
     code = 1
 
 
 class BrokerBusy(ResponseError):
-    """The peer has too much to do; try again a little later."""
+    """The peer is overloaded; try again a little later."""
 
     code = 2
 
 
 class NotSupported(ResponseError):
-    """The peer does not know requests of this kind."""
+    """The peer does not support requests of this kind."""
 
     code = 3
 
 
 class FlushDiskTimedOut(ResponseError):
-    """The disk was not quick enough: stored, and perhaps not on disk yet."""
+    """The disk was too slow: the message is stored, and perhaps not on disk yet."""
 
     code = 10
 
@@ -228,7 +228,7 @@ class SlaveNotAvailable(ResponseError):
 
 
 class FlushSlaveTimedOut(ResponseError):
-    """The slave was not quick enough: stored, and perhaps not copied yet."""
+    """The slave was too slow: the message is stored, and perhaps not copied yet."""
 
     code = 12
 
@@ -240,7 +240,7 @@ class MessageRefused(ResponseError):
 
 
 class ServiceNotAvailable(ResponseError):
-    """The peer cannot serve this at the moment: a full disk, a shutdown, a missing store."""
+    """The peer cannot serve this at present: a full disk, a shutdown, a missing store."""
 
     code = 14
 
@@ -252,7 +252,7 @@ class VersionNotSupported(ResponseError):
 
 
 class PermissionDenied(ResponseError):
-    """Credentials are missing or wrong, or do not allow this; ask whoever runs the broker."""
+    """Credentials are missing or wrong, or do not allow this; ask the broker's operator."""
 
     code = 16
     advice = (
@@ -262,7 +262,7 @@ class PermissionDenied(ResponseError):
     )
 
     def advice_for(self, remark: str) -> str:
-        """A wrong secret, or a key that nobody has, is no missing right."""
+        """Advice that distinguishes a wrong secret or unknown key from a missing right."""
         said = remark.lower()
         if "check signature failed" in said:  # RocketMQ's words, and ours after them
             return "the secret key is not the one of that access key there; check secret_key"
@@ -284,13 +284,13 @@ class TopicExists(ResponseError):
 
 
 class NothingNew(ResponseError):
-    """A pull found no new message."""
+    """A pull found no new messages."""
 
     code = 19
 
 
 class PullAgain(ResponseError):
-    """A pull is to be repeated at once."""
+    """A pull should be repeated at once."""
 
     code = 20
 
@@ -302,7 +302,7 @@ class OffsetMoved(ResponseError):
 
 
 class NotFound(ResponseError):
-    """What was asked for is not there."""
+    """The requested object does not exist."""
 
     code = 22
 
@@ -320,7 +320,8 @@ _ONE_SUBSCRIPTION = (
 
 
 class SubscriptionMissing(ResponseError):
-    """The broker does not know this subscription: the group's members want different topics."""
+    """The broker does not know this subscription: the group's members have different
+    subscriptions."""
 
     code = 24
     advice = _ONE_SUBSCRIPTION
@@ -340,7 +341,7 @@ class GroupNotFound(ResponseError):
 
 
 class InvalidParameter(ResponseError):
-    """A parameter of the request is missing or out of bounds; the remark names it."""
+    """A parameter of the request is missing or out of range; the remark names it."""
 
     code = 29
 
@@ -358,19 +359,19 @@ class AlreadyRolledBack(ResponseError):
 
 
 class AlreadySettled(ResponseError):
-    """The transaction ended before, and not by a producer's word."""
+    """The transaction ended before, and not by a producer."""
 
     code = 202
 
 
 class ConsumerOffline(ResponseError):
-    """The consumer that was asked for is not connected."""
+    """The requested consumer is not connected."""
 
     code = 206
 
 
 class ConsumerTimedOut(ResponseError):
-    """The consumer that was asked did not answer."""
+    """The requested consumer did not answer."""
 
     code = 207
 
@@ -388,7 +389,7 @@ class PollingFull(ResponseError):
 
 
 class PollingTimedOut(ResponseError):
-    """A poll waited, and nothing came."""
+    """A poll ended without messages."""
 
     code = 210
 
@@ -406,7 +407,7 @@ class IllegalOperation(ResponseError):
 
 
 class GoingAway(ResponseError):
-    """The peer shuts down; another one, or a new connection, is to be used."""
+    """The peer is shutting down; use another one, or a new connection."""
 
     code = 1500
 

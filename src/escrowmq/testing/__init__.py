@@ -1,4 +1,4 @@
-"""What users' tests stand on: `Broker`, a broker inside a test's process (docs/testing.md), and the
+"""Testing tools for users: `Broker`, a broker inside a test's process (docs/testing.md), and the
 pytest plug-in; `delivery`, a message for the unit test of a handler. Nothing here runs in
 production."""
 
@@ -35,7 +35,7 @@ _HOMES = {
     "aio_delivery": "client.made_deliveries",
     "delivery": "client.made_deliveries",
 }
-"""Loaded when they are used: every run of pytest imports this package."""
+"""Loaded on first use, because every run of pytest imports this package."""
 
 
 def __getattr__(name: str) -> object:

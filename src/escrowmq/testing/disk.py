@@ -1,9 +1,8 @@
-"""A disk in memory, with everything that disks do to those who trust them.
+"""A disk in memory, with all the faults of real disks.
 
-Each file keeps what is durable and the writes since its last sync. A crash keeps what the chosen
-mode and chance let survive; a plan stops the program at the nth operation; room, failing syncs,
-descriptors that have run out, files that cannot be read and flipped bits are switches.
-"""
+Each file keeps its durable content and the writes since its last sync. A crash keeps what the
+chosen mode and chance let survive; a plan stops the program at the nth operation; full disks,
+failing syncs, missing descriptors, unreadable files and flipped bits can be switched on."""
 
 from __future__ import annotations
 
@@ -26,11 +25,11 @@ _STAY_MAPPED_CHANCE = 0.4
 
 
 class SimCrash(BaseException):
-    """The machine stopped here. Not an Exception: nothing may handle it."""
+    """The machine stops here. Not an Exception: nothing may handle it."""
 
 
 class Loss(enum.Enum):
-    """What a crash does to writes that were not synced."""
+    """What a crash does to unsynced writes."""
 
     NOTHING = "the process was killed; what it wrote is there, and no more durable than before"
     ALL = "no unsynced write survives"
@@ -40,7 +39,7 @@ class Loss(enum.Enum):
 
 
 def is_shortage(error: BaseException | None) -> bool:
-    """Whether an error says that there were no descriptors left."""
+    """Whether an error means that there are no descriptors left."""
     return isinstance(error, (OSError, StorageError)) and _EMFILE in str(error)
 
 
@@ -56,7 +55,7 @@ class SimFile:
         self.blocks: set[int] = set()
         self.is_name_durable = False
         self.is_mapped = False
-        """A mapped file has a descriptor of its own; any other needs one at its next touch."""
+        """A mapped file has a descriptor of its own; any other needs one at its next access."""
         self.modified_ms = disk.now_ms
         self._disk = disk
         self._epoch = disk.epoch
@@ -82,7 +81,7 @@ class SimFile:
         return joined(runs, base, self.size, self.read)
 
     def memory(self) -> bytearray:
-        """All of it, as the compiled lane reads mapped files."""
+        """The whole content, as the compiled lane reads mapped files."""
         self._touch()
         self._disk.reads_count += 1
         return self.live
@@ -181,7 +180,7 @@ class SimDisk:
         self.files: dict[str, SimFile] = {}
         self.small: dict[str, bytes] = {}
         self.private: set[str] = set()
-        """Small files that were written for their owner's eyes."""
+        """Small files that were written for their owner alone."""
         self.epoch = 0
         self.now_ms = 0
         self.room: int | None = None
@@ -189,10 +188,10 @@ class SimDisk:
         self.used_percent = 10
         self.sync_error: str | None = None
         self.drops_pages = False
-        """A file whose sync failed is read from the disk again, as some file systems do it."""
+        """A file whose sync failed is read from the disk again, as on some file systems."""
         self.shortage: Shortage | None = None
         self.unreadable: set[str] = set()
-        """Files that the disk does not give any more, opened or not."""
+        """Files that the disk can no longer read, opened or not."""
         self.stop_at: int | None = None
         self.steps_count = self.reads_count = 0
         self.counts: dict[str, int] = {}
@@ -236,7 +235,7 @@ class SimDisk:
         return len(self.small[path]) if path in self.small else None
 
     def modified_ms(self, path: str) -> int:
-        """See Disk.modified_ms. Of a small file no time is kept: 0."""
+        """See Disk.modified_ms. For small files no time is kept: 0."""
         return 0 if path in self.small else self.files[path].modified_ms
 
     def read(self, path: str) -> bytes | None:
@@ -267,7 +266,7 @@ class SimDisk:
             raise DiskFull(f"{path}: {count} blocks wanted")
 
     def remove(self, path: str) -> None:
-        """See Disk.remove. A removal may come undone in a crash that follows at once."""
+        """See Disk.remove. A crash right after it may undo a removal."""
         self.check()
         if path in self.files:
             self.step("remove")
@@ -286,7 +285,7 @@ class SimDisk:
         return Usage(total_size=100, free_size=100 - self.used_percent)
 
     def lock(self, path: str) -> None:
-        """See Disk.lock; held till the next crash, kill or restart."""
+        """See Disk.lock; held until the next crash, kill or restart."""
         self.check()
         if path in self._locks:
             raise StoreLocked(f"{path} is held")
@@ -294,7 +293,7 @@ class SimDisk:
         self.small.setdefault(path, b"lock")
 
     def fork(self) -> SimDisk:
-        """A disk of the same content, for what might happen to it; without its plans."""
+        """A disk with the same content, for trying what might happen to it; without its plans."""
         copy = SimDisk()
         copy.epoch, copy.now_ms, copy.room, copy.used = self.epoch, self.now_ms, None, self.used
         copy.small = dict(self.small)
@@ -317,8 +316,8 @@ class SimDisk:
             raise SimCrash(f"stopped at operation {self.steps_count}, a {kind}")
 
     def run_out(self, shortage: Shortage, chance: random.Random | None = None) -> None:
-        """No descriptor is left, from now on. Files were unmapped before, to keep to their number:
-        some of them, or all when there is no chance."""
+        """No descriptor is left from now on. To stay within the limit, files were unmapped before:
+        some of them, or all without chance."""
         self.shortage = shortage
         for file in self.files.values():
             stays = chance is not None and chance.random() < _STAY_MAPPED_CHANCE
@@ -326,7 +325,7 @@ class SimDisk:
 
     @contextmanager
     def looked_at(self) -> Iterator[None]:
-        """A judge reads: he needs no descriptors, and leaves none behind."""
+        """A test inspects the disk: it needs no descriptors, and leaves none behind."""
         shortage, self.shortage = self.shortage, None
         closed = [] if shortage is None else [f for f in self.files.values() if not f.is_mapped]
         try:
@@ -337,17 +336,17 @@ class SimDisk:
                 file.is_mapped = False
 
     def need_descriptor(self) -> None:
-        """What the system says to whoever opens something."""
+        """Raise the system's error for opening a file, if configured."""
         if self.shortage is not None:
             raise OSError(errno.EMFILE, _EMFILE)
 
     def need_spare(self, path: str) -> None:
-        """The same for a sync, for which one is kept (net/descriptors.Spare)."""
+        """The same for a sync, for which a descriptor is reserved (net/descriptors.Spare)."""
         if self.shortage is Shortage.ALL_GONE:
             raise SyncNotBegun(errno.EMFILE, f"{_EMFILE}: {path}")
 
     def need_readable(self, path: str) -> None:
-        """What the disk says to whoever touches a file that it does not give."""
+        """Raise the disk's error for an unreadable file."""
         if path in self.unreadable:
             raise StorageError(f"{path}: {_EIO}")
 
@@ -357,16 +356,16 @@ class SimDisk:
             raise StorageError(f"{path}: {_EMFILE}")
 
     def check(self) -> None:
-        """A stopped machine does nothing."""
+        """Raise if the machine has stopped."""
         if self._is_stopped:
             raise SimCrash("the machine has stopped")
 
     def restart(self) -> None:
-        """The program ended in whatever way; everything written is still there."""
+        """The program ended in some way; everything written is still there."""
         self.crash(random.Random(0), Loss.NOTHING)
 
     def crash(self, chance: random.Random, loss: Loss) -> None:
-        """Lose what the mode and chance say, and be ready to be opened again."""
+        """Lose what the mode and chance decide, and be ready to be opened again."""
         self.stop_at = None
         self._is_stopped = False
         self._locks.clear()
@@ -395,7 +394,7 @@ class SimDisk:
             image[position] ^= 1 << bit
 
     def overwrite(self, path: str, position: int, data: bytes) -> None:
-        """Put bytes into a file behind everybody's back."""
+        """Change bytes of a file unnoticed."""
         for image in (self.files[path].live, self.files[path].durable):
             image[position : position + len(data)] = data
 
@@ -436,7 +435,7 @@ class SimDisk:
 def _lose_by_sector(
     durable: bytearray, writes: list[tuple[int, bytes]], chance: random.Random
 ) -> None:
-    """Give each sector the state after a prefix of the writes that touched it."""
+    """Give each sector the state after a prefix of its writes."""
     touching: dict[int, list[tuple[int, bytes]]] = {}
     for position, data in writes:
         for sector in range(position // _SECTOR_SIZE, -(-(position + len(data)) // _SECTOR_SIZE)):

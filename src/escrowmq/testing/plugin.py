@@ -15,7 +15,7 @@ _MARK: Final = "escrowmq"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Register the marker."""
     config.addinivalue_line(
         "markers",
         f"{_MARK}(settings=None, accounts=()): settings and accounts of the broker of this test's "
@@ -35,7 +35,8 @@ def escrowmq_broker(
 def escrowmq_server(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Broker]:
-    """The same behind real sockets of loopback, for other processes; NAMESRV_ADDR names it."""
+    """The same broker behind real sockets of loopback, for other processes; NAMESRV_ADDR names
+    it."""
     yield from _broker(request, monkeypatch, sockets=True)
 
 
@@ -50,7 +51,7 @@ def _broker(
 
 
 def _chosen(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of which tests are
-    """What the test's own marker asks for, over those of its class and its module."""
+    """The arguments of the test's own marker, overriding those of its class and its module."""
     found: dict[str, Any] = {}
     for mark in reversed(list(item.iter_markers(_MARK))):
         if mark.args or not mark.kwargs.keys() <= {"settings", "accounts"}:
@@ -62,7 +63,7 @@ def _chosen(item: Any) -> dict[str, Any]:  # noqa: ANN401 - pytest.Item, of whic
 
 
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
-    """Say what was there instead, where bodies were compared."""
+    """Describe what the broker held when a comparison of bodies fails."""
     kit = sys.modules.get("escrowmq.testing.kit.inspection")
     if kit is None:
         return None

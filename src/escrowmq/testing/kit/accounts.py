@@ -12,8 +12,8 @@ from escrowmq.errors import UsageError
 
 
 class Account(msgspec.Struct, frozen=True):
-    """Who may do what: topics and groups by name, each with `PUB`, `SUB`, `PUB|SUB` or `DENY`. What
-    is not named is denied.
+    """An account with its rights: topics and groups by name, each with `PUB`, `SUB`, `PUB|SUB` or
+    `DENY`. All others are denied.
 
     >>> from escrowmq.testing import Account
     >>> mailer = Account("mailer-1", "secret", topics={"paid": "SUB"}, groups={"mailer": "SUB"})
@@ -28,7 +28,7 @@ class Account(msgspec.Struct, frozen=True):
 
 
 def accounts_file(accounts: Sequence[Account]) -> bytes:
-    """The plain_acl.yml of some accounts."""
+    """The plain_acl.yml with some accounts."""
     return write_document({"accounts": [_entry(account) for account in accounts]})
 
 

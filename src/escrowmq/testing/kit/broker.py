@@ -24,7 +24,7 @@ _PATIENCE_S: Final = 5.0
 
 
 class AioBroker:
-    """What of a broker waits for its clients, for coroutines: `Broker.aio`."""
+    """The methods of a broker that wait for clients, as coroutines: `Broker.aio`."""
 
     def __init__(self, world: World, thread: LoopThread) -> None:
         self._world = world
@@ -75,8 +75,8 @@ class AioBroker:
 
 class Broker:
     """A broker, with its name server, inside this process: no socket, no file, and a clock that
-    stands still. The clients of `escrowmq` and `escrowmq.aio` are given `nameserver` as their
-    address. Close it, or use it with `with`; pytest has it as the fixture `escrowmq_broker`.
+    stands still. Clients of `escrowmq` and `escrowmq.aio` get `nameserver` as their address. Close
+    it, or use it with `with`; pytest has it as the fixture `escrowmq_broker`.
 
     >>> from escrowmq.testing import Broker
     >>> with Broker() as broker:
@@ -87,9 +87,8 @@ class Broker:
     [b'order 1']
 
     `settings` are those of broker.conf. With `accounts`, clients need the credentials of one of
-    them. `sockets=True` listens on loopback, on free ports, for other processes. What waits for
-    clients waits for `patience_s` at most. What is due for coroutines has the same name in `aio`.
-    """
+    them. `sockets=True` listens on loopback, on free ports, for other processes. Methods that wait
+    for clients wait at most `patience_s`; their coroutine versions have the same names in `aio`."""
 
     def __init__(
         self,
@@ -118,7 +117,7 @@ class Broker:
 
     @property
     def nameserver(self) -> str:
-        """What clients are given as the address of a name server."""
+        """The name server's address for clients."""
         return self._world.nameserver
 
     @property
@@ -127,7 +126,7 @@ class Broker:
         return dt.datetime.fromtimestamp(self._world.clock.now_ms() / 1000, dt.UTC)
 
     def close(self) -> None:
-        """End. Clients that are open lose their connections."""
+        """Close it. Open clients lose their connections."""
         if not self._is_closed:
             self._is_closed = True
             try:
@@ -149,28 +148,27 @@ class Broker:
     # -- time --------------------------------------------------------------------------------
 
     def advance(self, span: dt.timedelta | None = None, **spans: float) -> None:
-        """Let time pass: a timedelta, or `days`, `hours`, `minutes`, `seconds`, `milliseconds`.
-        What is due meanwhile happens in its order, and clients answer what they are asked."""
+        """Advance the time: a timedelta, or `days`, `hours`, `minutes`, `seconds`, `milliseconds`.
+        Everything due meanwhile happens in order, and clients answer requests."""
         self._thread.wait_for(self._world.advance(_span_ms(span, spans)), "advance")
 
     def check_now(self) -> None:
-        """Have the producers asked about every pending transaction, and wait for their answers."""
+        """Check every pending transaction, and wait for the producers' answers."""
         self._thread.wait_for(self._world.check_now(), "check_now")
 
     def settle(self) -> None:
-        """Wait until nothing is under way: every byte is taken in, every check answered."""
+        """Wait until nothing is in flight: every byte has been read, every check answered."""
         self._thread.wait_for(self._world.settle(), "settle")
 
     # -- faults ------------------------------------------------------------------------------
 
     def lose_next_end(self, count: int = 1) -> None:
-        """Do not hear how the next transactions end. Their producers are told that nobody
-        confirmed it."""
+        """Lose the ENDs of the next transactions. Their producers get no confirmation."""
         self._thread.run(self._world.lose_ends, count)
 
     def kill(self, client: Any) -> None:  # noqa: ANN401 - any client of `escrowmq`
-        """As if a client's process had died: nobody is told, its connections are cut, and its
-        calls raise ClientClosed. A consumer's handlers that run are not stopped."""
+        """Act as if a client's process had died: brokers are not informed, its connections are cut,
+        and its calls raise ClientClosed. Running handlers of a consumer are not stopped."""
         engine = engine_of(client)
         instance = getattr(engine, "instance", None)
         if instance is None:
@@ -196,7 +194,7 @@ class Broker:
             raise AssertionError(f"the event loop of {client!r} does not run")
 
     def stop(self) -> None:
-        """End the broker in good order; the name server stays."""
+        """Shut the broker down in good order; the name server stays."""
         self._thread.wait_for(self._world.stop(), "stop")
 
     def start(self) -> None:
@@ -209,18 +207,20 @@ class Broker:
         self.start()
 
     def crash(self) -> None:
-        """Kill the broker and start it again. The machine goes on: what was written is there."""
+        """Kill the broker and start it again. The machine survives: everything written is still
+        there."""
         self._thread.wait_for(self._world.crash(), "crash")
         self.start()
 
     def set_accounts(self, accounts: Sequence[Account]) -> None:
-        """Let other accounts count from now on, a second later by the broker's clock: clients that
-        are connected are refused what theirs has no more. The broker was made with some."""
+        """Replace the accounts, effective a second later by the broker's clock: connected clients
+        lose the rights that their account no longer has. The broker must have been made with
+        accounts."""
         self._thread.wait_for(self._world.set_accounts(accounts), "set_accounts")
 
     @contextlib.contextmanager
     def full_disk(self) -> Iterator[None]:
-        """Let the broker's disk have no room inside the block: it refuses messages."""
+        """Fill the broker's disk inside the block: it refuses messages."""
         self._thread.run(lambda: self._world.fill_disk(is_full=True))
         try:
             yield
@@ -229,7 +229,8 @@ class Broker:
 
     @contextlib.contextmanager
     def stalled_disk(self) -> Iterator[None]:
-        """Let nothing become durable inside the block: what waits for the disk waits."""
+        """Stall the disk inside the block: nothing becomes durable, and requests that wait for the
+        disk keep waiting."""
         self._world.disk.stall()
         try:
             yield
@@ -239,13 +240,13 @@ class Broker:
     # -- what is there -----------------------------------------------------------------------
 
     def create_topic(self, topic: str, queues: int = 1) -> None:
-        """Make a topic; the first message to one that does not exist does so, too."""
+        """Create a topic; the first message to a missing topic does so too."""
         self._thread.run(self._world.create_topic, topic, queues)
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
-        """Send what another service would send. Not where clients need an account."""
+        """Send a message as another service would. Not available where clients need an account."""
         self._thread.call(self._world.send(message_of(topic, body, fields)))
 
     def delivered(self, topic: str) -> Found:
@@ -253,11 +254,11 @@ class Broker:
         return self._find(lambda: self._world.looking.delivered(topic))
 
     def pending(self, topic: str | None = None) -> Found:
-        """Bodies of transactions that nobody has ended, of one topic or of all."""
+        """Bodies of open transactions, of one topic or of all."""
         return self._find(lambda: self._world.looking.pending(topic))
 
     def parked(self, topic: str | None = None) -> Found:
-        """Those of them that nobody is there to be asked about."""
+        """Bodies of open transactions without a connected producer to ask."""
         return self._find(lambda: self._world.looking.parked(topic))
 
     def discarded(self, topic: str | None = None) -> Found:
@@ -269,21 +270,21 @@ class Broker:
         return self._find(lambda: self._world.looking.dead(group))
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """What is delivered to a topic, with keys, tags and properties."""
+        """The delivered messages of a topic, with keys, tags and properties."""
         wait_for_plain_ones()
         return self._thread.run(lambda: self._world.looking.messages(topic))
 
     def describe(self) -> str:
-        """All that there is, as a text."""
+        """Everything that the broker holds, as text."""
         return self._thread.run(self._world.tell)
 
     def wait_delivered(self, topic: str, count: int = 1) -> Found:
-        """Wait until so many messages are delivered to a topic; all of their bodies."""
+        """Wait until `count` messages are delivered to a topic; return their bodies."""
         return self._thread.wait_for(self._world.delivered(topic, count), "wait_delivered")
 
     def wait_consumed(self, group: str) -> None:
-        """Wait until a consumer group has handled all that its consumers can see. What failed and
-        comes again later counts as handled till then."""
+        """Wait until a consumer group has handled every message that its consumers can see. A
+        failed message that waits for its retry counts as handled."""
         self._thread.wait_for(self._world.consumed(group), "wait_consumed")
 
     def _find(self, find: Any) -> Found:  # noqa: ANN401

@@ -1,5 +1,5 @@
-"""The broker of a test: the core of production, which can be made deaf to the ends of transactions,
-and whose clients are as alive as their connections."""
+"""The broker of a test: the core of production, which can lose ENDs, and whose clients are alive as
+long as they are connected."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _NEVER_MS: Final = (1 << 62) - 1
 
 
 class KitCore(BrokerCore):
-    """See the module."""
+    """A broker core that can lose ENDs."""
 
     ends_to_lose = 0
-    """How many transactions more shall end without the broker hearing of it."""
+    """How many further ENDs to lose."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(*given, **settings)
@@ -48,7 +48,7 @@ class KitCore(BrokerCore):
         return Refusal(Response.SYSTEM_ERROR, _LOST)
 
     def create_topic(self, name: str, queues: int, now_ms: int) -> None:
-        """Make a topic, and tell the name server of it."""
+        """Create a topic, and register it at the name server."""
         config = TopicConfig(topic_name=name, read_queue_nums=queues, write_queue_nums=queues)
         self.broker.topics.put(config, now_ms)
         self._settle(now_ms)
@@ -56,24 +56,23 @@ class KitCore(BrokerCore):
     # -- clients ---------------------------------------------------------------------------------
 
     def channels(self) -> list[Channel]:
-        """Every client that is there, once for each of its groups."""
+        """Every client, once for each of its groups."""
         clients = self.broker.clients
         found = [c for channels in clients.producers.values() for c in channels.values()]
         return found + [c for g in clients.consumers.values() for c in g.channels.values()]
 
     def hear_all(self, now_ms: int) -> None:
-        """Every client that is connected has just been heard of: their heartbeats go by another
-        clock."""
+        """Refresh every connected client: their heartbeats follow another clock."""
         for channel in self.channels():
             channel.seen_ms = now_ms
 
     def ask(self, peer: int, code: int, ext: dict[str, str], answer: Any) -> None:  # noqa: ANN401
-        """Ask a client something; `answer(reply, now_ms)` is called in any case."""
+        """Make a request to a client; `answer(reply, now_ms)` is called in any case."""
         self.broker.peers.call(peer, code, ext=ext, on_answer=answer, until_ms=_NEVER_MS)
 
 
 def _is_end(command: Command) -> bool:
-    """Whether a producer tells how a transaction ends, unasked."""
+    """Whether a request is a producer's END that does not answer a check."""
     ext = command.ext or {}
     return (
         command.code == Request.END_TRANSACTION
@@ -83,7 +82,7 @@ def _is_end(command: Command) -> bool:
 
 
 def _asked_now(serve: Callable[[Asked[Any]], Reply], asked: Asked[Any]) -> Reply:
-    """Clients' clocks go on while this one stands still, or is moved: what they ask is asked now,
-    and not at the time that they tell."""
+    """A request with the present time: clients' clocks run while this one stands still or is
+    moved."""
     asked.header.born_time = 0
     return serve(asked)

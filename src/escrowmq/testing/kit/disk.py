@@ -1,4 +1,4 @@
-"""The disk of a test's broker: in memory, and it can be full or hang."""
+"""The disk of a test's broker: in memory; it can be full or stall."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ FULL_PERCENT = 99
 
 
 class KitDisk(SimDisk):
-    """Syncs are carried out on another thread than everything else (net/sync_thread); those
-    hang."""
+    """Syncs run on another thread than everything else (net/sync_thread); they stall."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -20,20 +19,20 @@ class KitDisk(SimDisk):
         self._moves.set()
 
     def fill(self, *, is_full: bool) -> None:
-        """Leave no room, or have some again."""
+        """Fill the disk, or free it again."""
         self.used_percent = FULL_PERCENT if is_full else self._usual_percent
 
     @property
     def is_stalled(self) -> bool:
-        """Whether syncs hang."""
+        """Whether syncs stall."""
         return not self._moves.is_set()
 
     def stall(self) -> None:
-        """Let syncs hang from now on."""
+        """Stall syncs from now on."""
         self._moves.clear()
 
     def go_on(self) -> None:
-        """Let them come to their end."""
+        """Let them complete."""
         self._moves.set()
 
     def step(self, kind: str) -> None:

@@ -1,4 +1,5 @@
-"""What a test's broker holds: bodies, to compare, and the whole as a text, for when they differ."""
+"""The contents of a test's broker: bodies, for comparison, and everything as text, for failed
+comparisons."""
 
 from __future__ import annotations
 
@@ -19,20 +20,20 @@ from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 _SHOWN_MAX: Final = 20
-"""Messages of each kind that a text shows."""
+"""Messages of each kind in the text."""
 
 _INNER: Final = "CLIENT_INNER_PRODUCER"
 
 
 class Found(list[bytes]):
-    """Bodies that a broker was found to hold. `told` is what it held besides, as a text; pytest
-    shows it where a comparison fails."""
+    """Bodies found in a broker. `told` is a description of everything else; pytest shows it if a
+    comparison fails."""
 
     told: str = ""
 
 
 class Looking:
-    """Questions to the core of a broker."""
+    """Queries of a broker's core."""
 
     def __init__(self, core: KitCore) -> None:
         self._core = core
@@ -42,7 +43,7 @@ class Looking:
     # -- messages --------------------------------------------------------------------------------
 
     def visible(self, topic: str) -> list[StoredMessage]:
-        """What consumers of a topic can see, in the order in which it was stored."""
+        """Messages of a topic visible to consumers, in the order in which they were stored."""
         found: list[StoredMessage] = []
         for queue_id in self._store.queues_of(topic):
             low, end = self._store.bounds(topic, queue_id)
@@ -50,7 +51,7 @@ class Looking:
         return sorted(found, key=lambda message: message.log_offset)
 
     def messages(self, topic: str) -> list[ReceivedMessage]:
-        """The same as users are given it."""
+        """These messages as users receive them."""
         name = self._core.broker.settings.name
         return [received(message, broker_name=name) for message in self.visible(topic)]
 
@@ -71,11 +72,11 @@ class Looking:
                 yield queue_offset, half
 
     def pending(self, topic: str | None) -> list[bytes]:
-        """Bodies of what nobody has ended."""
+        """Bodies of open transactions."""
         return [_body(half) for _, half in self._pending(topic)]
 
     def parked(self, topic: str | None) -> list[bytes]:
-        """Bodies of what nobody is there to be asked about."""
+        """Bodies of open transactions without a connected producer."""
         checker = self._core.transactions.checker
         return [
             _body(half)
@@ -91,13 +92,13 @@ class Looking:
                 yield message
 
     def discarded(self, topic: str | None) -> list[bytes]:
-        """Bodies of what was given up."""
+        """Bodies of transactions that were given up."""
         return [_body(message) for message in self._discarded(topic)]
 
     # -- all of it -------------------------------------------------------------------------------
 
     def tell(self, now_ms: int) -> str:
-        """What there is, a line for each."""
+        """A description, with a line per message."""
         lines = [*self._tell_topics(), *self._tell_pending(now_ms)]
         later = list(self._tell_later(now_ms))
         if later:
@@ -126,7 +127,7 @@ class Looking:
             yield "delivered: nothing"
 
     def _tell_later(self, now_ms: int) -> Iterator[str]:
-        """What is delayed, and what failed and comes again."""
+        """Delayed messages, and failed ones that wait for a retry."""
         for topic in (Topic.SCHEDULE, Topic.TIMER):
             for queue_id in self._store.queues_of(topic):
                 low, end = self._store.bounds(topic, queue_id)
@@ -183,7 +184,7 @@ def _cut(told: list[str]) -> str:
 
 
 class GroupProgress:
-    """How far the consumers of a group are, as they say themselves."""
+    """The progress of a group's consumers, as they report it."""
 
     def __init__(self, core: KitCore, group: str) -> None:
         self._core = core
@@ -191,7 +192,7 @@ class GroupProgress:
         self._told: dict[tuple[str, int], int] = {}
 
     def ask(self) -> None:
-        """Ask every member; its answer counts as soon as it is here."""
+        """Ask every member; each answer counts once it has come."""
         group = self._core.broker.clients.consumers.get(self._group)
         if group is None:
             return
@@ -222,5 +223,5 @@ class GroupProgress:
 
     @property
     def has_members(self) -> bool:
-        """Whether anybody of the group is there."""
+        """Whether a member of the group is connected."""
         return self._group in self._core.broker.clients.consumers

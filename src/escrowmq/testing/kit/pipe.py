@@ -1,4 +1,4 @@
-"""A connection inside a process: two transports, each of one event loop, on any threads."""
+"""A connection inside a process: two transports, each on its event loop, on any threads."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final
 _HIGH_WATER: Final = 64 * 1024
 _PORTS: Final = itertools.cycle(range(40_000, 60_000))
 HERE: Final = "127.0.0.1"
-"""Where both ends are, as each sees the other."""
+"""The addresses of both ends."""
 
 _Chunk = bytes | None
-"""None: the other end says no more."""
+"""None: the other end has closed."""
 
 
 class Traffic:
-    """Chunks that one end has written and the other has not taken in yet, of all connections."""
+    """Chunks of all connections that one end has written and the other has not read yet."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,17 +27,17 @@ class Traffic:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything was taken in."""
+        """Whether everything has been read."""
         return not self._count
 
     def note(self, count: int) -> None:
-        """So many more, or less."""
+        """Change the number of chunks."""
         with self._lock:
             self._count += count
 
 
 class End(asyncio.Transport):
-    """One end. Its methods are for its own loop's thread, as any transport's."""
+    """One end. Like any transport, its methods must be called on its own loop's thread."""
 
     _other: End
 
@@ -64,11 +64,11 @@ class End(asyncio.Transport):
     # -- asyncio.Transport -------------------------------------------------------------------
 
     def get_protocol(self) -> asyncio.BaseProtocol:
-        """Who is told of what comes."""
+        """The protocol."""
         return self._protocol
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
-        """Tell somebody else."""
+        """Replace the protocol."""
         self._protocol = protocol
 
     def is_closing(self) -> bool:
@@ -76,11 +76,11 @@ class End(asyncio.Transport):
         return self._is_closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """From how much on the writer is told to wait."""
+        """Set when the writer is paused."""
         self._high = _HIGH_WATER if high is None else high
 
     def get_write_buffer_size(self) -> int:
-        """Bytes that the other end has not taken in."""
+        """Bytes that the other end has not read."""
         return self._written_size - self._other._taken_size  # noqa: SLF001 - two ends of one thing
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -94,30 +94,30 @@ class End(asyncio.Transport):
             self._protocol.pause_writing()
 
     def can_write_eof(self) -> bool:
-        """Not by half."""
+        """False: half-closing is not supported."""
         return False
 
     def pause_reading(self) -> None:
-        """Take nothing in."""
+        """Stop reading."""
         self._is_reading = False
 
     def resume_reading(self) -> None:
-        """Go on."""
+        """Continue reading."""
         self._is_reading = True
         self._loop.call_soon(self._take)
 
     def close(self) -> None:
-        """End, once the other has what was written."""
+        """Close, once the other end has read what was written."""
         self._end(is_abort=False)
 
     def abort(self) -> None:
-        """End at once."""
+        """Close at once."""
         self._end(is_abort=True)
 
     # -- inside ------------------------------------------------------------------------------
 
     def _put(self, chunk: _Chunk) -> None:
-        """On the other end's thread: something for this one."""
+        """Called on the other end's thread: pass something to this one."""
         self._traffic.note(1)
         self._inbox.append(chunk)
         if self._is_closing:  # its loop may not run again
@@ -193,7 +193,7 @@ class End(asyncio.Transport):
 
 
 def _soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN401
-    """Whether the loop is there still."""
+    """Call a function on the loop soon; return whether the loop still exists."""
     try:
         loop.call_soon_threadsafe(work)
     except RuntimeError:

@@ -1,4 +1,4 @@
-"""An event loop on a thread of its own, asked by plain code and by other event loops."""
+"""An event loop on a thread of its own, called from blocking code and from other event loops."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _JOIN_S: Final = 10.0
 
 
 class LoopThread:
-    """Runs until it is closed."""
+    """A thread with an event loop, until it is closed."""
 
     def __init__(self, name: str) -> None:
         if greenlets.is_patched():
@@ -34,7 +34,7 @@ class LoopThread:
         return threading.get_ident() == self._thread.ident
 
     def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """What a coroutine returns that waits for nobody but this loop."""
+        """Run a coroutine that waits only for this loop; return its result."""
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
             return future.result()
@@ -42,7 +42,7 @@ class LoopThread:
             future.cancel()
 
     def run(self, function: Callable[..., T], *given: Any) -> T:  # noqa: ANN401
-        """What a function returns."""
+        """Run a function; return its result."""
 
         async def work() -> T:
             return function(*given)
@@ -50,7 +50,8 @@ class LoopThread:
         return self.call(work())
 
     def wait_for(self, work: Coroutine[Any, Any, T], name: str) -> T:
-        """What a coroutine returns that waits for clients, which may live on the caller's loop."""
+        """Run a coroutine that waits for clients, which may be on the caller's loop; return its
+        result."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -62,7 +63,7 @@ class LoopThread:
         )
 
     async def awaited(self, work: Coroutine[Any, Any, T]) -> T:
-        """The same, for another event loop."""
+        """`wait_for` for another event loop."""
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self.loop))
 
     def close(self) -> None:

@@ -38,10 +38,10 @@ _log = logging.getLogger(__name__)
 _HOSTS_MAX: Final = 250
 _PORT: Final = 10_000
 _NUMBERS: Final = itertools.cycle(range(GATES_MAX // 2))
-"""Each has two addresses: one host, two ports."""
+"""Numbers of the two addresses: one host, two ports."""
 _NEVER_IDLE_MS: Final = 1 << 60
 _STEPS_MAX: Final = 1_000_000
-"""How often the clock may stop on its way; two weeks are some 250 000 times."""
+"""How often the clock may stop while it is advanced; two weeks are some 250 000 steps."""
 
 _WAKES_MAX: Final = 10_000
 _LOOK_S: Final = 0.001
@@ -56,8 +56,8 @@ _MODEST: Final = {
     "escrowReserveBytes": "65536",
     "defaultTopicQueueNums": "1",
 }
-"""What differs from a broker's defaults: small files, which lie in memory; and one queue a topic,
-so that messages are seen in the order in which they were sent."""
+"""Settings other than a broker's defaults: small files, because they are in memory; and one queue
+per topic, so that messages are seen in the order in which they were sent."""
 
 
 def _settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSettings]:
@@ -103,16 +103,16 @@ class World:
         self._registry = RegistryCore(NameServerSettings(), started_ms=self.clock.now_ms())
         self.core: KitCore | None = None
         self._shells: list[Shell] = []
-        """Of the name server, and of the broker while that runs."""
+        """Of the name server, and of the broker while it runs."""
         self._gone: set[str] = set()
-        """Clients that were there when the broker stopped."""
+        """Clients that were connected when the broker stopped."""
         self._mute: set[tuple[int, int]] = set()
-        """Checks that nobody answered in time: by half and connection."""
+        """Checks that were not answered in time, by half and connection."""
 
     # -- life ------------------------------------------------------------------------------------
 
     async def open(self) -> None:
-        """Begin."""
+        """Start it."""
         shell = self._shell(self._registry, "nameserver")
         host, port = await self._let_in(shell, self._first_port)
         self.nameserver = f"{host}:{port}"
@@ -120,7 +120,7 @@ class World:
         await self.start()
 
     async def close(self) -> None:
-        """End."""
+        """Close it."""
         if self.core is not None:
             await self.stop()
         host, _, port = self.nameserver.rpartition(":")
@@ -128,7 +128,7 @@ class World:
         await self._shells.pop().close()
 
     async def start(self) -> None:
-        """Let the broker begin, with what its disk has; returns when the clients are back."""
+        """Start the broker, with the contents of its disk; return when the clients are back."""
         if self.core is not None:
             raise UsageError("the broker runs already; stop it first")
         self._broker_settings.name_servers = self.nameserver
@@ -161,7 +161,7 @@ class World:
         await self.settle()
 
     async def stop(self) -> None:
-        """End the broker in good order."""
+        """Shut the broker down in good order."""
         core = self._running()
         self._gone = {channel.client_id for channel in core.channels()}
         core.farewell()
@@ -171,7 +171,7 @@ class World:
         self.disk.restart()
 
     async def crash(self) -> None:
-        """Kill the broker. What it wrote is there: the machine goes on."""
+        """Kill the broker. What it wrote is still there: the machine survives."""
         self._gone = {channel.client_id for channel in self._running().channels()}
         await self._end_broker()
         self.disk.crash(random.Random(0), Loss.NOTHING)
@@ -194,7 +194,7 @@ class World:
         return shell
 
     async def _let_in(self, shell: Shell, port: int) -> tuple[str, int]:
-        """Where a shell is reached."""
+        """The address to which a test client connects."""
         if self._has_sockets:
             door = bind("127.0.0.1", 0)
             await shell.listen(Listener(door))
@@ -204,11 +204,11 @@ class World:
         return self._host, port
 
     def _enter(self, shell: Shell, protocol: asyncio.BaseProtocol) -> None:
-        """A client, on its own loop, connects."""
+        """A client connects, on its own loop."""
         pipe.connect(protocol, shell.accept, self._loop, self.traffic)
 
     async def set_accounts(self, accounts: Sequence[Account]) -> None:
-        """Let other accounts count. The broker looks into the file after a while, and once more."""
+        """Replace the accounts. The broker polls the file twice before the change takes effect."""
         if not self._has_accounts:
             raise UsageError("the broker was made without accounts; give it some when it is made")
         self._write_accounts(accounts)
@@ -221,37 +221,37 @@ class World:
 
     @property
     def looking(self) -> Looking:
-        """Questions to the broker that runs."""
+        """Queries of the running broker."""
         return Looking(self._running())
 
     def found(self, bodies: list[bytes]) -> Found:
-        """Bodies, with all the rest as a text."""
+        """Bodies, with a description of everything else."""
         found = Found(bodies)
         found.told = self.tell()
         return found
 
     def tell(self) -> str:
-        """All that there is."""
+        """A description of everything."""
         return self.looking.tell(self.clock.now_ms())
 
     def fill_disk(self, *, is_full: bool) -> None:
-        """Leave no room, or have some again; the broker notices at once."""
+        """Fill the disk, or free it again; the broker notices at once."""
         self.disk.fill(is_full=is_full)
         if self.core is not None:
             self.core.broker.store.disk_watch.look(self.clock.now_ms())
 
     def lose_ends(self, count: int) -> None:
-        """Let so many transactions end unheard."""
+        """Lose the next ENDs."""
         self._running().ends_to_lose = count
 
     async def send(self, message: Message) -> None:
-        """Send as a service elsewhere does."""
+        """Send as a service elsewhere would."""
         self._running()
         async with Producer(self.nameserver, group=_SENDER) as producer:
             await producer.send(message)
 
     def create_topic(self, topic: str, queues: int) -> None:
-        """Make a topic, and tell the name server."""
+        """Create a topic, and register it at the name server."""
         core, now_ms = self._running(), self.clock.now_ms()
         core.create_topic(topic, queues, now_ms)
         self._shells[-1].perform()
@@ -259,7 +259,7 @@ class World:
     # -- time ------------------------------------------------------------------------------------
 
     async def advance(self, span_ms: int) -> None:
-        """Let time pass, and everything that is due happen in its order."""
+        """Advance the time, and let everything due happen in order."""
         end_ms = self.clock.now_ms() + span_ms
         for _ in range(_STEPS_MAX):
             await self.settle()
@@ -280,8 +280,8 @@ class World:
             shell.wake()
 
     def _wake_due(self) -> None:
-        """Do all that is due now. A check is asked up to 50 ms behind its time, with others: the
-        clock goes on by that much."""
+        """Do everything that is due now. Checks are sent up to 50 ms late, with others: the clock
+        advances by that much."""
         for _ in range(_WAKES_MAX):
             now_ms = self.clock.now_ms()
             if self.core is not None:
@@ -297,14 +297,14 @@ class World:
         raise AssertionError("the broker wants to be woken without end")
 
     async def check_now(self) -> None:
-        """Ask about every pending transaction."""
+        """Check every pending transaction."""
         core = self._running()
         pending = list(core.transactions.engine.halves.pending)
         core.transactions.checker.ask_now(pending, self.clock.now_ms())
         await self.settle()
 
     async def delivered(self, topic: str, count: int) -> Found:
-        """What is delivered, once it is so much."""
+        """The delivered messages, once there are this many."""
         if not await self._until(lambda: len(self.looking.visible(topic)) >= count):
             found = self.looking.delivered(topic)
             raise AssertionError(
@@ -314,7 +314,7 @@ class World:
         return self.found(self.looking.delivered(topic))
 
     async def consumed(self, group: str) -> None:
-        """Return when a group has handled all that its consumers can see."""
+        """Return when a group has handled every message that its consumers can see."""
         progress = GroupProgress(self._running(), group)
         deadline_s = self._loop.time() + self.patience_s
         while True:
@@ -331,7 +331,7 @@ class World:
     # -- rest ------------------------------------------------------------------------------------
 
     async def settle(self) -> None:
-        """Wait until nothing is under way between the broker and its clients."""
+        """Wait until nothing is in flight between the broker and its clients."""
         if not await self._until(self._is_at_rest):
             self._give_up()
 
@@ -341,7 +341,7 @@ class World:
         return self.traffic.is_quiet and not is_writing and not self._unanswered()
 
     def _unanswered(self) -> list[tuple[int, int]]:
-        """Checks that somebody was asked and may still answer."""
+        """Checks that may still be answered."""
         if self.core is None:
             return []
         there = {channel.peer for channel in self.core.channels()}
@@ -363,7 +363,7 @@ class World:
             self._mute |= set(unanswered)
 
     async def _until(self, is_so: Callable[[], bool]) -> bool:
-        """Whether something came true in time."""
+        """Wait for a condition; return whether it came true in time."""
         deadline_s = self._loop.time() + self.patience_s
         while not is_so():
             if self._loop.time() > deadline_s:
