@@ -1,1 +1,1 @@
-"""Vocabulary: values, names, numbers, bounds and ports. No behaviour may enter."""
+"""Vocabulary: values, names, numbers, limits and ports. No behaviour."""

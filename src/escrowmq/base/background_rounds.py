@@ -1,4 +1,5 @@
-"""Background rounds, each guarded by itself: one that fails stops no other, and rests a while."""
+"""Rounds of background work, isolated from each other: if one fails, the others continue, and it
+pauses."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from typing import Final
 import msgspec
 
 REST_MS: Final = 1_000
-"""A round that failed is left alone for so long, doubled with each failure that follows at once."""
+"""The pause of a failed round, doubled with each consecutive failure."""
 
 REST_MAX_MS: Final = 60_000
 
@@ -26,7 +27,7 @@ class _Round(msgspec.Struct):
 
 
 class Rounds:
-    """What a core does by the clock, in order."""
+    """A core's periodic work, in order."""
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
@@ -36,11 +37,11 @@ class Rounds:
         self.first_error: Exception | None = None
 
     def add(self, name: str, wake: Callable[[int], object], wake_at_ms: Callable[[], int]) -> None:
-        """One more, behind the others."""
+        """Add a round at the end."""
         self._rounds.append(_Round(name, wake, wake_at_ms))
 
     def wake(self, now_ms: int) -> None:
-        """Let everybody do what is due, but those who rest."""
+        """Run all rounds that are due, except those that pause."""
         for each in self._rounds:
             if now_ms < each.rests_until_ms:
                 continue
@@ -58,14 +59,14 @@ class Rounds:
         return min(max(each.wake_at_ms(), each.rests_until_ms) for each in self._rounds)
 
     def guard(self, name: str, step: Callable[[], object], now_ms: int) -> None:
-        """Do one step of something larger, the rest of which goes on whatever happens."""
+        """Run one step of something larger, which continues whatever happens."""
         try:
             step()
         except Exception as error:  # noqa: BLE001 - one step; logged, counted
             self.failed(name, error, now_ms)
 
     def failed(self, name: str, error: Exception, now_ms: int) -> None:
-        """Count a failure; of those of one part that follow one another quickly one is logged."""
+        """Count a failure; of several failures of a part in quick succession one is logged."""
         self.failures[name] += 1
         if self.first_error is None:
             self.first_error = error

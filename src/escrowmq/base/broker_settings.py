@@ -1,8 +1,7 @@
-"""Settings: one table each, with RocketMQ's key, the default, the bounds and what it does.
+"""Settings, in tables: each with RocketMQ's key, its default, bounds and effect.
 
-RocketMQ's keys are the encoded names of the fields, so that `broker.conf` converts as it stands.
-Times are in RocketMQ's units (ms unless the text says otherwise).
-"""
+RocketMQ's keys are the encoded names of the fields, so `broker.conf` can be used unchanged. Times
+are in RocketMQ's units (ms unless the text says otherwise)."""
 
 from __future__ import annotations
 

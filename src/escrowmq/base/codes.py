@@ -209,7 +209,7 @@ class Flag:
 
 
 class Version:
-    """Ordinals of RocketMQ's releases (MQVersion) that something depends on."""
+    """Ordinals of RocketMQ's releases (MQVersion) on which behaviour depends."""
 
     V3_0_11: Final = 37
     V3_1_8_SNAPSHOT: Final = 62

@@ -7,11 +7,11 @@ from typing import Annotated
 import msgspec
 
 Int = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
-"""A number that fits RocketMQ's int, in a header and among its fields."""
+"""A number within RocketMQ's int, in a header and its fields."""
 
 
 class Command(msgspec.Struct, rename={"ext": "extFields"}):
-    """A request or a reply. `ext` are the header fields, all text, under RocketMQ's spelling."""
+    """A request or a reply. `ext` are the header fields, all text, with RocketMQ's names."""
 
     code: Int = 0
     opaque: Int = 0
@@ -26,18 +26,18 @@ class Command(msgspec.Struct, rename={"ext": "extFields"}):
 
 
 class Vouched(Command, kw_only=True):
-    """A question that came by another protocol, whose signature is over something else than the
-    fields and the body."""
+    """A request from another protocol, whose signature does not cover the fields and the body."""
 
     content: bytes
-    """What was signed; the fields name the account and have the signature."""
+    """The signed content; the fields contain the account and the signature."""
 
 
 class Repeated(Command, kw_only=True):
-    """A request like one before (codec/repeated_requests). Its fields are not in `ext`."""
+    """A request that repeats an earlier one (codec/repeated_requests). Its fields are not in
+    `ext`."""
 
     header: msgspec.Struct
-    """They are here, as values."""
+    """The fields, as values."""
 
     raw: bytes
-    """The header as it came."""
+    """The raw header."""

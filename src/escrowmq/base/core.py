@@ -1,4 +1,4 @@
-"""What a shell holds: a core."""
+"""The interfaces between a shell and its core."""
 
 from __future__ import annotations
 
@@ -14,52 +14,53 @@ class Proving(Protocol):
     """A core that knows accounts."""
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer that is connected has shown a certificate that stands for an account."""
+        """A connected peer has presented a certificate that stands for an account."""
 
 
 @runtime_checkable
 class Judging(Protocol):
-    """A core that lets nobody do anything who has not proved who he is."""
+    """A core with access control."""
 
     def is_stranger(self, peer: int) -> bool:
-        """Whether a peer has still to prove it, be it connected or only about to be; nobody has to
-        where everything is open."""
+        """Whether a peer, connected or about to be, has not proved an account yet; False without
+        access control."""
 
 
 @runtime_checkable
 class Prompt(Protocol):
-    """A core whose answers need not wait for all that follows from their requests."""
+    """A core whose answers need not wait for everything that follows from their requests."""
 
     def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
-        """What writes to a peer at once, which it may call while it works on an input. Nothing else
-        may come in before that call returns, and it raises nothing."""
+        """Set the function that writes to a peer at once, which the core may call while it
+        processes an input. Nothing else may come in before that call returns, and it must not
+        raise."""
 
 
 class Core(Protocol):
-    """A state machine fed with (input, now); the shell performs the effects that it queues."""
+    """A state machine that processes (input, now); the shell performs its queued effects."""
 
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer is there: accepted, or dialled on our behalf, and speaks so."""
+        """A peer is connected, accepted or dialled, with this protocol."""
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Bytes from a peer, which had to wait for at least so long to be read."""
+        """Bytes from a peer, which have waited to be read for at least this long."""
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is gone, or could not be reached."""
+        """A peer is lost, or could not be dialled."""
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """A Sync effect was carried out."""
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """A Sync effect failed; nothing of it may be taken for durable."""
+        """A Sync effect failed; none of it may be taken for durable."""
 
     def wake(self, now_ms: int) -> None:
-        """Time has come for whatever was due."""
+        """Do what is due."""
 
     def wake_at_ms(self) -> int:
-        """The shell calls `wake` no later than this."""
+        """The shell calls `wake` by this time."""
 
     def take_effects(self) -> list[Effect]:
-        """Hand over, and forget, what is to be done."""
+        """Return, and forget, the queued effects."""

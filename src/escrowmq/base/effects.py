@@ -1,4 +1,4 @@
-"""What a core asks its shell to do. A core never acts by itself."""
+"""A core's requests to its shell. A core never performs I/O itself."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ class Send(msgspec.Struct):
 
 
 class Close(msgspec.Struct):
-    """Close a peer's connection after what was sent before has left."""
+    """Close a peer's connection after everything sent before has been written."""
 
     peer: int
     reason: str
 
 
 class Hold(msgspec.Struct):
-    """Read nothing more from a peer until it has taken what was sent to it and the others had their
-    turn; then call `receive` with no bytes: the core has kept the rest of its requests."""
+    """Read nothing more from a peer until it has read what was sent to it and others had their
+    turn; then call `receive` without bytes: the core has kept the rest of its requests."""
 
     peer: int
 
@@ -44,7 +44,7 @@ class Sync(msgspec.Struct):
 
 
 class Replace(msgspec.Struct):
-    """Replace a small file atomically, off the loop; the newest data of a path wins."""
+    """Replace a small file atomically, off the loop; only the newest data of a path is written."""
 
     path: str
     data: bytes

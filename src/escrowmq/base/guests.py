@@ -1,8 +1,7 @@
-"""What a front for another protocol and a broker say to each other about a client, as values.
+"""Values exchanged between a broker and a front of another protocol about a client.
 
-A guest is a client that speaks with a front: the broker knows it as a peer of its own, whatever
-connections it comes by.
-"""
+A guest is a client of a front: for the broker it is a peer of its own, whatever connections it
+uses."""
 
 from __future__ import annotations
 
@@ -14,44 +13,44 @@ import msgspec
 from escrowmq.base.answer import Answer, Refusal
 
 OnReply = Callable[[Answer | Refusal], None]
-"""Is told what became of a question."""
+"""Called with the answer to a request."""
 
 OnPut = Callable[[int, str], None]
-"""Is told the place in its queue of a message that was put, and the id by which the transaction of
-a half is ended; -1 when it has to be asked for as a question after all."""
+"""Called with the queue offset of a stored message, and the id for ending a half's transaction; -1
+if the message must be sent by a request after all."""
 
 
 class Who(msgspec.Struct, frozen=True):
-    """Who a guest is."""
+    """A guest's identity."""
 
     host: str
     port: int
     identity: str = ""
-    """The account that the certificate of its connection stands for."""
+    """The account for which the certificate of its connection stands."""
 
     language: str = "OTHER"
     """Its language under RocketMQ's name (codec.binary_header.LANGUAGES)."""
 
 
 class Wish(msgspec.Struct):
-    """What a guest asks: a request of RocketMQ's remoting protocol, by value."""
+    """A guest's request: one of RocketMQ's remoting protocol, by value."""
 
     code: int
     ext: dict[str, str]
     body: bytes = b""
     content: bytes | None = None
-    """What was signed, where the fields name an account and have a signature."""
+    """The signed content, if the fields contain an account and a signature."""
 
 
 class PlainMessage(msgspec.Struct):
-    """A message or a half to be stored about which a front knows nothing special. The same as a
-    question is a SEND_MESSAGE_V2 with these values, and no other that differ from their defaults,
-    but that a half's sender wants its id."""
+    """A message or a half to store that is plain as far as the front knows. It means the same as a
+    SEND_MESSAGE_V2 with these values and defaults for all others, except that a half's sender
+    requests its id."""
 
     topic: str
     queue_id: int
     properties: str
-    """As a send carries them."""
+    """In the form of a send request."""
 
     body: bytes
     born_ms: int
@@ -59,29 +58,29 @@ class PlainMessage(msgspec.Struct):
 
 
 class TopicFacts(msgspec.Struct, frozen=True):
-    """What a front has to know of a topic here."""
+    """A front's view of a topic."""
 
     read_queues: int
     write_queues: int
     is_readable: bool
     is_writable: bool
     message_type: str
-    """NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED; UNSPECIFIED when nobody has said."""
+    """NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or MIXED; UNSPECIFIED if it is not set."""
 
 
 class GroupFacts(msgspec.Struct, frozen=True):
-    """What a front has to know of a consumer group."""
+    """A front's view of a consumer group."""
 
     is_orderly: bool = False
     retries_max: int = 16
     policy: dict[str, object] = {}
-    """Its groupRetryPolicy, as operators have set it."""
+    """Its groupRetryPolicy, as set by operators."""
 
 
 class Ear(Protocol):
-    """Hears what the broker asks of a guest."""
+    """Receives the broker's requests to a guest."""
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """A request of the broker; an answer, if one is due, goes back under the opaque."""
+        """A request of the broker; an answer, if one is due, is returned under the opaque."""

@@ -1,4 +1,4 @@
-"""What may be said often, said seldom: so many lines of a kind in a span, and how many were not."""
+"""Limits frequent log lines: a number of lines of a kind per span, and the number suppressed."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class _Kind(msgspec.Struct):
 
 
 class Seldom:
-    """Tells which lines to write. Memory is bounded: beyond `kinds_max` kinds in a span all
-    further ones count as one."""
+    """Decides which lines to write. Memory is bounded: beyond `kinds_max` kinds per span all others
+    count as one."""
 
     def __init__(self, *, lines_max: int, span_ms: int, kinds_max: int) -> None:
         assert min(lines_max, span_ms, kinds_max) > 0, (lines_max, span_ms, kinds_max)
@@ -29,7 +29,7 @@ class Seldom:
         """In the order in which their spans end."""
 
     def says(self, kind: str, now_ms: int) -> bool:
-        """Whether a line of this kind may be written now; one that may not is counted."""
+        """Whether a line of this kind may be written now; otherwise it is counted."""
         if kind not in self._kinds and len(self._kinds) >= self._kinds_max:
             kind = OTHERS
         known = self._kinds.get(kind)
@@ -42,7 +42,7 @@ class Seldom:
         return False
 
     def take_left_out(self, now_ms: int) -> list[tuple[str, int]]:
-        """The kinds whose span is over and of which lines were left out, with their number."""
+        """The kinds whose span is over and of which lines were suppressed, with their number."""
         found = []
         while self._kinds:
             kind, known = next(iter(self._kinds.items()))
@@ -54,13 +54,13 @@ class Seldom:
         return found
 
     def wake_at_ms(self) -> int | None:
-        """When the first span is over; None when nothing was said lately."""
+        """When the first span is over; None without recent lines."""
         return next((known.until_ms for known in self._kinds.values()), None)
 
 
 class Repeats:
-    """Of what goes wrong again and again: the first line at once, then one in each span, which says
-    how many there were besides. Memory is bounded: of too many kinds the oldest is forgotten."""
+    """For repeated errors: the first line at once, then one per span, which says how many were
+    suppressed. Memory is bounded: beyond a number of kinds the oldest is forgotten."""
 
     def __init__(self, *, span_ms: int = 60_000, kinds_max: int = 64) -> None:
         self._span_ms = span_ms
@@ -68,7 +68,7 @@ class Repeats:
         self._kinds: dict[str, _Kind] = {}
 
     def ending(self, kind: str, now_ms: int) -> str | None:
-        """What a line of this kind ends with now; None when it is not to be written."""
+        """The ending of a line of this kind; None if it is suppressed."""
         known = self._kinds.get(kind)
         if known is not None and now_ms < known.until_ms:
             known.left_out_count += 1

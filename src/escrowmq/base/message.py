@@ -1,4 +1,4 @@
-"""Messages as values, and the names of the properties that carry meaning."""
+"""Messages as values, and names of properties with a meaning."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NO_HOST: Final = bytes(8)
 
 
 class Message(msgspec.Struct, kw_only=True):
-    """A message on its way into the log. Hosts are packed: 4 or 16 address bytes, port as int32."""
+    """A message to be stored. Hosts are packed: 4 or 16 address bytes, port as int32."""
 
     topic: str
     body: bytes
@@ -27,7 +27,7 @@ class Message(msgspec.Struct, kw_only=True):
 
 
 class StoredMessage(Message, kw_only=True):
-    """A message as it stands in the log."""
+    """A message from the log."""
 
     queue_offset: int
     log_offset: int
@@ -117,7 +117,7 @@ class Topic:
     BENCHMARK: Final = "BenchmarkTest"
     TRACE: Final = "RMQ_SYS_TRACE_TOPIC"
     DECISIONS: Final = "rmq_sys_ESCROW_DECISIONS"
-    """What was decided about epochs: ours, and not RocketMQ's."""
+    """Decisions about epochs: ours, not RocketMQ's."""
 
     RETRY_PREFIX: Final = "%RETRY%"
     DLQ_PREFIX: Final = "%DLQ%"
@@ -138,10 +138,10 @@ NOT_SENDABLE: Final = frozenset(
         Topic.OFFSET_MOVED,
     }
 )
-"""Topics that no client may send to. (RocketMQ lets anybody write into its timer and its revive
-topics, records that it reads as its own later.)"""
+"""Topics to which no client may send. (RocketMQ lets any client write to its timer and revive
+topics, and later reads these records as its own.)"""
 
 
 def is_sendable(topic: str) -> bool:
-    """Whether a client may send to a topic, as far as its name tells."""
+    """Whether a client may send to a topic, by its name."""
     return topic not in NOT_SENDABLE and not topic.startswith(Topic.REVIVE_PREFIX)

@@ -1,5 +1,5 @@
-"""Which characters names of topics and groups may have, for brokers, clients and fronts alike. How
-long they may be: base/fixed_limits."""
+"""Characters allowed in names of topics and groups, for brokers, clients and fronts. Lengths are in
+base/fixed_limits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from typing import Final
 
 NAME_LETTERS: Final = "^[%|a-zA-Z0-9_-]+$"
-"""As RocketMQ tells its users (TopicValidator)."""
+"""In the form of RocketMQ's error text (TopicValidator)."""
 
 _NAME: Final = re.compile(NAME_LETTERS.strip("^$"))
 
 
 def has_name_letters(name: str) -> bool:
-    """Whether a topic's or a group's name has letters, and no others than are allowed."""
+    """Whether a name is not empty and has only allowed characters."""
     return _NAME.fullmatch(name) is not None

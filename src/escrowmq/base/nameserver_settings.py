@@ -1,5 +1,5 @@
-"""Settings of a name server, and of who may change what it knows. As in base/broker_settings.py the
-keys are RocketMQ's."""
+"""Settings of a name server, and of its access control. As in base/broker_settings.py the keys are
+RocketMQ's."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
 
 
 class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Who may change what a name server knows. No request shows or changes these."""
+    """Who may change a name server. No request shows or changes these."""
 
     changes_from: Annotated[
         str,

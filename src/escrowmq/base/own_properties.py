@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 TRANSACTION: Final = "escrowTransaction"
-"""Which transaction a half belongs to, when it has several messages."""
+"""The transaction of a half, if it has several messages."""
 
 MESSAGES: Final = "escrowMessages"
-"""On what was given up: how many messages its transaction had."""
+"""On a message that was given up: how many messages its transaction had."""
 
 DELAYED: Final = "escrowDelay"
-"""A half's wish for a later delivery counts from the commit on."""
+"""A half's delay counts from the commit."""
 
 ORDER_KEY: Final = "escrowOrderKey"
 """The queue is chosen by this key, at the commit."""
@@ -20,46 +20,46 @@ CHECKER: Final = "escrowChecker"
 """The name of the producer's check that knows the outcome."""
 
 MARKER: Final = "escrowMarker"
-"""Where the outcome stands: a database's name, a colon, and the key of a row in it."""
+"""Where the outcome is recorded: a database's name, a colon, and the key of a row in it."""
 
 EPOCH: Final = "escrowEpoch"
-"""The query and the number of its batch that a half is written for: one decision ends them all."""
+"""The query and batch number for which a half is written: one decision ends them all."""
 
 TOKEN: Final = "escrowToken"  # noqa: S105 - a name
-"""Which attempt to write the batch a half belongs to."""
+"""The attempt to write the batch to which a half belongs."""
 
 OPEN: Final = "escrowOpen"
-"""On the answer to a check: its transaction is under way here still, so that nobody else can know
-how it ends."""
+"""On the answer to a check: the transaction is still open at this client, so no other can know its
+outcome."""
 
 RENEW: Final = "escrowRenew"
-"""On a pop: what it finds is hidden for as long as its consumer is there."""
+"""On a pop: its messages stay hidden while the consumer is connected."""
 
 CARRIED: Final = "escrowCarried"
 """On a half that was stored again: queue offset, log offset and store time of its first copy,
-colons between."""
+separated by colons."""
 
 OWNER: Final = "escrowOwner"
 """On a half of a transaction of several messages: a mark of the account that sent it."""
 
 DEAD_LETTER: Final = "escrowDeadLetter"
-"""On the copy of a dead letter that its group was given once more: queue id, queue offset and store
-time of the letter, colons between."""
+"""On the copy of a redelivered dead letter: queue id, queue offset and store time of the dead
+letter, separated by colons."""
 
 OUTCOMES: Final = "escrowOutcomes"
-"""On an op record: how each transaction of the record ended, a letter each. RocketMQ reads
-tag and body alone."""
+"""On an op record: the outcome of each transaction of the record, a letter each. RocketMQ reads
+only tag and body."""
 
 ENDED: Final = "escrowEnded"
 """On an op record: the transactions of several messages that it ends, each with a letter and the
 digest of its name."""
 
 ENDED_BY: Final = "escrowEndedBy"
-"""On an op record: the administrator that settled them, and why."""
+"""On an op record: the administrator that settled them, and the reason."""
 
 MORE: Final = "escrowMore"
-"""On an op record: another one follows for finals that were appended together. Only
-behind the last one of them are all finals before it named."""
+"""On an op record: another one follows for finals that were appended together. Only after the last
+of these records are all earlier finals named."""
 
 WANTS_ID: Final = "escrowWantsId"
-"""A field of a send: its sender wants a signed id for the half."""
+"""A field of a send: its sender requests a signed id for the half."""

@@ -1,4 +1,4 @@
-"""What a core may ask of the world: Disk, File, Clock, Chance."""
+"""A core's interfaces to the outside: Disk, File, Clock, Chance."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ FORMER: Final = ".bak"
 
 
 def former_path(path: str) -> str:
-    """Where a table's former content lies, beside it, as RocketMQ keeps it; empty for a file that
-    is no table, of a broker or (kvConfig.json) of a name server."""
+    """The path of a table's previous content, beside it, as in RocketMQ; empty for a file that is
+    not a table of a broker or (kvConfig.json) of a name server."""
     is_table = path.startswith(TABLES) or path == NAMES_TABLE
     return f"{path}{FORMER}" if is_table else ""
 
 
 class Usage(msgspec.Struct, frozen=True):
-    """Room on the disk that holds a path, in bytes."""
+    """Space on the disk that holds a path, in bytes."""
 
     total_size: int
     free_size: int
 
 
 class SyncNotBegun(OSError):
-    """A sync found no descriptor or no memory: nothing was tried, and nothing is lost by it."""
+    """A sync found no descriptor or no memory: it was not started, and nothing is lost."""
 
 
 class File(Protocol):
@@ -35,80 +35,81 @@ class File(Protocol):
 
     @property
     def size(self) -> int:
-        """Length in bytes; fixed when the file was created or opened."""
+        """Length in bytes; fixed when the file is created or opened."""
 
     def write(self, position: int, data: bytes) -> None:
         """Put bytes at a position. Raises DiskFull with nothing written when there is no room."""
 
     def read(self, position: int, size: int) -> bytes:
-        """Bytes from a position; fewer only where the file ends."""
+        """Bytes from a position; fewer only at the end of the file."""
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
-        """The bytes of runs (base/runs), one behind the other, where the file's first byte has the
-        place `base`; None when one of them is not wholly in it."""
+        """The bytes of ranges (base/runs), concatenated, where the file's first byte is at position
+        `base`; None if one of them is not completely inside."""
 
     def write_again(self, position: int, size: int) -> None:
-        """Write what is read there to its place again, so that the next sync has to bring it to the
-        disk, although one before has failed. OSError when the disk does not take it."""
+        """Write what is read at a position to that position again, so that the next sync must write
+        it to the disk, although an earlier one failed. Raises OSError if the disk refuses."""
 
     def reserve(self, position: int, size: int) -> None:
-        """Make sure that a later write of this range cannot lack room; DiskFull otherwise."""
+        """Ensure that a later write of this range finds space; raises DiskFull otherwise."""
 
     def sync(self) -> None:
-        """Make every write so far durable; OSError when the disk says that it could not, of
-        which SyncNotBegun may be tried again. After any other, a sync that succeeds says nothing of
-        what was written before it: see `write_again`. May be called from another thread than the
-        one that writes."""
+        """Make all writes so far durable; raises OSError if the disk fails. A SyncNotBegun may be
+        retried. After any other error, a sync that succeeds proves nothing about earlier writes:
+        see `write_again`. May be called from another thread than the writing one."""
 
     def close(self) -> None:
-        """Let go of the file; what was not synced may still reach the disk."""
+        """Release the file; unsynced writes may still reach the disk."""
 
 
 @runtime_checkable
 class SparseFile(Protocol):
-    """A file that can tell where it is empty, so that this need not be read."""
+    """A file that knows where it is empty, so that these parts need not be read."""
 
     def data_from(self, position: int) -> int:
-        """The first position from here on that may hold something; the size if none does."""
+        """The first position from here on that may contain data; the size if there is none."""
 
     def data_end(self) -> int:
-        """Behind the last byte that may be something; 0 when all is zeros."""
+        """The end of the last data; 0 if all is zeros."""
 
 
 class Disk(Protocol):
     """The files below one data folder. Paths are relative to it and use `/`."""
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """Open a file, created with its full (sparse, zero-filled) length when absent. One that is
-        sequential is read from front to back: the system may read ahead in it.
+        """Open a file, created with its full (sparse, zero-filled) length if absent. A sequential
+        one is read from front to back: the system may read ahead.
 
-        Raises StorageError when it exists with another length; DiskFull when it cannot be made."""
+        Raises StorageError if it exists with another length; DiskFull if it cannot be created."""
 
     def names(self, folder: str) -> list[str]:
         """Sorted names in a folder; an absent folder has none."""
 
     def size(self, path: str) -> int | None:
-        """Length of a file, or None when there is none (or it is a folder)."""
+        """Length of a file, or None if there is none (or it is a folder)."""
 
     def modified_ms(self, path: str) -> int:
         """When the file was last written, in ms since the epoch."""
 
     def read(self, path: str) -> bytes | None:
-        """A small file, whole; None when there is none."""
+        """A small file as a whole; None if there is none."""
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
-        """Write a small file so that at every moment either the old or the new content is whole
-        and, when this returns, the new one is durable. A private one is for its owner's eyes; of
-        any other below `config/` the former content stays beside it (see `former_path`)."""
+        """Replace a small file so that at every moment either the old or the new content is
+        complete and, when this returns, the new one is durable. A private one is readable by its
+        owner alone; for any other below `config/` the previous content stays beside it (see
+        `former_path`)."""
 
     def remove(self, path: str) -> None:
-        """Remove a file or an empty folder; nothing happens when it is absent."""
+        """Remove a file or an empty folder; does nothing if it is absent."""
 
     def usage(self, path: str) -> Usage:
-        """Room on the disk that holds the path."""
+        """Space on the disk that holds the path."""
 
     def lock(self, path: str) -> None:
-        """Hold an exclusive lock until the process ends; StoreLocked when another holds it."""
+        """Hold an exclusive lock until the process ends; raises StoreLocked if another process
+        holds it."""
 
 
 class Clock(Protocol):
@@ -119,10 +120,10 @@ class Clock(Protocol):
 
 
 class Chance(Protocol):
-    """The one source of chance; seeded in simulations."""
+    """The one source of randomness; seeded in simulations."""
 
     def randrange(self, stop: int, /) -> int:
         """A number from 0 up to, and not including, `stop`."""
 
     def getrandbits(self, count: int, /) -> int:
-        """So many random bits."""
+        """A number of random bits."""

@@ -1,13 +1,12 @@
-"""Text of others, made fit to be printed: one line, no orders to a terminal, nothing that is read
-in another order than it stands. Logs and the command line print by it alone."""
+"""Escapes others' text for printing: one line, without control sequences, and in the order in which
+it is stored. Used by logs and the command line."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    """The text with every letter that shows nothing, or moves what others show, as `\\x1b`, `\\n`,
-    `\\u202e`: control characters, ends of lines and paragraphs, marks of direction, halves of
-    surrogate pairs, blanks that are none."""
+    """The text with every invisible or order-changing character as `\\x1b`, `\\n`, `\\u202e`:
+    control characters, ends of lines and paragraphs, direction marks, surrogates, odd blanks."""
     if text.isprintable():
         return text
     return "".join(
@@ -17,8 +16,8 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same for JSON, which stays what it says: such letters stand in texts only, and get the
-    form that JSON has for them."""
+    """The same for JSON, without changing its meaning: such characters occur only in strings, and
+    are escaped in JSON's form."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _json_escape(letter) for letter in text)

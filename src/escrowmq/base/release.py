@@ -1,6 +1,5 @@
-"""Which release of EscrowMQ this is. pyproject.toml takes it from here: to ask Python for the
-version of an installed distribution costs a server 15 ms of its start. `node/build` says which
-build it is."""
+"""The release of EscrowMQ. pyproject.toml reads it from here: asking Python for the version of an
+installed distribution costs a server 15 ms of its start. `node/build` determines the build."""
 
 from typing import Final
 

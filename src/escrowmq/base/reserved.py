@@ -1,4 +1,4 @@
-"""Names of properties that users cannot have for their own."""
+"""Reserved names of properties."""
 
 from __future__ import annotations
 
@@ -26,4 +26,4 @@ RESERVED: Final = frozenset(
     "POP_CK_OFFSET", "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "TIMER_DELAY_LEVEL",
     TRANSACTION, DELAYED, ORDER_KEY, CHECKER, MARKER, DEAD_LETTER,
 }  # fmt: skip
-"""Names of properties that carry meaning; users' own must be others."""
+"""Names of properties with a meaning; users' own must differ."""

@@ -1,5 +1,5 @@
-"""Runs: stretches of one sequence of bytes that are read together. They are kept as the place and
-the size of each, numbers of 64 bits as this machine writes them."""
+"""Runs: ranges of one sequence of bytes that are read together, stored as position and size of
+each, native 64-bit numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ RUN: Final = struct.Struct("=qq")
 
 
 class Memory(Protocol):
-    """Bytes that are there, as those of a mapped file."""
+    """Bytes in memory, such as those of a mapped file."""
 
     def __len__(self) -> int: ...
 
@@ -19,15 +19,15 @@ class Memory(Protocol):
 
 
 def joined(runs: bytes, base: int, size: int, read: Callable[[int, int], bytes]) -> bytes | None:
-    """Their bytes one behind the other, of a file of a size whose first byte has the place `base`;
-    None when one of them is not wholly in it."""
+    """The bytes of the runs, concatenated, from a file of a size whose first byte is at position
+    `base`; None if one of them is not completely inside."""
     if not _are_within(runs, base, size):
         return None
     return b"".join([read(place - base, count) for place, count in RUN.iter_unpack(runs)])
 
 
 def sliced(runs: bytes, base: int, memory: Memory) -> bytes | None:
-    """The same of what lies in memory, in a third of the time."""
+    """`joined` for bytes in memory, in a third of the time."""
     if not _are_within(runs, base, len(memory)):
         return None
     places = RUN.iter_unpack(runs)
@@ -42,7 +42,7 @@ def _are_within(runs: bytes, base: int, size: int) -> bool:
 
 
 def split(data: bytes, runs: bytes) -> list[bytes]:
-    """The bytes of each, of those that stand one behind the other."""
+    """The bytes of each run, from their concatenation."""
     pieces, at = [], 0
     for _, size in RUN.iter_unpack(runs):
         pieces.append(data[at : at + size])

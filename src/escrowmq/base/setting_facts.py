@@ -1,6 +1,6 @@
-"""What a setting knows about itself: from when on a change of it holds, whether it is a secret, its
-unit and its bounds. Stands in the `extra` of its Meta; whoever changes, shows or documents settings
-asks here."""
+"""Facts about a setting: when a change takes effect, whether it is a secret, its unit and its
+bounds. Stored in the `extra` of its Meta; code that changes, shows or documents settings reads them
+here."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ import msgspec
 Holds = Literal["fixed", "restart", "live"]
 
 FIXED: Final = {"holds": "fixed"}
-"""From start to end: a name, an address, the form of a file, who is an operator. No request changes
-it."""
+"""Cannot change while the broker exists: a name, an address, the form of a file, who is an
+operator. No request changes it."""
 
 RESTART: Final = {"holds": "restart"}
-"""It is read once: a change is kept, and holds from the next start. So is one that says nothing."""
+"""Read once: a change is saved, and takes effect at the next start. The default."""
 
 LIVE: Final = {"holds": "live"}
-"""Its owner reads it each time: a change holds at once. A test finds those who keep a copy."""
+"""Read each time: a change takes effect at once. A test finds code that keeps a copy."""
 
 SECRET: Final = {"secret": "yes"}
-"""There is a password in it, which nobody is shown."""
+"""It contains a password, which is never shown."""
 
 _UNITS: Final = {
     "_ms": "ms",
@@ -37,7 +37,7 @@ _SAID: Final = {"ms": "milliseconds", "s": "seconds", "h": "hours", "%": "percen
 
 
 def unit_in_words(field: str) -> str:
-    """The unit of a setting by the name of its field, as a sentence says it; empty without one."""
+    """The unit of a setting from the name of its field, for a sentence; empty without one."""
     unit = _unit(field)
     return _SAID.get(unit, unit if unit == "bytes" else "")
 
@@ -53,7 +53,7 @@ class Setting(msgspec.Struct, frozen=True):
     """One setting of a table."""
 
     name: str
-    """As files and requests spell it."""
+    """Its name in files and requests."""
 
     field: str
     default: object
@@ -67,13 +67,13 @@ class Setting(msgspec.Struct, frozen=True):
 
 @functools.cache
 def fields_of(table: type[msgspec.Struct]) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The fields of a table of settings. msgspec finds out their types anew each time: 10 ms for a
-    table, which a broker asks for several times when it starts."""
+    """The fields of a table of settings, cached. msgspec determines their types each time: 10 ms
+    per table, which a broker needs several times when it starts."""
     return msgspec.structs.fields(table)
 
 
 def settings_of(table: type[msgspec.Struct]) -> list[Setting]:
-    """All of a table, in their order."""
+    """All settings of a table, in order."""
     hints = typing.get_type_hints(table, include_extras=True)
     return [_setting(field, hints[field.name]) for field in fields_of(table)]
 

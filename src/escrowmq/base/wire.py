@@ -1,4 +1,4 @@
-"""The protocols that somebody may speak who comes in by one of our doors."""
+"""The protocols of incoming connections."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import enum
 
 
 class Wire(enum.Enum):
-    """How a connection speaks."""
+    """The protocol of a connection."""
 
     REMOTING = "remoting"
-    """RocketMQ's own protocol, of all clients before 5.0, of its tools and its brokers."""
+    """RocketMQ's own protocol: all clients before 5.0, its tools and its brokers."""
 
     GRPC = "gRPC"
-    """gRPC over HTTP/2, of the clients of 5.x."""
+    """gRPC over HTTP/2: the clients of 5.x."""
