@@ -29,7 +29,7 @@ class Who(msgspec.Struct, frozen=True):
     """The account for which the certificate of its connection stands."""
 
     language: str = "OTHER"
-    """Its language under RocketMQ's name (codec.binary_header.LANGUAGES)."""
+    """Its language under RocketMQ's name (codec/binary_header.LANGUAGES)."""
 
 
 class Wish(msgspec.Struct):
