@@ -257,8 +257,8 @@ class PermissionDenied(ResponseError):
     code = 16
     advice = (
         "when it is a right that is missing, give this client credentials=Credentials(access_key, "
-        "secret_key) of an account that has it (--access-key, --secret-key), or ask whoever runs "
-        "the broker"
+        "secret_key) of an account that has it (--access-key, --secret-key), or ask the broker's "
+        "operator"
     )
 
     def advice_for(self, remark: str) -> str:

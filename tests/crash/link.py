@@ -89,7 +89,7 @@ def send_request(
 
 
 def read_queue(link: Link, topic: str, queue_id: int) -> list[StoredMessage]:
-    """All messages of a queue; each pull goes on where the last one ended."""
+    """All messages of a queue; each pull continues where the last one ended."""
     found: list[StoredMessage] = []
     offset = 0
     while True:

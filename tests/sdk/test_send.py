@@ -172,7 +172,7 @@ def test_a_request_gets_its_reply(server: Server, topic: str, group: str) -> Non
         thread.join(30)
         assert found.body == b"42"
         assert done.is_set()
-        with pytest.raises(ReplyTimeout, match="nobody replied"):
+        with pytest.raises(ReplyTimeout, match="no one replied"):
             asker.request(topic, b"7*7", timeout_ms=300)
 
 

@@ -71,7 +71,7 @@ def test_exactly_once_is_refused_or_said_to_be_less(
         "producerGroup": unique("tx"),
     }
     text = failure(lambda: written(frame, java, **options))
-    assert "transactional=true cannot be kept there" in text
+    assert "transactional=true is impossible there" in text
     assert loaded(spark, java, topic).count() == 0
     options |= {"onStockBroker": "at-least-once", "txnAppId": "job", "txnVersion": 1}
     for _ in range(2):

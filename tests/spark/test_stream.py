@@ -52,7 +52,7 @@ def test_batches_are_bounded_and_the_lag_is_told(
 
     send_numbers(server, topic, range(50, 60))
     copied(streamed(spark, server, topic, **options), tmp_path)
-    assert copied_numbers(tmp_path) == [*range(60)], "a restart goes on where it was"
+    assert copied_numbers(tmp_path) == [*range(60)], "a restart continues where it was"
 
 
 @pytest.mark.versions
@@ -93,7 +93,7 @@ def test_without_limits_a_batch_has_all_there_is_and_a_warning_says_so(
 
     send_numbers(server, topic, range(50, 60))
     copied(streamed(spark, server, topic, **options), tmp_path)
-    assert copied_numbers(tmp_path) == [*range(60)], "a restart goes on where it was"
+    assert copied_numbers(tmp_path) == [*range(60)], "a restart continues where it was"
 
 
 @needs_limits

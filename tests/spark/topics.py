@@ -53,7 +53,7 @@ def numbers_of(frame: DataFrame) -> list[int]:
 
 def copied(frame: DataFrame, folder: Path, *, once: bool = False) -> Any:
     """Write what is there of a stream to files, and wait for the end; the query. A second call
-    goes on where the first one ended."""
+    continues where the first one ended."""
     writer = frame.selectExpr("cast(body as string) as n").writeStream.format("text")
     writer = writer.option("checkpointLocation", str(folder / "checkpoint"))
     trigger = {"once": True} if once else {"availableNow": True}

@@ -92,8 +92,8 @@ class Proofs:
         if self.wants(key):
             return Proof(
                 code=Response.ESCROW_SIGNATURE_WANTED,
-                fault=f"{key} has to sign as EscrowMQ's own clients do ({SETTING}): RocketMQ's "
-                "signature can be sent again, as another request",
+                fault=f"{key} must sign as EscrowMQ's own clients do ({SETTING}): "
+                "RocketMQ's signature can be replayed, even for another request",
             )
         if not isinstance(request, Vouched):
             return _UNPROVED

@@ -219,7 +219,7 @@ def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value
     if unknown:
         # Not repeated: without a blank behind its colon, a secret key is part of a name.
         close = difflib.get_close_matches(unknown[0][:64].partition(":")[0], known, n=1)
-        hint = f" (is {close[0]} meant, with a blank behind the colon?)" if close else ""
+        hint = f" (is {close[0]} meant, with a blank after the colon?)" if close else ""
         raise UsageError(
             f"{place}: there is a member of another name{hint}; allowed are "
             f"{', '.join(sorted(known))}"
@@ -231,7 +231,7 @@ def _items(value: Value, place: str) -> list[Value]:
     if value is None:
         return []
     if not isinstance(value, list):
-        raise UsageError(f"{place}: a list is expected, each item behind a `-`")
+        raise UsageError(f"{place}: a list is expected, each item after a `-`")
     return value
 
 

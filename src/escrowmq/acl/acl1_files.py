@@ -43,7 +43,9 @@ class AccountFiles:
         """Read all files; raises UsageError, with file and line, if one is invalid."""
         self._take(self._read())
         if not self._contents:
-            _log.warning("aclEnable=true, but there is no %s: nobody is let in", DEFAULT_FILE)
+            _log.warning(
+                "aclEnable=true, but there is no %s: all requests are refused", DEFAULT_FILE
+            )
 
     def look(self) -> bool:
         """Reload changed files. A file is loaded once two polls find the same content and
@@ -67,12 +69,12 @@ class AccountFiles:
             self._note_trouble(str(error))
             return False
         self._note_trouble("")
-        _log.warning("accounts were read again: %d of them", len(self.rules.accounts))
+        _log.warning("accounts were reloaded: %d of them", len(self.rules.accounts))
         return True
 
     def _note_trouble(self, trouble: str) -> None:
         if trouble and trouble != self._trouble:
-            _log.error("accounts are not read again, the last good ones count still: %s", trouble)
+            _log.error("accounts were not reloaded, the last valid ones stay in force: %s", trouble)
         self._trouble = trouble
 
     @property
@@ -107,7 +109,7 @@ class AccountFiles:
     def _paths(self, folder: str, depth: int) -> list[str]:
         """Files of a folder and its subfolders, sorted."""
         if depth == ACL_FOLDERS_DEPTH_MAX:
-            raise UsageError(f"{folder}: folders are looked into {ACL_FOLDERS_DEPTH_MAX} deep")
+            raise UsageError(f"{folder}: folders are searched {ACL_FOLDERS_DEPTH_MAX} deep")
         found: list[str] = []
         for name in self._disk.names(folder):
             path = f"{folder}/{name}"
@@ -130,7 +132,7 @@ class AccountFiles:
                 raise UsageError(f"{path}: {error}") from error
         rules = merge(((path, file) for path, (_, file) in parsed.items()), default=DEFAULT_FILE)
         for key in rules.repeated:
-            _log.warning("accessKey %s stands in a second place, which is passed over", key)
+            _log.warning("accessKey %s is defined a second time; that definition is ignored", key)
         self._parsed, self._contents, self.rules = parsed, contents, rules
         self._seen = self._refused = None
 

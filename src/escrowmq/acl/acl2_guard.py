@@ -22,8 +22,8 @@ from escrowmq.base.command import Command
 
 _FAILED: Final = "Authorization failed. Please verify your access rights and try again."
 _ACCOUNTS: Final = (
-    "has no permission to change users, policies or accounts: whoever may give rights has all of "
-    "them, so that is for super users."
+    "has no permission to change users, policies or accounts: an account that can grant rights "
+    "has all of them, so this is for super users."
 )
 
 _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})

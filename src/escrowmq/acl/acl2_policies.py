@@ -137,7 +137,7 @@ def misread(text: object) -> str:
     if "*" not in name[:-1]:
         return ""
     return (
-        f"{text[:128]!r} would mean {str(resource)[:128]!r}: a '*' can only stand at the end of a "
+        f"{text[:128]!r} would mean {str(resource)[:128]!r}: a '*' is only allowed at the end of a "
         "resource; write an entry for each name or beginning of names"
     )
 

@@ -127,7 +127,7 @@ class Book:
         try:
             known = read_book(data, as_rocketmq=self.as_rocketmq)
         except UsageError as error:
-            raise UsageError(f"{PATH}: {error}; mend it or put a copy back") from error
+            raise UsageError(f"{PATH}: {error}; repair it or restore a copy") from error
         self.users, self.policies = known.users, known.policies
 
     def _save(self, users: dict[str, User], policies: dict[str, Policies]) -> None:
@@ -286,8 +286,8 @@ def _check_meaning(info: AclInfo) -> None:
         if is_widened(resource, text):
             raise UsageError(reason)
         _log.warning(
-            "%s: the policies of %r name %r, which is no pattern and matches nothing: a '*' can "
-            "only stand at the end",
+            "%s: the policies of %r name %r, which is no pattern and matches nothing: a '*' is "
+            "only allowed at the end",
             PATH, (info.subject or "")[:128], (text or "")[:128],
         )  # fmt: skip
 

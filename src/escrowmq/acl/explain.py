@@ -83,7 +83,7 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
     if resource.kind is ResourceKind.TOPIC:
         # Clients trace by themselves: nobody is refused what he never asked for.
         if resource.name == Topic.TRACE and right == PUB:
-            return True, "whoever has an account may write traces"
+            return True, "any account may write traces"
         if is_inner(resource.name):
             return False, f"{resource.name} is the broker's own: for administrators"
     is_group = resource.kind is ResourceKind.GROUP

@@ -155,7 +155,7 @@ def _read_range_v6(text: str) -> Pattern:
     expanded = _PARTS_V6 - 1
     if "-" in front:
         if last != "*":
-            raise _refused(text, "a range may be the last part, or stand before a last `*`")
+            raise _refused(text, "a range may be the last part, or be followed by a last `*`")
         front, _, middle = front.rpartition(":")
         low, high = _bounds(middle, text, base=16, most=_PART_MAX_V6)
         expanded -= 1

@@ -72,4 +72,4 @@ class Rounds:
             self.first_error = error
         if now_ms >= self._silent_until_ms.get(name, 0):
             self._silent_until_ms[name] = now_ms + REST_MS
-            _log.error("%s failed; everything else goes on", name, exc_info=error)
+            _log.error("%s failed; everything else continues", name, exc_info=error)

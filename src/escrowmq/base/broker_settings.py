@@ -152,7 +152,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         default=0, name="brokerId"
     )
     advertised_host: Annotated[
-        str, Meta(description="address that clients are told", extra=FIXED)
+        str, Meta(description="address registered for clients", extra=FIXED)
     ] = field(default="127.0.0.1", name="brokerIP1")
     name_servers: Annotated[str, Meta(description="name servers, `;` between", extra=FIXED)] = (
         field(default="", name="namesrvAddr")
@@ -201,7 +201,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         field(default=True, name="traceOn")
     )
     region: Annotated[
-        str, Meta(description="what senders are told as the region of their messages", extra=FIXED)
+        str, Meta(description="region reported to senders of messages", extra=FIXED)
     ] = field(default="DefaultRegion", name="regionId")
     has_property_filter: Annotated[bool, Meta(description="SQL92 filters", extra=LIVE)] = field(
         default=False, name="enablePropertyFilter"
@@ -232,7 +232,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         default=True, name="longPollingEnable"
     )
     short_poll_ms: Annotated[
-        int, Meta(ge=1, description="a pull waits so long where long polls are off", extra=LIVE)
+        int, Meta(ge=1, description="how long a pull waits if long polls are off", extra=LIVE)
     ] = field(default=1_000, name="shortPollingTimeMills")
     allows_lite_pull: Annotated[bool, Meta(description="serve request 361", extra=LIVE)] = field(
         default=True, name="litePullMessageEnable"
@@ -241,7 +241,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="messages of a query by unique key", extra=LIVE)
     ] = field(default=32, name="defaultQueryMaxNum")
     accepts_sends_from_ms: Annotated[
-        int, Meta(ge=0, description="no messages are taken before this time", extra=LIVE)
+        int, Meta(ge=0, description="no messages are accepted before this time", extra=LIVE)
     ] = field(default=0, name="startAcceptSendRequestTimeStamp")
     rejects_transactions: Annotated[bool, Meta(description="take no halves", extra=LIVE)] = field(
         default=False, name="rejectTransactionMessage"
@@ -274,14 +274,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = field(default=3, name="escrowMuteAfter")
     mute_ms: Annotated[
-        int, Meta(ge=1, description="for so long a mute client rests", extra=LIVE)
+        int,
+        Meta(ge=1, description="how long a client that does not answer is not asked", extra=LIVE),
     ] = field(default=60_000, name="escrowMuteMillis")
     pending_max: Annotated[
         int, Meta(ge=1, description="pending halves; beyond, new ones are refused", extra=LIVE)
     ] = field(default=2_000_000, name="escrowPendingMax")
     epoch_ms: Annotated[
         int,
-        Meta(ge=1, description="for so long a half of an epoch waits for the decision", extra=LIVE),
+        Meta(ge=1, description="how long a half of an epoch waits for the decision", extra=LIVE),
     ] = field(default=900_000, name="escrowEpochTimeout")
     half_wait_max_ms: Annotated[
         int, Meta(ge=1, description="halves that waited longer to be read are refused", extra=LIVE)
@@ -293,7 +294,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="refuse halves and sends that waited too long", extra=LIVE)
     ] = field(default=True, name="brokerFastFailureEnable")
     key_rotation_hours: Annotated[
-        int, Meta(ge=1, description="a key signs transaction ids for so long", extra=LIVE)
+        int, Meta(ge=1, description="how long a key signs transaction ids", extra=LIVE)
     ] = field(default=720, name="escrowKeyRotationHours")
     admin_from: Annotated[
         Literal["loopback", "everybody", "nobody"],
@@ -301,7 +302,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default="loopback", name="escrowAdmin")
     acl_enabled: Annotated[
         bool,
-        Meta(description="let in only who has an account in plain_acl.yml, ACL 1.0", extra=FIXED),
+        Meta(description="require an account in plain_acl.yml, ACL 1.0", extra=FIXED),
     ] = field(default=False, name="aclEnable")
     acl_as_rocketmq: Annotated[
         bool,
@@ -309,9 +310,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default=False, name="escrowAclAsRocketMQ")
     authenticates: Annotated[
         bool,
-        Meta(
-            description="let in only who is a user of ACL 2.0 and signs his requests", extra=FIXED
-        ),
+        Meta(description="require a user of ACL 2.0 and signed requests", extra=FIXED),
     ] = field(default=False, name="authenticationEnabled")
     authorizes: Annotated[
         bool,
@@ -440,7 +439,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     counts_all_checks: Annotated[
         bool,
         Meta(
-            description="count checks that reached nobody, and give up by them, as RocketMQ does",
+            description="count checks that reached no client towards the limit, as RocketMQ does",
             extra=LIVE,
         ),
     ] = field(default=False, name="escrowCountUndelivered")
@@ -448,7 +447,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         bool, Meta(description="messages delivered at arbitrary times", extra=FIXED)
     ] = field(default=True, name="timerWheelEnable")
     timer_delay_max_s: Annotated[
-        int, Meta(ge=1, description="delays may be so long", extra=LIVE)
+        int, Meta(ge=1, description="the longest allowed delay", extra=LIVE)
     ] = field(default=259_200, name="timerMaxDelaySec")
     timer_precision_ms: Annotated[
         int, Meta(ge=100, le=1_000, description="delivery times are rounded to this", extra=FIXED)
@@ -480,7 +479,8 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         ),
     ] = field(default=False, name="enableRetryTopicV2")
     pop_retry_first_percent: Annotated[
-        int, Meta(ge=0, le=100, description="share of pops that look at retries first", extra=LIVE)
+        int,
+        Meta(ge=0, le=100, description="percentage of pops that read retries first", extra=LIVE),
     ] = field(default=20, name="popFromRetryProbability")
     request_mode: Annotated[
         str, Meta(description="PULL or POP, where an operator has set none", extra=RESTART)
@@ -491,7 +491,8 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     clears_retry_topics: Annotated[
         bool,
         Meta(
-            description="a topic goes with the retry topics of what was popped from it", extra=LIVE
+            description="deleting a topic also deletes the retry topics of its popped messages",
+            extra=LIVE,
         ),
     ] = field(default=True, name="clearRetryTopicWhenDeleteTopic")
 

@@ -12,9 +12,9 @@ from msgspec import Meta, field
 class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How the name server behaves (RocketMQ's NamesrvConfig)."""
 
-    scan_interval_ms: Annotated[int, Meta(ge=10, description="between looks for dead brokers")] = (
-        field(default=5_000, name="scanNotActiveBrokerInterval")
-    )
+    scan_interval_ms: Annotated[
+        int, Meta(ge=10, description="interval of searches for dead brokers")
+    ] = field(default=5_000, name="scanNotActiveBrokerInterval")
     lists_all_topics: bool = field(default=True, name="enableAllTopicList")
     lists_topics: bool = field(default=True, name="enableTopicList")
     serves_order_conf: bool = field(default=False, name="orderMessageEnable")
@@ -38,7 +38,7 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
         str,
         Meta(
             description="addresses that may register brokers and change settings, `;` between: "
-            "patterns, private, loopback; auto: private without accounts, nobody with them"
+            "patterns, private, loopback; auto: private without accounts, no one with them"
         ),
     ] = field(default="auto", name="escrowNameServerChangesFrom")
     acl_enabled: Annotated[bool, Meta(description="administrators of plain_acl.yml may")] = field(
@@ -54,7 +54,7 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
         str, Meta(description='an administrator, {"username":"...","password":"..."}')
     ] = field(default="", name="initAuthenticationUser")
     inner_user: Annotated[
-        str, Meta(description='what brokers sign with, {"accessKey":"...","secretKey":"..."}')
+        str, Meta(description='credentials of brokers, {"accessKey":"...","secretKey":"..."}')
     ] = field(default="", name="innerClientAuthenticationCredentials")
 
     own_signatures: Annotated[

@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     _add_user(actions)
     _add_policy(actions)
-    explain = add_action(actions, "explain", "tell which rule lets a user do something, or not")
+    explain = add_action(actions, "explain", "explain which rule allows or denies a user something")
     explain.add_argument("user", metavar="USER", help="user, or access key of ACL 1.0")
     explain.add_argument("wish", metavar="ACTION", help="pub, sub, create, update, get, ...")
     explain.add_argument("resource", metavar="TOPIC", help="or Topic:T, Group:g, Cluster:c")
@@ -34,11 +34,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     explain.add_argument(
         "--accounts",
         metavar="PATH",
-        help="ask nobody: judge by this plain_acl.yml, or the folder that it is in",
+        help="offline: use this plain_acl.yml, or the folder that contains it",
     )
-    explain.add_argument(
-        "--data", metavar="DIR", help="ask nobody: judge by the users in this data folder"
-    )
+    explain.add_argument("--data", metavar="DIR", help="offline: use the users in this data folder")
 
 
 def _add_user(actions: Any) -> None:  # noqa: ANN401
@@ -48,14 +46,14 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     listed.add_argument("part", metavar="PART", nargs="?", default="", help="of the name")
     create = add_action(steps, "create", "add a user; the password is read from standard input")
     update = add_action(steps, "update", "change a user")
-    delete = add_action(steps, "delete", "remove a user with his policies")
+    delete = add_action(steps, "delete", "remove a user and its policies")
     update.add_argument("--password", action="store_true", help="read a new one from input")
     for one in (create, update):
         one.add_argument("--super", action=argparse.BooleanOptionalAction, help="may do everything")
     update.add_argument(
         "--keep-former",
         action=argparse.BooleanOptionalAction,
-        help="the password until now counts on beside the new one, until --no-keep-former",
+        help="the previous password stays valid beside the new one, until --no-keep-former",
     )
     update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
     for one in (create, update, delete):
@@ -70,10 +68,10 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
     listed = add_action(steps, "list", "list entries")
     listed.add_argument("user", metavar="USER", nargs="?", default="", help="or part of the name")
     listed.add_argument("--resource", default="", help="part of the resource")
-    put = add_action(steps, "set", "say what a user may do with a resource")
-    put.add_argument("--deny", action="store_true", help="say what he may not do")
+    put = add_action(steps, "set", "set what a user may do with a resource")
+    put.add_argument("--deny", action="store_true", help="deny the actions instead")
     put.add_argument("--source", action="append", default=[], help="address or network; repeat")
-    delete = add_action(steps, "delete", "take back what was said of a resource, or of all")
+    delete = add_action(steps, "delete", "remove the entry for a resource, or all entries")
     for one in (put, delete):
         one.add_argument("user", metavar="USER")
         one.add_argument("--default", action="store_true", help="of the policy of last resort")
@@ -218,7 +216,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
     for answer in found:
         _show(answer, arguments, where=f" at {answer.broker}")
     if not found and not arguments.json:
-        say("nothing is asked of anybody: aclEnable and authenticationEnabled are false")
+        say("there is no access control: aclEnable and authenticationEnabled are false")
     return OK if all(answer.is_allowed for answer in found) else NO
 
 

@@ -22,11 +22,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the actions of the verb; without an action it runs a broker."""
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
-    show = add_action(actions, "show", "show what a broker tells of itself")
+    show = add_action(actions, "show", "show a broker's figures")
     show.add_argument("--all", action="store_true", help="all of it, under RocketMQ's names")
     config = add_action(actions, "config", "show a broker's settings")
     config.add_argument(
-        "--changed", action="store_true", help="only what requests have changed, by whom and when"
+        "--changed",
+        action="store_true",
+        help="only settings changed by requests, with who changed them and when",
     )
     change = add_action(actions, "set", "change settings of a running broker")
     change.add_argument("pairs", metavar="KEY=VALUE", nargs="+")

@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         actions={
             "list": "list consumer groups",
             "show": "show a group's settings, members and lag",
-            "create": "create a group; of one that exists, change what is given",
+            "create": "create a group; if it exists, change the given fields",
             "update": "change a group",
             "delete": "delete a group with its offsets and dead letters",
             "redeliver-dead": "give a group its dead letters once more, to no other group",
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions["list"].add_argument("--all", action="store_true", help="also the brokers' own")
     again = actions["redeliver-dead"]
     again.add_argument("--topic", default="", help="only those that failed there")
-    again.add_argument("--limit", type=int, metavar="N", help="so many at most (default: all)")
+    again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
     again.add_argument("--dry-run", action="store_true", help="show them, and change nothing")
     for one in (actions["create"], actions["update"]):
         one.add_argument("--attempts", type=int, help="until a message is a dead letter")

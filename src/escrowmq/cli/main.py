@@ -42,7 +42,7 @@ _VERBS: Final = {
     "console": "pages and an API before a cluster: see it, and steer it",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",
-    "outbox": "what a service's database keeps for a broker: status",
+    "outbox": "messages kept in a service's database: status",
 }
 """Verbs that have a file of their own."""
 
@@ -94,7 +94,7 @@ def _add_server(
         metavar="KEY=VALUE",
         action="append",
         default=[],
-        help="override one key of the file; may be given again and again",
+        help="override one key of the file; may be repeated",
     )
 
 

@@ -70,7 +70,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return _reset(admin, arguments)
         case _:
             admin.offsets.clone(arguments.source, arguments.target, topic=arguments.topic)
-            text = f"{arguments.target} goes on where {arguments.source} is"
+            text = f"{arguments.target} continues where {arguments.source} is"
             return told(arguments, {"group": arguments.target}, text)
 
 

@@ -38,7 +38,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help="of the tables: parquet (default), delta, iceberg, iceberg:CATALOG.NAMESPACE",
         )  # fmt: skip
     _add_reconcile(found["reconcile"])
-    found["funnel"].add_argument("--report", metavar="FILE", help="write an HTML report as well")
+    found["funnel"].add_argument("--report", metavar="FILE", help="also write an HTML report")
     found["funnel"].add_argument(
         "--deliveries", action="store_true", help="count what is delivered more than once"
     )
@@ -89,7 +89,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     for name, default, about in (
         ("grace", 120.0, "younger messages are on their way"),
         ("overdue", 600.0, "halves that are open for longer are overdue"),
-        ("lookback", 3_600.0, "so much of the last run is read again"),
+        ("lookback", 3_600.0, "how much of the last run's range is read again"),
     ):
         parser.add_argument(
             f"--{name}", type=float, default=default, metavar="SECONDS",
@@ -130,11 +130,13 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--count", choices=["open", "new"], default="open",
-        help="what --fail-on counts: all that nobody has mended (default), or what this run found",
+        help="what --fail-on counts: all unrepaired differences (default), or those of this run",
     )  # fmt: skip
     acting = parser.add_mutually_exclusive_group()
-    acting.add_argument("--dry-run", action="store_true", help="only say what would be redone")
-    acting.add_argument("--redo", action="store_true", help="mend what can be mended")
+    acting.add_argument("--dry-run", action="store_true", help="only list what would be redone")
+    acting.add_argument(
+        "--redo", action="store_true", help="repair what can be repaired automatically"
+    )
     parser.add_argument(
         "--business", default="", metavar="MODULE:NAME",
         help="an object with apply(message), for messages that it has no row of",
@@ -147,7 +149,7 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--to-topic", required=True, metavar="TOPIC")
     parser.add_argument("--rate", type=float, default=0.0, help="messages a second (default: all)")
     parser.add_argument(
-        "--twice", action="store_true", help="do not look what the target has already"
+        "--twice", action="store_true", help="do not skip messages that the target already has"
     )
     parser.add_argument("--send", action="store_true", help="send; else only count")
 

@@ -116,7 +116,7 @@ def _whole(sets: RedisSets) -> RedisSets:
 
 def _check(arguments: argparse.Namespace) -> None:
     if arguments.store and (arguments.redo or arguments.dry_run):
-        raise UsageError("only a live cluster can be mended; leave out --store")
+        raise UsageError("only a live cluster can be repaired; leave out --store")
     _check_sets(arguments)
     if bool(arguments.database) != bool(arguments.query):
         raise UsageError("--database and --query go together")

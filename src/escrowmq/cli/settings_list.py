@@ -12,8 +12,8 @@ from escrowmq.node.port_settings import DoorSettings
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
 _HOLDS = {
     "fixed": "in the file alone",
-    "restart": "a change by request holds from the next start",
-    "live": "a change by request holds at once",
+    "restart": "a change by request takes effect at the next start",
+    "live": "a change by request takes effect at once",
 }
 
 
@@ -25,7 +25,7 @@ def show_settings() -> int:
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("name server", NameServerSettings),
-        ("who may change what a name server knows", NameServerGuardSettings),
+        ("who may change a name server", NameServerGuardSettings),
     ):
         say(f"# {title}")
         for setting in settings_of(kind):

@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     for action in (check, dump):
         action.add_argument("folder", metavar="DIR", help="data folder of a broker")
         action.add_argument(
-            "--commitlog", metavar="DIR", help="storePathCommitLog, when the log lies elsewhere"
+            "--commitlog", metavar="DIR", help="storePathCommitLog, if the log is elsewhere"
         )
         action.add_argument("--json", action="store_true", help="machine-readable output")
     check.add_argument(
@@ -105,8 +105,8 @@ def _show(checked: Checked) -> None:
         say("sound")
     elif not any(f.is_damage and f.where.startswith(FOLDER) for f in checked.findings):
         say(
-            "the log is whole: a start mends queues and index by it. When one does not, move "
-            "consumequeue, index and queues.json away, all of them, and start: they are made anew"
+            "the log is intact: a start repairs queues and index from it. If that fails, move "
+            "consumequeue, index and queues.json away, all of them, and start: they are recreated"
         )
 
 

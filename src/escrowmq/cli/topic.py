@@ -21,7 +21,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         actions={
             "list": "list topics",
             "show": "show a topic's brokers, queues and readers",
-            "create": "create a topic; of one that exists, change what is given",
+            "create": "create a topic; if it exists, change the given fields",
             "update": "change a topic",
             "delete": "delete a topic with its messages",
         },
@@ -43,7 +43,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--permission", choices=["rw", "r", "w", "none"])
         one.add_argument(
             "--attribute", metavar="KEY=VALUE", action="append", default=[],
-            help="such as message.type=TRANSACTION; may be given again",
+            help="such as message.type=TRANSACTION; may be repeated",
         )  # fmt: skip
         one.add_argument("--broker", default="", help="only this broker (default: all)")
 

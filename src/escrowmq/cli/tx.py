@@ -42,7 +42,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     check.add_argument("transaction", metavar="ID", nargs="?", default="")
     _add_filter(check)
     discarded = add_action(actions, "discarded", "list transactions that were given up")
-    resume = add_action(actions, "resume", "let transactions that were given up be asked again")
+    resume = add_action(actions, "resume", "make discarded transactions pending again")
     resume.add_argument("offset_id", metavar="OFFSET_ID", nargs="?", default="")
     resume.add_argument("--limit", type=int, default=200, help="messages at most (default 200)")
     for one in (discarded, resume):
@@ -68,7 +68,7 @@ def _add_filter(parser: argparse.ArgumentParser) -> None:
             dest=f"{name}_age_ms",
             metavar="SPAN",
             type=span_ms,
-            help=f"stored {about} so long ago: 90s, 5m, 2h, 1d",
+            help=f"stored {about} this long ago: 90s, 5m, 2h, 1d",
         )
         parser.add_argument(
             f"--{name}-age-ms", type=int, metavar="MS", help="the same in milliseconds"

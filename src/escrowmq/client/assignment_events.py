@@ -88,7 +88,7 @@ class Sharing:
             else:
                 await self._run(told, queues)
         except Exception:  # noqa: BLE001 - the user's code; logged, and the queues stay
-            _log.exception("what is told of queues failed: %r", told)
+            _log.exception("the callback for queues failed: %r", told)
 
     async def _run(self, told: Told, queues: list[MessageQueue]) -> None:
         future = self._workers.run(told, queues)

@@ -159,7 +159,7 @@ class Checks:
     def _put(self, asked: _Asked, line: _Line) -> None:
         if len(line.waiting) >= self._options.checks_held_max:
             _log.warning(
-                "%d checks wait already; this one is dropped, the broker will ask again",
+                "%d checks are waiting already; this one is dropped, the broker will ask again",
                 len(line.waiting),
             )
             return
@@ -274,7 +274,7 @@ class Checks:
         except EscrowMQError as raised:
             error = raised
         if error is not None:
-            _log.warning("the answer to a check was not taken: %s", error)
+            _log.warning("the answer to a check was not accepted: %s", error)
         watch.after_settle(message.message_id, outcome, error)
         if error is None and watch.tracer is not None:
             ends = [(message, message.message_id)]

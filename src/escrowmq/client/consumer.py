@@ -414,7 +414,11 @@ class Consumer(KeywordGroup, Tidy):
                 address, Request.CHECK_CLIENT_CONFIG, {}, encode(body)
             )
         except (RouteMissing, TransportError, IndexError) as error:
-            _log.info("nobody can say yet whether %r is a condition: %s", wanted.expression, error)
+            _log.info(
+                "whether %r is a valid condition cannot be checked yet: %s",
+                wanted.expression,
+                error,
+            )
             return
         if reply.code == Response.SYSTEM_ERROR:
             raise NotSupported(reply.remark or "", code=reply.code, address=address)
@@ -447,7 +451,7 @@ class Consumer(KeywordGroup, Tidy):
         self._check_hands()
         if not self._reading.has_topics:
             raise UsageError(
-                "the consumer has no topic, so that nothing would ever come; give it topic= or "
+                "the consumer has no topic, so it would receive nothing; give it topic= or "
                 "topics=, or call subscribe()"
             )
 

@@ -235,11 +235,13 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
         if self.is_broadcasting and not self.offsets_folder:
             raise UsageError("a broadcasting consumer keeps offsets itself; give offsets_folder=")
         if self.mode == "pop" and (self.is_orderly or self.is_broadcasting):
-            raise UsageError("mode='pop' goes with neither is_orderly nor is_broadcasting")
+            raise UsageError("mode='pop' cannot be combined with is_orderly or is_broadcasting")
         if self.queues and (self.mode == "pop" or self.is_orderly or self.is_broadcasting):
-            raise UsageError("queues= is for one reader; it goes with no other way of sharing")
+            raise UsageError(
+                "queues= is for one reader; it cannot be combined with other ways of sharing"
+            )
         if not self.topic and (self.tags or self.sql):
-            raise UsageError("tags= and sql= are those of topic=; it is not given")
+            raise UsageError("tags= and sql= apply to topic=, which is not given")
 
 
 def _takes_one(handler: Callable[..., Any]) -> bool:

@@ -251,7 +251,9 @@ class Reading:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.idle.wait()
         except TimeoutError:
-            _log.warning("%s changes hands although a message of it is not done with", reader.queue)
+            _log.warning(
+                "%s moves to another member although a message of it is not settled", reader.queue
+            )
         try:
             await self._let_go([reader])
         finally:
@@ -331,7 +333,7 @@ class Reading:
         if level is not None and self._is_ours(reader, ticket):
             if self.options.is_broadcasting:
                 _log.warning(
-                    "%s failed, and broadcast messages do not come again", message.message_id
+                    "%s failed, and broadcast messages are not redelivered", message.message_id
                 )
             elif not self.is_known and level != NEVER:
                 # Nobody may read the group's retries.

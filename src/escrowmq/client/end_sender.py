@@ -108,7 +108,7 @@ class Settler:
         try:
             connection.tell(Request.END_TRANSACTION, fields)
         except EscrowMQError as error:
-            _log.info("the broker was not told that an outcome is not known yet: %s", error)
+            _log.info("an unknown outcome was not reported to the broker: %s", error)
 
     async def _confirm(self, half: Half, outcome: Outcome, count: int) -> None:
         await self._tell(half, self._telling(half, outcome, count), 0.0)

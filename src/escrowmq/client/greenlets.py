@@ -68,8 +68,8 @@ def is_patched() -> bool:
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise UsageError(
-            "eventlet has replaced the threads of this process, and a plain client's thread would "
-            "hold up all its green threads: use gevent or real threads with `escrowmq`, or "
+            "eventlet has replaced the threads of this process, and a blocking client's thread "
+            "would block all its green threads: use gevent or real threads with `escrowmq`, or "
             "escrowmq.aio in a process that is not patched"
         )
     return False

@@ -35,7 +35,7 @@ def not_safe(result: SendResult) -> HalfNotSafe:
     """The error after a half was rolled back because it was stored less safely than required."""
     return HalfNotSafe(
         f"the first phase was stored with {result.status.name} only and was rolled back; "
-        "try again, mend the broker's disk or slave, or set accepts_unsafe_halves"
+        "try again, repair the broker's disk or slave, or set accepts_unsafe_halves"
     )
 
 

@@ -60,7 +60,7 @@ class Handling:
                 task.cancel()
             if left:
                 _log.warning(
-                    "%d handlers still ran at the end; their messages come again", len(left)
+                    "%d handlers still ran at the end; their messages are redelivered", len(left)
                 )
                 await asyncio.wait(left, timeout=1.0)
         self._workers.close()
@@ -155,7 +155,7 @@ class Handling:
         if first.ticket is not None and first.ticket.is_settled:
             return f"{name}, {attempt}; it was settled before"
         if options.is_broadcasting:
-            return f"{name}; broadcast messages do not come again"
+            return f"{name}; broadcast messages are not redelivered"
         if options.is_last(first.deliveries_before):
             return f"{name}, {attempt}; it goes to the dead letters of {first.group!r}"
         return f"{name}, {attempt}; it comes again"

@@ -459,7 +459,7 @@ class Instance:
                 if self._is_closed:  # it asked for something just then, and is cancelled next
                     return
                 self.failures_count += 1
-                _log.exception("%s failed, and begins anew", name)
+                _log.exception("%s failed, and is restarted", name)
             else:
                 return
             await asyncio.sleep(_ANEW_S)

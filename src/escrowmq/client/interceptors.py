@@ -144,7 +144,7 @@ def _safely(hook: Callable[..., object], *given: Any) -> None:  # noqa: ANN401
     try:
         hook(*given)
     except Exception:  # noqa: BLE001 - the user's code; logged
-        _log.exception("an interceptor failed; the message goes on")
+        _log.exception("an interceptor failed; the message is processed all the same")
 
 
 @contextlib.contextmanager
@@ -158,7 +158,7 @@ def _around(
                 manager = make(each)
                 manager.__enter__()
             except Exception:  # noqa: BLE001 - the user's code; logged
-                _log.exception("an interceptor failed; the message goes on")
+                _log.exception("an interceptor failed; the message is processed all the same")
                 continue
             stack.push(functools.partial(_leave, manager))
         yield
@@ -176,4 +176,4 @@ def _leave(
         manager.__exit__(kind, error, trace)
     except Exception as raised:  # noqa: BLE001 - the user's code; logged
         if raised is not error:
-            _log.exception("an interceptor failed; the message goes on")
+            _log.exception("an interceptor failed; the message is processed all the same")

@@ -284,8 +284,8 @@ def own_error(error: BaseException) -> BaseException:
 
 def _late(topic: str, timeout_ms: int) -> RequestTimeout:
     return RequestTimeout(
-        f"the message to {topic!r} was not sent within {timeout_ms} ms, as those before it took so "
-        "long; try again, or allow more time (timeout_ms)"
+        f"the message to {topic!r} was not sent within {timeout_ms} ms, because those before it "
+        f"took too long; try again, or allow more time (timeout_ms)"
     )
 
 

@@ -56,7 +56,7 @@ class NameServers:
                     return reply
                 raise ConnectFailed(
                     f"{address} is no name server; is that a broker's address? Name servers "
-                    "listen on port 9876 unless they are told otherwise"
+                    f"listen on port 9876 by default"
                 )
             except TransportError as error:
                 failures.append(str(error))

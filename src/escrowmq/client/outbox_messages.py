@@ -306,7 +306,10 @@ class Marked:
             self._producer.verdicts.remember(self.key, outcome)
         self._producer.unconfirmed_count += 1
         closed = isinstance(error, ClientClosed)
-        _log.warning("the brokers are not told, and will ask: %s" if closed else "%s", error)
+        _log.warning(
+            "the commit was not reported to the brokers, which will ask: %s" if closed else "%s",
+            error,
+        )
 
 
 def _seen(work: asyncio.Future[None]) -> None:

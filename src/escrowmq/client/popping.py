@@ -305,7 +305,9 @@ class PopReading(Reading):
             await self._tell(message, level)
         except EscrowMQError as error:
             # It comes again when its time is over: never lost, perhaps doubled.
-            _log.warning("%s is not settled, and comes again: %s", message.message_id, error)
+            _log.warning(
+                "%s could not be settled, and is redelivered: %s", message.message_id, error
+            )
         finally:
             reader.finish()
 
@@ -364,4 +366,4 @@ class PopReading(Reading):
         )
         for error in results:
             if isinstance(error, Exception):
-                _log.info("a popped message is shown again when its time is over: %s", error)
+                _log.info("a popped message becomes visible again when its time is over: %s", error)

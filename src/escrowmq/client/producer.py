@@ -362,8 +362,9 @@ class Producer(KeywordGroup, Tidy):
         if not self._has_checks and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "producer group %r has transactions and no check here: should this process die in "
-                "one, nobody tells what became of it; pass check= to the producer", self.group,
+                "producer group %r has transactions and no check here: if this process dies in "
+                "one, its outcome stays unknown; pass check= to the producer",
+                self.group,
             )  # fmt: skip
 
     def _make_known(self, group: str) -> None:

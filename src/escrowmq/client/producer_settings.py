@@ -183,5 +183,5 @@ def message_of(topic: str | Message, body: bytes, fields: MessageFields) -> Mess
     if not isinstance(topic, Message):
         return Message(topic, body, **fields)
     if body or fields:
-        raise UsageError("a Message was given, and parts of one beside it; give either")
+        raise UsageError("a Message was given together with fields of one; give either one")
     return topic

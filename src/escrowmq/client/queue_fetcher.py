@@ -179,7 +179,7 @@ class QueueFetcher:
             return self._failed(error)
         except EscrowMQError as error:
             # A record that fails its check, for example: said each time, as no message passes.
-            _log.error("what the broker sent from %s cannot be read: %s", self.queue, error)
+            _log.error("the broker's messages of %s cannot be parsed: %s", self.queue, error)
             return self._failed(error, is_refused=True)
         return pause_s
 
@@ -234,7 +234,7 @@ class QueueFetcher:
         """The broker has named the offset to continue at."""
         _log.log(
             logging.DEBUG if self._cursor.moves_count > 1 else logging.WARNING,
-            "%s goes on at offset %d instead of %d: the broker says %s",
+            "%s continues at offset %d instead of %d: the broker says %s",
             self.queue, next_offset, was_at, remark or "so",
         )  # fmt: skip
         self.committed = -1

@@ -40,8 +40,8 @@ class Waiting:
                 return await self.future
         except TimeoutError as error:
             raise ReplyTimeout(
-                f"the message to {topic!r} was stored, but nobody replied within {timeout_ms} ms; "
-                "does a consumer of that topic run, and does it reply?"
+                f"the message to {topic!r} was stored, but no one replied within {timeout_ms} ms; "
+                "is a consumer of that topic running, and does it reply?"
             ) from error
 
 

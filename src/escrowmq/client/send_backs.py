@@ -51,7 +51,7 @@ class Returns:
             )
         except EscrowMQError as error:
             _log.warning(
-                "%s of %s cannot be handed back to its broker: %s; it is sent anew",
+                "%s of %s cannot be returned to its broker: %s; it is sent again",
                 message.message_id, message.queue, error,
             )  # fmt: skip
             return await self._send_anew(message, level=level, attempts_max=attempts_max)
@@ -88,6 +88,6 @@ class Returns:
             out = dispatch.prepare(again, extra, is_wrapped=True)
             await dispatch.deliver(again, out)
         except EscrowMQError as error:
-            _log.warning("%s cannot be sent anew: %s", message.message_id, error)
+            _log.warning("%s cannot be sent again: %s", message.message_id, error)
             return False
         return True

@@ -280,7 +280,7 @@ class Transaction(Tidy):
             raise UsageError("messages are sent inside the transaction's block only")
         if self._is_decided_elsewhere:
             raise UsageError(
-                "database_decides() was called, behind which nothing can be added; send before it"
+                "database_decides() was called, after which nothing can be added; send before it"
             )
         if not self._bundle:
             raise UsageError(
@@ -295,8 +295,8 @@ class Transaction(Tidy):
         if self._halves and not self._halves[0].signed_id:
             await self.settle(Outcome.ROLLBACK)
             raise ManyMessagesUnsupported(
-                f"broker {self._halves[0].broker_name} does not bind several messages into one "
-                "transaction, only EscrowMQ's do; nothing was delivered, use one message or one "
+                f"broker {self._halves[0].broker_name} does not support transactions of several "
+                f"messages, only EscrowMQ's do; nothing was delivered, use one message or one "
                 "of those brokers"
             )
         return await self._send(message)
@@ -421,7 +421,7 @@ class Transaction(Tidy):
             )
         if not self._is_begun:
             raise UsageError(
-                "the transaction has not begun, so that nothing is stored; use it in a `with` "
+                "the transaction has not begun, so nothing is stored; use it in a `with` "
                 "block, or call begin() first"
             )
 

@@ -210,7 +210,7 @@ def _fault_in_front(data: bytes, at: int, base: int) -> Parsed[Any] | None:
     if at + _HEAD_SIZE <= len(data):
         (own,) = LOG_OFFSET.unpack_from(data, at + LOG_OFFSET_AT)
         if own != base + at:
-            return Parsed([], 0, f"the record says that it stands at {own}")
+            return Parsed([], 0, f"the record claims to be at {own}")
     if size < RECORD_SIZE_MIN or at + size > len(data):
         reason = f"record size {size}" if size < RECORD_SIZE_MIN else ""
         return Parsed([], 0, reason, wanted_size=size)

@@ -80,7 +80,7 @@ class Worker:
             self._sets.consume([str(member)])
         except redis.RedisError as error:
             if not self._is_away:
-                _log.warning("the set of consumed messages lags behind from now on: %s", error)
+                _log.warning("the set of consumed messages is not updated from now on: %s", error)
             self._is_away = True
         else:
             self._is_away = False
@@ -163,7 +163,7 @@ class AnnouncementReader:
         except Exception as error:  # noqa: BLE001 - the user's database is unreachable
             _log.info("how far the business is could not be noted: %s", error)
             return
-        _log.warning("the Redis server has lost data; what it does not have is read again")
+        _log.warning("the Redis server has lost data; missing announcements are read again")
         self._pause()
 
     def _is_as_it_was(self) -> bool:
@@ -238,7 +238,7 @@ class AnnouncementReader:
                 for one in taken:
                     one.ack()
             else:
-                _log.warning("the Redis server has lost data; what it does not have is read again")
+                _log.warning("the Redis server has lost data; missing announcements are read again")
                 self._pause()
             return
 
@@ -298,6 +298,6 @@ def _announced(message: escrowmq.ReceivedMessage) -> str | None:
     try:
         parse_member(text)
     except UsageError as error:
-        _log.error("announcement %s is passed over: %s", message.message_id, error)
+        _log.error("announcement %s is skipped: %s", message.message_id, error)
         return None
     return text

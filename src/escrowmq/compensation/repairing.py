@@ -99,7 +99,7 @@ class Compensator:
         report = Report([])
         for text in self._lost():
             if not may_go_on():
-                _log.warning("the lease is lost; the rest is left to whoever has it")
+                _log.warning("the lease is lost; the rest is left to its new holder")
                 break
             finding = self._deal_with(parse_member(text), is_dry=is_dry)
             report.findings.append(finding)

@@ -126,7 +126,7 @@ class Courier:
     def drop(self, log_offset: int, reason: str) -> None:
         """Count and log a skipped record, so that the rest continues."""
         self.dropped_count += 1
-        _log.error("delayed message at log offset %d is passed over: %s", log_offset, reason)
+        _log.error("delayed message at log offset %d is skipped: %s", log_offset, reason)
 
     def deliver(self, source: StoredMessage, message: Message | None, now_ms: int) -> bool:
         """Put a message; return False to be retried later."""

@@ -139,8 +139,8 @@ class GroupTable:
             if len(self._groups) >= self._count_max:
                 raise UsageError(
                     f"group {name}: {len(self._groups)} groups are known, and one more is created "
-                    f"by its first use while there are fewer than {self._count_max}; delete some "
-                    "that nobody uses, or let an operator create it"
+                    f"by its first use while there are fewer than {self._count_max}; delete "
+                    f"unused ones, or have an operator create it"
                 )
             self.made.admit(f"group {name}")
             self.made.note(name)

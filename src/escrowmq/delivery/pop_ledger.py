@@ -183,7 +183,7 @@ class PopLedger:
 
     def _drop(self, log_offset: int, reason: str) -> None:
         self._dropped_count += 1
-        _log.error("record at log offset %d is passed over: %s", log_offset, reason)
+        _log.error("record at log offset %d is skipped: %s", log_offset, reason)
 
     def _take(
         self, record: StoredMessage, revive_offset: int, now_ms: int, *, moves_offsets: bool

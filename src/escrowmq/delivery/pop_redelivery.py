@@ -86,11 +86,13 @@ class Redelivery:
         if failure is None:
             if line in self._failing:
                 self._failing.discard(line)
-                _log.info("messages of %s/%d come again to group %s now", topic, queue_id, group)
+                _log.info(
+                    "messages of %s/%d are redelivered to group %s now", topic, queue_id, group
+                )
         elif self._popped.put_off(point, now_ms) and line not in self._failing:
             self._failing.add(line)
             _log.error(
-                "messages of %s/%d come again to group %s later: %s",
+                "messages of %s/%d are redelivered to group %s later: %s",
                 topic, queue_id, group, failure,
             )  # fmt: skip
 

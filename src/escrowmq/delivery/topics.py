@@ -268,8 +268,8 @@ class TopicTable:
         if len(self._topics) >= self._count_max:
             raise UsageError(
                 f"topic {name}: {len(self._topics)} topics are known, and one more is created by "
-                f"its first message while there are fewer than {self._count_max}; delete some "
-                "that nobody uses, or let an operator create it"
+                f"its first message while there are fewer than {self._count_max}; delete unused "
+                f"ones, or have an operator create it"
             )
         self.made.admit(f"topic {name}")
         self.made.note(name)

@@ -184,7 +184,7 @@ class Http2Connection(OutgoingStreams):
                 self._overhead.spend(self._now_ms)
             return
         if not stream.is_remote_open:
-            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="DATA behind the end")
+            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="DATA after the end")
         if not stream.inflow.take(size):
             raise StreamFault(
                 stream_id, code=Error.FLOW_CONTROL_ERROR, text="more data than the window allows"
@@ -284,7 +284,7 @@ class Http2Connection(OutgoingStreams):
         if stream is None:
             return
         if not stream.is_remote_open:
-            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="HEADERS behind the end")
+            raise StreamFault(stream_id, code=Error.STREAM_CLOSED, text="HEADERS after the end")
         if not is_end:
             raise StreamFault(
                 stream_id, code=Error.PROTOCOL_ERROR, text="HEADERS in the middle of a stream"

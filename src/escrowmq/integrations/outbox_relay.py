@@ -144,7 +144,7 @@ def _known(error: Exception) -> Exception:
 
 def _passed(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
     if walk.count:
-        _log.info("%d kept messages were handed over, %d are left", walk.count, status.count)
+        _log.info("%d kept messages were sent, %d are left", walk.count, status.count)
     return Pass(walk.count, status.count, walk.error)
 
 
@@ -170,10 +170,10 @@ class _Pace:
         if error is not None:
             self._failures_count += 1
             level = logging.WARNING if self._failures_count == loud else logging.DEBUG
-            _log.log(level, "kept messages cannot be handed over, and are tried again: %s", error)
+            _log.log(level, "kept messages cannot be sent, and are retried: %s", error)
         elif self._failures_count:
             self._failures_count = 0
-            _log.info("kept messages are handed over again")
+            _log.info("kept messages are sent again")
 
     @property
     def is_idle(self) -> bool:

@@ -101,7 +101,7 @@ class Entrance:
             _, transport = self._admitted[oldest]
             self.dismiss(oldest)
             self._leaving.add(oldest)
-            self.complain(transport, "it has not proved who it is, and others want its place")
+            self.complain(transport, "it has not proved an account, and its place is needed")
             transport.abort()
             return
 

@@ -125,7 +125,7 @@ class Certificates:
             self.context = server_context(self._files)
         except UsageError as error:
             self._refused, self.trouble = stamp, str(error)
-            _log.error("TLS goes on with the last good certificate: %s", error)
+            _log.error("TLS continues with the last valid certificate: %s", error)
             return False
         self._stamp, self._refused, self.trouble = stamp, None, ""
         _log.warning("TLS: %s is shown to new connections from now on", self._files.certificate)

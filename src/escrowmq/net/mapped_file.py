@@ -131,7 +131,7 @@ class MappedFile:
         while position < end:
             piece = os.pread(self._descriptor, min(end - position, _AGAIN_SIZE), position)
             if not piece:
-                raise StorageError(f"{self._path} ends before {end}: somebody cut it")
+                raise StorageError(f"{self._path} ends before {end}: another process truncated it")
             is_empty = piece == _ZEROS[: len(piece)]  # a hole takes no room, and is to take none
             position += len(piece) if is_empty else os.pwrite(self._descriptor, piece, position)
 
@@ -202,7 +202,7 @@ class MappedFile:
     def _sync_open(self, descriptor: int) -> None:
         """Sync by the open descriptor, without opening another."""
         if not os.fstat(descriptor).st_nlink and not self._is_orphaned:
-            raise FileNotFoundError(errno.ENOENT, "removed by somebody else", self._path)
+            raise FileNotFoundError(errno.ENOENT, "removed by another process", self._path)
         os.fdatasync(descriptor)
 
     def _sync_closed(self) -> bool:

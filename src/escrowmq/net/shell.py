@@ -159,7 +159,9 @@ class Shell:
             return
         found = identities.of(certificate)
         if found.fault:
-            self.entrance.complain(transport, f"{found.fault}; it has to sign", is_refused=False)
+            self.entrance.complain(
+                transport, f"{found.fault}; it must sign requests", is_refused=False
+            )
         if found.account:
             self._tell(lambda: core.proved(link.peer, found.account))
 
@@ -215,7 +217,7 @@ class Shell:
             assert isinstance(slow, Link)
             if slow.transport is not None:
                 self.entrance.complain(
-                    slow.transport, "it does not read, and what waits is too much in all"
+                    slow.transport, "it does not read, and too many bytes are unsent in total"
                 )
                 slow.transport.abort()
 
@@ -230,7 +232,7 @@ class Shell:
         try:
             tell()
         except Exception:  # noqa: BLE001 - one event; logged
-            _log.exception("%s: an event could not be taken in", self._name)
+            _log.exception("%s: an event could not be processed", self._name)
 
     # -- from the core to the world ----------------------------------------------------------
 

@@ -84,7 +84,7 @@ class FileWork:
         if not outcome.is_begun and not self._is_closed:
             if wait_s == AGAIN_S:
                 _log.error(
-                    "%s: a sync could not begin: %s; nothing is lost, it is tried again; allow the "
+                    "%s: a sync could not begin: %s; nothing is lost, it is retried; allow the "
                     "process more files (ulimit -n), or fewer connections",
                     self._name, outcome.failure,
                 )  # fmt: skip
@@ -143,11 +143,9 @@ class FileWork:
 
     def _tell(self, path: str, error: Exception) -> None:
         if isinstance(error, (StorageError, OSError)):  # no room, read-only, broken: the disk's
-            _log.error("%s: %s; it is tried again until it is saved", self._name, error)
+            _log.error("%s: %s; it is retried until it is saved", self._name, error)
         else:
-            _log.error(
-                "%s: %s could not be saved; it is tried again", self._name, path, exc_info=error
-            )
+            _log.error("%s: %s could not be saved; it is retried", self._name, path, exc_info=error)
 
     # -- end -------------------------------------------------------------------------------------
 
@@ -163,8 +161,8 @@ class FileWork:
                 await self._no_sync.wait()
         except TimeoutError:
             _log.error(
-                "%s: the disk did not answer within %g s: whoever waits for it is left without an "
-                "answer, and sends again",
+                "%s: the disk did not answer within %g s: clients that wait for it get no answer, "
+                "and send again",
                 self._name, timeout_s,
             )  # fmt: skip
 

@@ -33,12 +33,13 @@ def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
     """Log possible problems with the registered address."""
     if host in ANY and not is_chosen:
         _log.info(
-            "clients are told to call %s; set brokerIP1 when they reach this broker by another "
-            "address", told,
+            "%s is registered for clients; set brokerIP1 if they reach this broker at another "
+            "address",
+            told,
         )  # fmt: skip
     elif host not in ANY and host != told and (_is_loopback(host) or _is_ours(told)):
         _log.warning(
-            "clients are told to call brokerIP1=%s, but the broker listens on %s alone: set "
+            "brokerIP1=%s is registered for clients, but the broker listens on %s alone: set "
             "bindAddress=0.0.0.0, or --host", told, host,
         )  # fmt: skip
 
@@ -47,7 +48,8 @@ def tell_open(host: str, *, has_accounts: bool) -> None:
     """Log that a broker reachable from other machines has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(
-            "who reaches %s may read, write and change everything: no accounts are on (aclEnable, "
+            "anyone who reaches %s may read, write and change everything: there is no access "
+            "control (aclEnable, "
             "authenticationEnabled; docs/security.md)", host or "this machine",
         )  # fmt: skip
 

@@ -76,8 +76,8 @@ class NodeSettings(msgspec.Struct, kw_only=True):
         msgspec.Meta(
             ge=0,
             le=_SPIN_MAX_US,
-            description="so long the broker looks for the next request before it sleeps, when "
-            "the one before came at once: less latency for more CPU; 0: never",
+            description="how long the broker polls for the next request before it sleeps, if the "
+            "previous one came at once: less latency for more CPU; 0: never",
         ),
     ] = msgspec.field(default=0, name="escrowSpinMicros")
     accounts: Annotated[

@@ -74,7 +74,7 @@ class Counted(logging.Filter):
         self._until_s = record.created + SPAN_S
         if left:
             text = record.getMessage()
-            record.msg = f"({left} lines like others were left out before this one) {text}"
+            record.msg = f"({left} similar lines were suppressed before this one) {text}"
             record.args = None
 
 

@@ -39,12 +39,12 @@ class DoorSettings(msgspec.Struct, kw_only=True):
         Mode, Meta(description="permissive: TLS and plain bytes on one port, with a certificate")
     ] = field(default="permissive", name="tls.server.mode")
     file: Annotated[
-        str, Meta(description="properties file whose tls.* keys count more than those here")
+        str, Meta(description="properties file whose tls.* keys override those here")
     ] = field(default="", name=TLS_FILE)
-    certificate: Annotated[str, Meta(description="PEM; read anew when it changes")] = field(
+    certificate: Annotated[str, Meta(description="PEM; reloaded when it changes")] = field(
         default="", name="tls.server.certPath"
     )
-    key: Annotated[str, Meta(description="PEM; may stand in the certificate's file")] = field(
+    key: Annotated[str, Meta(description="PEM; may be in the certificate's file")] = field(
         default="", name="tls.server.keyPath"
     )
     password: Annotated[str, Meta(description="of the key")] = field(
@@ -143,7 +143,7 @@ def _tls_of(settings: DoorSettings) -> TlsDoor | None:
         # RocketMQ then asks for a certificate and believes any.
         raise UsageError(
             f"tls.server.need.client.auth={settings.clients} needs tls.server.authClient=true and "
-            "tls.server.trustCertPath: a certificate that nobody checks proves nothing"
+            "tls.server.trustCertPath: a certificate that is not checked proves nothing"
         )
     files = TlsFiles(
         certificate=settings.certificate,

@@ -49,7 +49,7 @@ class Telemetry:
     def _begin(self, call: Commands) -> None:
         """A client's first message must be its settings."""
         if call.request.WhichOneof("command") != "settings":
-            raise Fault(v2.BAD_REQUEST, "the first command of a client has to be its settings")
+            raise Fault(v2.BAD_REQUEST, "the first command of a client must be its settings")
         TelemetryStream(self._shared, call).settle(call.request.settings)
 
 

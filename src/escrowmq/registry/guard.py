@@ -144,8 +144,7 @@ class Guard:
         """Load accounts and users; raises UsageError if they cannot be read."""
         if self._is_open:
             _log.warning(
-                "escrowAclAsRocketMQ=true: everybody may change what this name server knows, as at "
-                "RocketMQ's"
+                "escrowAclAsRocketMQ=true: anyone may change this name server, as with RocketMQ's"
             )
         named = _named(self._settings)
         self._secrets |= named
@@ -179,8 +178,8 @@ class Guard:
         if not self.is_by_accounts:
             return RegistryDenial(
                 Response.NO_PERMISSION,
-                f"{host} may ask for routes, but not change what this name server knows: name it "
-                f"in {_SETTING}, or let accounts decide (aclEnable, authenticationEnabled)",
+                f"{host} may request routes, but not change this name server: list it in "
+                f"{_SETTING}, or use accounts (aclEnable, authenticationEnabled)",
             )
         if self._accounts is not None and self._accounts.rules.trusts(parts_of(host)):
             return None
@@ -210,7 +209,7 @@ class Guard:
         if "" in reasons:
             return ""
         why = "; ".join(reasons) or "there are no accounts"
-        return f"only administrators change what this name server knows: {why}"
+        return f"only administrators may change this name server: {why}"
 
     def _secrets_of(self, key: str) -> list[Secrets]:
         """The secrets of an account; for a name in the settings only those."""
@@ -252,7 +251,7 @@ class Guard:
             self._users_seen, self._trouble = seen, ""
         except (EscrowMQError, OSError) as error:
             if str(error) != self._trouble:
-                _log.error("users are not read again, the last good ones count still: %s", error)
+                _log.error("users were not reloaded, the last valid ones stay in force: %s", error)
             self._trouble = str(error)
 
     def _look_of_users(self) -> tuple[int, int]:

@@ -120,7 +120,7 @@ class RouteTable:
 
     def _check_room(self, broker: Newcomer, body: RegistrationBody) -> None:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
-            raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are taken")
+            raise UsageError(f"{BROKERS_MAX} broker names are registered; no more are accepted")
         if self._topics_counts[broker.name] + len(body.topics) > BROKER_TOPICS_MAX:
             new_count = sum(broker.name not in self._topics.get(name, ()) for name in body.names())
             own_count = self._topics_counts[broker.name] + new_count

@@ -53,7 +53,7 @@ def test_without_a_file_nobody_has_an_account(caplog: pytest.LogCaptureFixture) 
     files = AccountFiles(SimDisk())
     files.load()
     assert keys(files) == []
-    assert "nobody is let in" in caplog.text
+    assert "all requests are refused" in caplog.text
 
 
 def test_a_bad_file_is_named_when_the_broker_starts(disk: SimDisk) -> None:

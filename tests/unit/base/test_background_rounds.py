@@ -73,7 +73,7 @@ def test_of_failures_that_follow_quickly_one_is_logged_with_its_trace(
         for now_ms in range(100):
             rounds.guard("a step", fail, now_ms)
     assert [record.getMessage() for record in caplog.records] == [
-        "a step failed; everything else goes on"
+        "a step failed; everything else continues"
     ]
     assert caplog.records[0].exc_info is not None
     assert rounds.failures == {"a step": 100}

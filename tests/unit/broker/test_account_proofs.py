@@ -72,7 +72,7 @@ def test_an_administrator_signs_so_and_not_otherwise(kind: str) -> None:
     caller = come(exchange)
     caller.credentials = ("operator", SECRET)
     refused = caller.ask(LOOK, {"topic": "T"})
-    assert (refused.code, "has to sign as EscrowMQ's" in (refused.remark or "")) == (WANTED, True)
+    assert (refused.code, "must sign as EscrowMQ's" in (refused.remark or "")) == (WANTED, True)
     caller.credentials = ("owner-1", SECRET)
     assert caller.ask(LOOK, {"topic": "T"}).code == 0 or kind == "2.0"
     assert caller.send("T").code == 0

@@ -101,12 +101,12 @@ def test_a_queue_that_cannot_be_read_keeps_no_other_from_coming_again(
     world.run(10_000 + GRACE_MS + 60_000)
     assert [got.body for got in other.pop()] == ["2"]
     assert world.core.rounds.failures == {}
-    assert caplog.text.count("come again to group G later") == 1
+    assert caplog.text.count("are redelivered to group G later") == 1
     assert caplog.text.count(queue_file("T")) == 1
     world.disk.unreadable.clear()
     world.run(PUT_OFF_MAX_MS + 1_000)
     assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
-    assert "messages of T/0 come again to group G now" in caplog.text
+    assert "messages of T/0 are redelivered to group G now" in caplog.text
 
 
 def test_a_message_that_cannot_be_read_keeps_no_other_of_its_pop_from_coming_again(

@@ -45,7 +45,8 @@ def test_every_setting_is_listed_with_its_default(capsys: pytest.CaptureFixture[
     assert main(["broker", "--settings"]) == 0
     lines = capsys.readouterr().out.splitlines()
     about = (
-        "checks before a half message is given up; at least 1; a change by request holds at once"
+        "checks before a half message is given up; at least 1; a change by request takes effect "
+        "at once"
     )
     assert f"transactionCheckMax=15    # {about}" in lines
     assert "# name server" in lines

@@ -88,7 +88,7 @@ def test_damaged_queue_comes_with_advice(folder: Path, capsys: pytest.CaptureFix
     assert run("check", str(folder), *INDEX) == 1
     out = capsys.readouterr().out
     assert "DAMAGE consumequeue/orders/0: 1 units lead to other places, from 2 on" in out
-    assert "a start mends queues and index by it" in out
+    assert "a start repairs queues and index from it" in out
 
 
 def test_what_is_no_store_is_unusable(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

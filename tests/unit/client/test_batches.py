@@ -83,7 +83,7 @@ def test_after_an_error_the_batch_comes_again_but_for_what_was_settled(is_orderl
                 await fail()
             if is_orderly:
                 assert returned(script) == []
-                assert script.stored_offset == 1, "an orderly queue goes on where it stood"
+                assert script.stored_offset == 1, "an orderly queue continues where it stood"
             else:
                 assert returned(script) == [1, 2]
                 assert script.stored_offset == 3

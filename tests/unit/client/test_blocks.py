@@ -365,7 +365,7 @@ def test_a_transaction_says_what_it_is_and_whether_it_was_forgotten(
             gc.collect()
             assert "never begun" in caplog.text
             assert repr(producer) == "<aio.Producer of group 'PG', open>"
-            with pytest.raises(UsageError, match="behind which nothing"):  # noqa: PT012
+            with pytest.raises(UsageError, match="after which nothing"):  # noqa: PT012
                 async with producer.transaction() as tx:
                     await tx.send("T", b"one")
                     tx.database_decides()

@@ -149,7 +149,7 @@ def test_a_broker_that_says_again_and_again_where_to_go_on_is_asked_more_seldom(
                 await message.ack()
 
     run(go)
-    said = [line for line in caplog.messages if "goes on at offset" in line]
+    said = [line for line in caplog.messages if "continues at offset" in line]
     assert len(said) == 1
 
 

@@ -181,7 +181,7 @@ def test_work_that_fails_begins_anew_and_is_counted(
             assert consumer.instance.failures_count == 2
 
     run(go())
-    assert caplog.messages.count("planted work failed, and begins anew") == 2
+    assert caplog.messages.count("planted work failed, and is restarted") == 2
 
 
 def test_a_running_group_misses_nothing_of_queues_that_appear_although_it_wants_the_last() -> None:

@@ -98,7 +98,7 @@ def test_what_stops_a_stretch_is_told_alike() -> None:
         (b"", "", 0, False),
         (bytes(100), "nothing written", 0, False),
         (b"\1" * 100, "magic 0x01010101", 0, False),
-        (moved, "the record says that it stands at 7", 0, False),
+        (moved, "the record claims to be at 7", 0, False),
         (following[:60], "", len(following), False),
         (following[:20], "", len(following), False),
         (encode_filler(100).ljust(100, b"\0"), "", 0, True),

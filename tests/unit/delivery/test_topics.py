@@ -127,7 +127,7 @@ def test_topics_are_not_created_without_end() -> None:
 
     for number in range(30 - len(topics.names())):
         create(f"T{number}")
-    with pytest.raises(UsageError, match="let an operator create it"):
+    with pytest.raises(UsageError, match="have an operator create it"):
         create("one more")
     assert len(topics.names()) == 30
     topics.put(TopicConfig(topic_name="by an operator"), 0)

@@ -482,7 +482,7 @@ def test_file_that_was_removed_beneath_the_broker_is_not_called_durable(disk: Fi
     file = disk.open("f", size=MIB)
     file.write(0, b"abc")
     os.unlink(f"{disk.root}/f")
-    with pytest.raises(FileNotFoundError, match="removed by somebody else"):
+    with pytest.raises(FileNotFoundError, match="removed by another process"):
         file.sync()
 
 

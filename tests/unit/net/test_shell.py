@@ -304,7 +304,7 @@ def test_small_file_without_room_is_one_line_in_the_log(
     run(main)
     (record,) = [one for one in caplog.records if "a.json" in one.getMessage()]
     assert record.exc_info is None
-    assert "a.json: no room on the disk; it is tried again until it is saved" in record.getMessage()
+    assert "a.json: no room on the disk; it is retried until it is saved" in record.getMessage()
 
 
 def test_address_is_dialled_and_what_does_not_answer_is_lost() -> None:

@@ -158,7 +158,7 @@ def test_content_that_could_not_be_written_is_tried_again_without_a_next_change(
 
     run(main)
     lines = [record.getMessage() for record in caplog.records]
-    assert lines[0] == f"test: a: {reason}; it is tried again until it is saved"
+    assert lines[0] == f"test: a: {reason}; it is retried until it is saved"
     assert len([line for line in lines if reason in line]) == 1
     assert not any(record.exc_info for record in caplog.records)
 

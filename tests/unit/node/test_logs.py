@@ -42,7 +42,7 @@ def test_a_flood_of_one_kind_is_counted_and_told_with_the_first_line_after_it() 
     later = record(at_s=1e6 + SPAN_S)
     assert counted.filter(later)
     assert later.getMessage() == (
-        f"({9 * LINES_MAX} lines like others were left out before this one) peer is gone"
+        f"({9 * LINES_MAX} similar lines were suppressed before this one) peer is gone"
     )
     after = record(at_s=1e6 + SPAN_S)
     assert counted.filter(after)

@@ -65,7 +65,7 @@ def test_a_file_of_tls_settings_counts_more(pair: Pair, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (["tls.server.need.client.auth=require"], "nobody checks proves nothing"),
+        (["tls.server.need.client.auth=require"], "is not checked proves nothing"),
         (["escrowCertificateAccounts=CN"], "no client is asked for a certificate"),
         (["tls.server.need.client.auth=optional", "tls.server.authClient=true"], "trustCertPath"),
         (["tls.server.keyPassword=wrong"], "password"),

@@ -136,7 +136,8 @@ class Door(Part):
         return own if self.accounts is None else (*own, self.accounts)
 
     def read_rules(self, now_ms: int) -> None:
-        """Read accounts and users; UsageError when they cannot be read: nobody is let in then."""
+        """Read accounts and users; UsageError when they cannot be read: all requests are refused "
+        "then."""
         settings = self._settings
         if self.judges:
             self.quotas.load(self._disk.read(made_by_use.PATH))

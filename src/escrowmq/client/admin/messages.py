@@ -247,7 +247,7 @@ class Messages:
         for stored in found:
             if size >= UNPACKED_SIZE_MAX:
                 _log.warning(
-                    "%d of %d messages of %s are left out: they unpack beyond %d bytes",
+                    "%d of %d messages of %s are left out: decompressed they exceed %d bytes",
                     len(found) - len(messages), len(found), broker_name, UNPACKED_SIZE_MAX,
                 )  # fmt: skip
                 break

@@ -91,8 +91,9 @@ class Served(Generic[C]):
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             _log.warning(
-                "a plain %s is made inside a running event loop, which each of its calls will hold "
-                "up; use escrowmq.aio there", type(self).__name__,
+                "a blocking %s is made inside a running event loop, which each of its calls "
+                "will block; use escrowmq.aio there",
+                type(self).__name__,
             )  # fmt: skip
         portal = acquire()
         self._shares = [portal]

@@ -80,4 +80,4 @@ class Marked(Face[engine.Marked]):
         try:
             self.portal.begin_soon(self.inner.committed)
         except EscrowMQError as error:
-            _log.warning("the brokers are not told of a commit, and will ask: %s", error)
+            _log.warning("a commit was not reported to the brokers, which will ask: %s", error)

@@ -25,9 +25,7 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
         )
     for address in found:
         if "://" in address:
-            raise UsageError(
-                f"address {address!r}: 'host:port' is expected, with nothing in front of it"
-            )
+            raise UsageError(f"address {address!r}: 'host:port' is expected, without a prefix")
         split_address(address)
     return tuple(dict.fromkeys(found))
 

@@ -164,7 +164,7 @@ class Dialogue:
             return ""
         if self.language is None and (foreign := speaks(data)):
             return another_port(foreign)
-        return f"it sent what is no frame: {error}"
+        return f"it sent something that is not a frame: {error}"
 
     # -- signing -----------------------------------------------------------------------------
 

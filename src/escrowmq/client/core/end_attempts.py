@@ -38,7 +38,7 @@ class Telling:
     def __init__(
         self, half: Half, outcome: Outcome, *, count: int, timeout_ms: int, started: float
     ) -> None:
-        assert outcome is not Outcome.UNKNOWN, "which nobody has to confirm"
+        assert outcome is not Outcome.UNKNOWN, "which needs no confirmation"
         self.fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
         """The header of the next attempt."""
         self._half = half
@@ -70,7 +70,7 @@ class Telling:
         pause_s = self._pauses.next_s(self._deadline - now)
         if pause_s is None or not self._may_repeat(failure):
             raise self._unknown(failure) from failure
-        _log.info("the end of a transaction is told again: %s", failure)
+        _log.info("the end of a transaction is sent again: %s", failure)
         return pause_s
 
     def _may_repeat(self, failure: EscrowMQError) -> bool:
@@ -87,6 +87,6 @@ class Telling:
         half = self._half
         return OutcomeUnknown(
             f"the broker {half.broker_name} did not confirm the {self._outcome.name} of "
-            f"transaction {half.unique_key or token_of(half)[:32]}: {failure}; there is "
-            "nothing to do, the broker will ask the group's check-back for the outcome"
+            f"transaction {half.unique_key or token_of(half)[:32]}: {failure}; you need not do "
+            f"anything, the broker will ask the group's check-back for the outcome"
         )

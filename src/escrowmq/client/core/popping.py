@@ -92,6 +92,6 @@ def ack_fields(receipt: Receipt, *, topic: str, group: str) -> dict[str, str]:
 def hidden_ms(level: int, *, deliveries_before: int) -> int:
     """How long a failed message is hidden: the time of its delay level, or without one longer after
     each failure."""
-    assert level != NEVER, "that one is not to come again"
+    assert level != NEVER, "that one must not be redelivered"
     chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(LEVELS_S))
     return LEVELS_S[chosen - 1] * 1000

@@ -121,7 +121,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
     found: list[tuple[object, object]] = [*properties.items()]
     for name, value in found:
         if name in RESERVED:
-            raise InvalidMessage(f"the property {name!r} has a meaning of its own; rename yours")
+            raise InvalidMessage(f"the property {name!r} is reserved; rename yours")
         if not isinstance(name, str) or not isinstance(value, str) or not name or not value:
             raise InvalidMessage(
                 f"the property {name!r}={value!r}: name and value are texts, and not empty"
@@ -154,5 +154,5 @@ def check_encoded(text: str, names_count: int) -> None:
         if size > PROPERTIES_SIZE_MAX:
             raise InvalidMessage(
                 f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are allowed, "
-                "put what is large into the body"
+                f"put large data into the body"
             )

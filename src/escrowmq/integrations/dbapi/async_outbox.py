@@ -374,7 +374,7 @@ class AsyncOutbox(AsyncKeeper):
         if id(connection) in self._in_blocks:
             raise UsageError(
                 "a block of the outbox is open on this connection already, and commits all of it; "
-                "send inside that one, and use its savepoint() for what may be taken back alone"
+                "send inside that one, and use its savepoint() for what may be rolled back alone"
             )
         unsent = UnsentMessages()
         block = _BLOCKS[name](connection, unsent)

@@ -31,8 +31,9 @@ _SAVEPOINT: Final = re.compile(
 def ended_inside() -> UsageError:
     """The error for a block whose transaction was ended by other code."""
     return UsageError(
-        "the transaction was committed or rolled back inside the outbox's block, so that nothing "
-        "was sent: what was changed before stands, or is gone, without its messages. Let the block "
+        "the transaction was committed or rolled back inside the outbox's block, so nothing was "
+        "sent: earlier changes are committed, or rolled back, without their messages. Let the "
+        "block "
         "commit, and raise in it to roll back"
     )
 
@@ -56,7 +57,7 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
     def refuse() -> None:
         raise UsageError(
             "the outbox's block commits the connection, and rolls it back when it raises; do "
-            "neither inside it. Use tx.savepoint() for what may be taken back alone"
+            "neither inside it. Use tx.savepoint() for what may be rolled back alone"
         )
 
     guarded: list[str] = []

@@ -69,8 +69,8 @@ def refuse_autocommit(connection: object, driver: Driver) -> None:
     """Raise UsageError if the connection commits each statement."""
     if driver.is_autocommit(connection):
         raise UsageError(
-            "the connection commits each statement by itself (autocommit), so that nothing can "
-            "happen both or neither; turn that off, or begin a transaction first"
+            "the connection commits each statement by itself (autocommit), so messages cannot "
+            "commit with it; turn that off, or begin a transaction first"
         )
 
 

@@ -272,7 +272,7 @@ class Outbox(Keeper):
         if id(connection) in self._in_blocks:
             raise UsageError(
                 "a block of the outbox is open on this connection already, and commits all of it; "
-                "send inside that one, and use its savepoint() for what may be taken back alone"
+                "send inside that one, and use its savepoint() for what may be rolled back alone"
             )
         unsent = UnsentMessages()
         block = _block_on(connection, unsent)

@@ -171,8 +171,8 @@ class Outbox(Keeper):
             self._producer.send(message)  # no marker will say what became of it: at once
             return
         _log.warning(
-            "the message to %r is not sent: what is done on commit was called, and nothing was "
-            "committed. In tests, use TransactionTestCase, or TestCase with "
+            "the message to %r is not sent: the on-commit callbacks were called without a commit. "
+            "In tests, use TransactionTestCase, or TestCase with "
             "captureOnCommitCallbacks(execute=True) and Outbox(..., sends_in_test_case=True)",
             message.topic,
         )

@@ -48,7 +48,7 @@ class QoS(virtual.QoS):
                 decide(held.delivery)
                 self.channel.leave_if_done(held.queue)
         except ClientClosed as error:
-            _log.warning("a message comes again, as it was settled too late: %s", error)
+            _log.warning("a message is redelivered, because it was settled too late: %s", error)
         finally:  # whatever became of it, another one can be worked on
             super().ack(delivery_tag)
             self.channel.tell_of_room()

@@ -162,7 +162,7 @@ class ThreadReader:
                     return
                 except Exception:  # noqa: BLE001 - one message, which comes again
                     # Without this thread none would come.
-                    _log.exception("message %s is not handed out", delivery.message_id)
+                    _log.exception("message %s is not delivered", delivery.message_id)
             self._tell_looked()
 
     def _tell_looked(self) -> None:

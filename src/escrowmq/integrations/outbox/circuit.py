@@ -127,5 +127,5 @@ def log_text(error: EscrowMQError) -> str:
     """The log line when the circuit opens."""
     return (
         f"no broker takes messages ({error}); from now on messages are kept in the database with "
-        "their transactions, and handed over once a broker answers"
+        "their transactions, and sent once a broker answers"
     )

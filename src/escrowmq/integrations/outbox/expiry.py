@@ -92,7 +92,7 @@ def _require_all(
         raise RouteMissing(
             f"no word from {', '.join(missing)}, which has taken messages of this database and may "
             "ask what became of them, or what answers by that name has begun an empty log since; "
-            "nothing was deleted. Let this run again when it is back, or name it as gone "
+            "nothing was deleted. Run this again when it is back, or name it as gone "
             "(gone=[...], escrowmq check-from-db --gone NAME) when it never will be"
         )
     for name in gone:
@@ -122,8 +122,8 @@ def _agreed_now_ms(family: SqlFamily, now_ms: int) -> Steps[int]:
     if abs(theirs_ms - now_ms) > CLOCKS_APART_MAX_MS:
         raise UsageError(
             f"the database's clock and this machine's are {abs(theirs_ms - now_ms) / 1000:.0f} s "
-            f"apart, {CLOCKS_APART_MAX_MS // 1000} are allowed; nothing was deleted. Mend the "
-            "clock that is wrong, then let this run again"
+            f"apart, {CLOCKS_APART_MAX_MS // 1000} are allowed; nothing was deleted. Correct the "
+            f"wrong clock, then run this again"
         )
     return theirs_ms
 

@@ -53,7 +53,8 @@ def not_written(error: Exception) -> MarkerNotWritten:
     told = " ".join(str(error).split())
     return MarkerNotWritten(
         f"the database did not take the marker, so nothing was sent: {told}; if the table "
-        f"{MARKERS} is missing, make it by the migration or with create_tables() (docs/outbox.md), "
+        f"{MARKERS} is missing, create it by the migration or with create_tables() "
+        f"(docs/outbox.md), "
         "else roll back and run the transaction again"
     )
 
@@ -61,7 +62,8 @@ def not_written(error: Exception) -> MarkerNotWritten:
 def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
     """Log that the database could not be asked for a check."""
     _log.warning(
-        "what became of message %s of %r is not known, as the database cannot be asked: %s; the "
+        "the outcome of message %s of %r is unknown, because the database cannot be queried: %s; "
+        "the "
         "broker will ask again",
         message.message_id, message.topic, error,
     )  # fmt: skip
@@ -71,7 +73,7 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
 def of_another(message: ReceivedMessage, *, name: str) -> None:
     """Log that a check is about a marker of another table than its connection finds."""
     _log.warning(
-        "what became of message %s of %r is not known here: its marker is in the database, or the "
+        "the outcome of message %s of %r is unknown here: its marker is in the database, or the "
         "schema, that is named %s, and this outbox's checks find the table %s of %s. Is there one "
         "in each schema, and do transactions change the schema, give the outbox schema=",
         message.message_id, message.topic, message.system[MARKER].rpartition(":")[0], MARKERS, name,

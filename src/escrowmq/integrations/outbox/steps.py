@@ -76,7 +76,7 @@ def failed(error: Exception) -> StepFailed:
     """A driver's error in the form that every conversation understands."""
     told = StepFailed(
         f"{type(error).__name__}: {' '.join(str(error).split())}; if a table escrowmq_... is "
-        "missing, make it by the migration or with create_tables() (docs/outbox.md)"
+        f"missing, create it by the migration or with create_tables() (docs/outbox.md)"
     )
     told.__cause__ = error
     return told

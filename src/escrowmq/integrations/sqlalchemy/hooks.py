@@ -221,7 +221,7 @@ class Hooks:
                 cursor.close()
             self.engine.dialect.do_rollback(driver_connection)
         except Exception as error:  # noqa: BLE001 - the connection is lost, or asyncio has no part
-            _log.info("the brokers are not told of a commit, and will ask: %s", error)
+            _log.info("a commit was not reported to the brokers, which will ask: %s", error)
 
     def _leave_when_idle(self) -> None:
         if self._is_closed and not self._open:
@@ -370,7 +370,7 @@ def _refuse_autocommit(connection: Connection) -> None:
     if _is_autocommit(connection) or commits_by_itself(driver):
         raise UsageError(
             "the connection commits each statement by itself (AUTOCOMMIT, or autocommit of its "
-            "driver), so that nothing can happen both or neither; use another isolation level for "
+            "driver), so messages cannot commit with it; use another isolation level for "
             "this transaction, or leave autocommit out of connect_args"
         )
 

@@ -116,8 +116,8 @@ class Cluster:
                 )
             if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
                 failures.append(
-                    f"{address} is no name server; is that a broker's address? Name servers listen "
-                    "on port 9876 unless they are told otherwise"
+                    f"{address} is no name server; is that a broker's address? Name servers "
+                    f"listen on port 9876 by default"
                 )
                 continue
             if reply.code != Response.SUCCESS:

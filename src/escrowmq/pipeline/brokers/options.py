@@ -207,7 +207,7 @@ def parse_access(given: Given, *, needs_name_server: bool) -> Access:
     )
     if given.has("secretKey"):
         raise UsageError(
-            "secretKey would be shown to everybody who sees the plan; put it into a file "
+            "secretKey would be visible to everyone who sees the plan; put it into a file "
             "(secretKeyFile) or an environment variable (secretKeyEnv) of driver and executors"
         )
     places = [access.secret_key_file, access.secret_key_env]

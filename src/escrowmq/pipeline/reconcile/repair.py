@@ -116,7 +116,7 @@ class Redo:
             if kind == Class.PENDING or key in seen:
                 continue
             if not may_go_on():
-                _log.warning("the lease is lost; the rest is left to whoever has it")
+                _log.warning("the lease is lost; the rest is left to its new holder")
                 break
             seen.add(key)
             deed, detail = self._deal_with(kind, lost, row["repair"])

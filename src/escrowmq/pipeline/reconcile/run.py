@@ -208,8 +208,8 @@ class Reconciler:
         for group in settings.groups:
             if group not in known:
                 raise UsageError(
-                    f"no broker keeps an offset of the group {group!r}, so nobody knows what it "
-                    "reads; look for a slip in its name, let it consume once, or leave it out "
+                    f"no broker keeps an offset of the group {group!r}, so it is unknown what it "
+                    f"reads; look for a typo in its name, let it consume once, or leave it out "
                     "(--group)"
                 )
         grace_s = int(settings.grace_s)

@@ -150,7 +150,7 @@ class FileMessages:
                 f"{text}. Run more often than segments are removed; set failOnDataLoss=false "
                 "(--option) to go on without"
             )
-        _log.warning("%s; failOnDataLoss=false, so the run goes on without", text)
+        _log.warning("%s; failOnDataLoss=false, so the run continues without it", text)
 
     def _read(self, name: str, folder: str, window: Window) -> DataFrame:
         reader = self._spark.read.format("escrowmq").schema(COLUMNS + ", body binary")

@@ -179,8 +179,8 @@ def _can_decide(options: SinkOptions, broker_name: str) -> bool:
 def stock_text(names: str) -> str:
     """Why a broker cannot do it, and what to do."""
     return (
-        f"broker {names} decides about no batches: it is none of EscrowMQ's, so that "
-        "transactional=true cannot be kept there. Use a broker of EscrowMQ's, or set "
+        f"broker {names} cannot decide about batches: it is not EscrowMQ's, so transactional=true "
+        f"is impossible there. Use a broker of EscrowMQ's, or set "
         "onStockBroker=at-least-once to send plainly, with unique keys that stay the same when "
         "rows are sent again"
     )

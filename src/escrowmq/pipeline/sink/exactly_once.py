@@ -69,9 +69,7 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
     finally:
         decider.close()
     if found.decided == "before":
-        _log.info(
-            "batch %s was decided before; what was written again is dropped", written[0].epoch
-        )
+        _log.info("batch %s was decided before; its repeated rows are dropped", written[0].epoch)
 
 
 def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str) -> None:

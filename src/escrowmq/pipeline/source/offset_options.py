@@ -79,7 +79,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                     if (topic, broker, number) not in known:
                         raise UsageError(
                             f"{self.option} names queue {number} of {topic} on {broker}, which is "
-                            "not read; look for a slip, or leave it out"
+                            "not read; look for a typo, or leave it out"
                         )
 
     def _of(self, table: Table, queue: MessageQueue, what: str) -> int:

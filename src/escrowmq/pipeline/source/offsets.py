@@ -66,7 +66,7 @@ def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Pos
     if queues and not found:
         raise UsageError(
             f"{place.option}=group:{place.group}: no broker keeps an offset of this group in these "
-            "topics; look for a slip in its name, or begin with earliest or at a time"
+            "topics; look for a typo in its name, or begin with earliest or at a time"
         )
     return found | cluster.first(queue for queue in queues if queue not in found)
 
@@ -101,14 +101,14 @@ def tell_loss(
     queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
 ) -> None:
     """Raise DataLost, or log it, about messages from one offset up to another."""
-    reason = why or "the broker keeps them no longer (retention), or the topic was made anew"
+    reason = why or "the broker keeps them no longer (retention), or the topic was recreated"
     text = (
         f"messages {wanted} to {found - 1} of queue {queue.queue_id} of {queue.topic} on "
         f"{queue.broker_name} were wanted, and the next one there is {found}: {reason}"
     )
     if fails_on_loss:
         raise DataLost(f"{text}. Set failOnDataLoss=false to go on without them")
-    _log.warning("%s; failOnDataLoss=false, so reading goes on without them", text)
+    _log.warning("%s; failOnDataLoss=false, so reading continues without them", text)
 
 
 def require_inside(

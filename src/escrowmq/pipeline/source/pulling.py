@@ -81,7 +81,9 @@ class Puller:
                 since_ms = self._clock.now_ms()
             if self._clock.now_ms() - since_ms > self._pulling.timeout_ms:
                 if isinstance(failure, DataLost) and not self._pulling.fails_on_loss:
-                    _log.warning("%s; failOnDataLoss=false, so reading goes on without", failure)
+                    _log.warning(
+                        "%s; failOnDataLoss=false, so reading continues without it", failure
+                    )
                     return
                 raise failure
             _log.info("pulling again: %s", failure)

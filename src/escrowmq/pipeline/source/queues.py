@@ -75,7 +75,9 @@ class Queues:
             lost = set(self._lost(wanted, there))
             away = sorted(set(wanted) - there - lost)
             if away:
-                raise RouteMissing(f"{_name(away[0])} cannot be read now: its broker is away")
+                raise RouteMissing(
+                    f"{_name(away[0])} cannot be read now: its broker is unreachable"
+                )
             for queue in sorted(lost):
                 self._tell_lost(queue, wanted[queue])
             return there
@@ -189,14 +191,14 @@ class Queues:
         text = f"{_name(queue)}, read up to {reached}, is not there any more"
         if self.options.pulling.fails_on_loss:
             raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
-        _log.warning("%s; failOnDataLoss=false, so reading goes on without it", text)
+        _log.warning("%s; failOnDataLoss=false, so reading continues without it", text)
 
 
 def tell_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
     """Raise DataLost, or log it, about a queue that is another one than before."""
     text = (
-        f"{_name(queue)} was read up to {reached}, and {why}: the topic was made anew, or its "
-        "store was put back"
+        f"{_name(queue)} was read up to {reached}, and {why}: the topic was recreated, or its "
+        f"store was restored"
     )
     if fails_on_loss:
         raise DataLost(f"{text}. Set failOnDataLoss=false to read it from its beginning")

@@ -195,7 +195,7 @@ class Walk:
             raise CorruptRecord(
                 f"{text}. Repair the store, or set failOnDataLoss=false to pass over it"
             )
-        _log.warning("%s; failOnDataLoss=false, so it is passed over", text)
+        _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
     def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
         """The end of the log, without a last record that was not written completely."""

@@ -150,7 +150,7 @@ class Looking:
         for queue_offset, half in self._pending(None):
             row = pending.row(queue_offset)
             if checker.is_parked(queue_offset, row.group):
-                waits = "parked: nobody of the group is there to be asked"
+                waits = "parked: no producer of the group is connected"
             elif checker.is_under_way(queue_offset):
                 waits = "has been asked about, without an answer yet"
             else:

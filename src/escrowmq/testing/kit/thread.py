@@ -58,7 +58,7 @@ class LoopThread:
             return self.call(work)
         work.close()
         raise UsageError(
-            f"{name}() would hold up the event loop that it is called on, and the clients there; "
+            f"{name}() would block the event loop on which it is called, and the clients there; "
             f"use `await broker.aio.{name}(...)` in coroutines"
         )
 

@@ -352,7 +352,7 @@ class World:
         unanswered = self._unanswered()
         if not self.traffic.is_quiet:
             raise AssertionError(
-                f"a client has not taken in what the broker sent to it for {self.patience_s} s; "
+                f"a client has not read what the broker sent to it for {self.patience_s} s; "
                 "does its event loop run?"
             )
         if unanswered:

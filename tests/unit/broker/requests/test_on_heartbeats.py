@@ -353,7 +353,7 @@ def test_group_beyond_those_that_are_created_by_themselves_is_refused() -> None:
     assert client.heartbeat(consumer="A", topics={"T": "*"}).code == 0
     reply = client.heartbeat(consumer="B", topics={"T": "*"})
     assert reply.code == 1
-    assert "let an operator create it" in (reply.remark or "")
+    assert "have an operator create it" in (reply.remark or "")
     assert client.pull("T", group="B").code == 1
     groups.put(GroupConfig(group_name="B"), exchange.now_ms)
     assert client.heartbeat(consumer="B", topics={"T": "*"}).code == 0

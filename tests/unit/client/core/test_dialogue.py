@@ -136,7 +136,9 @@ def test_a_peer_that_spoke_remoting_before_is_none_of_them() -> None:
     talk.ask()
     talk.answer(talk.heard()[0])
     talk.dialogue.receive(b"HTTP/1.1 400 Bad Request\r\n\r\n", 0.0)
-    assert "what is no frame" in talk.dialogue.broken(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+    assert "something that is not a frame" in talk.dialogue.broken(
+        b"HTTP/1.1 400 Bad Request\r\n\r\n"
+    )
 
 
 def test_who_is_wanted_to_sign_more_asks_for_a_session_once_and_then_again() -> None:

@@ -122,7 +122,7 @@ def test_accounts_that_are_not_whole(options: dict[str, str]) -> None:
 
 
 def test_a_secret_in_an_option_is_refused() -> None:
-    with pytest.raises(UsageError, match="would be shown to everybody"):
+    with pytest.raises(UsageError, match="would be visible to everyone"):
         access_of(accessKey="k", secretKey="s")
 
 
