@@ -135,7 +135,7 @@ class Consumer(KeywordGroup, Tidy):
     # -- life --------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Open the consumer. Servers that cannot be reached are retried in the background. Raises
+        """Open the consumer. Unreachable servers are retried in the background. Raises
         ExpressionInvalid or NotSupported if a broker refuses a filter."""
         if self._is_closed:
             raise ClientClosed("the consumer is closed; make a new one")
@@ -173,8 +173,8 @@ class Consumer(KeywordGroup, Tidy):
 
     async def close(self) -> None:
         """Close the consumer: wait for running handlers, commit offsets, leave the group. Unsettled
-        messages are redelivered. It takes a few seconds at most; calling it again does nothing. A
-        handler may call it: the consumer then closes after the handler has returned."""
+        messages are redelivered. Takes a few seconds at most; calling it again does nothing. When a
+        handler calls it, it closes after the handler has returned."""
         self._is_closed = True
         self._ending.begin()
         if not (self._handling and self._handling.is_inside()):
@@ -229,8 +229,7 @@ class Consumer(KeywordGroup, Tidy):
     # -- topics ------------------------------------------------------------------------------
 
     async def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
-        """Subscribe to one more topic, or to other messages of a topic. All members of a group must
-        have the same subscriptions."""
+        """Subscribe to one more topic, or to other messages of a topic, as all members must."""
         self._check_usable()
         wanted = self._wanted(topic, tags=tags, sql=sql)
         await self._check(wanted)
@@ -308,8 +307,7 @@ class Consumer(KeywordGroup, Tidy):
         box += await self.take(count_max, timeout_s=timeout_s)
 
     async def advance(self, slot: Slot, count_max: int = 1, *, within_s: float = 0.0) -> bool:
-        """Acknowledge what an iteration handed out before, and put the next messages into its slot;
-        return False after the end."""
+        """Acknowledge what was handed out before, and fill the slot again; False after the end."""
         await self.hands.empty(slot)
         try:
             self._check_takes()
@@ -414,11 +412,7 @@ class Consumer(KeywordGroup, Tidy):
                 address, Request.CHECK_CLIENT_CONFIG, {}, encode(body)
             )
         except (RouteMissing, TransportError, IndexError) as error:
-            _log.info(
-                "whether %r is a valid condition cannot be checked yet: %s",
-                wanted.expression,
-                error,
-            )
+            _log.info("the condition %r cannot be checked yet: %s", wanted.expression, error)
             return
         if reply.code == Response.SYSTEM_ERROR:
             raise NotSupported(reply.remark or "", code=reply.code, address=address)

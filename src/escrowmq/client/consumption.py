@@ -246,14 +246,12 @@ class Reading:
         self.sharing.revoked(reader.queue for reader in readers)
 
     async def _leave_when_idle(self, reader: QueueFetcher) -> None:
-        """Unlock the queue only after its batch: no other member may handle its next message."""
+        """Unlock the queue after its batch: no other member may handle more meanwhile."""
         try:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.idle.wait()
         except TimeoutError:
-            _log.warning(
-                "%s moves to another member although a message of it is not settled", reader.queue
-            )
+            _log.warning("%s moves to another member with an unsettled message", reader.queue)
         try:
             await self._let_go([reader])
         finally:
@@ -365,7 +363,7 @@ class Reading:
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
     def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
-        """Move a message that cannot be decompressed to the dead letters, unchanged."""
+        """Move a message that cannot be decompressed, unchanged, to the dead letters."""
         self.instance.spawn(self._put_away(message, reader))
 
     async def _put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
@@ -375,7 +373,7 @@ class Reading:
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
-        """The ticket of a message that is settled now; None if it was settled before."""
+        """The ticket of a message settled now; None if it was settled before."""
         ticket = message.ticket
         assert ticket is not None
         if ticket.is_settled:
@@ -400,9 +398,8 @@ class Reading:
             self.watch.tracer.consumed(message, ticket.taken, end)
 
     def _is_ours(self, reader: QueueFetcher, ticket: Ticket) -> bool:
-        """Whether a message is still this consumer's to settle. If another member has its queue by
-        now, or the queue was set to another offset, it is redelivered anyway, because it was not
-        committed. Returning it would duplicate it."""
+        """Whether this consumer must still settle a message. If its queue has moved to another
+        member or to another offset, it is redelivered anyway; returning it would duplicate it."""
         return (
             self.readers.get(reader.queue) is reader
             and reader.shelf.generation == ticket.generation
