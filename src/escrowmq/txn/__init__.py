@@ -1,3 +1,3 @@
-"""Transactions: half messages, their one outcome, and the checks that ask for it.
+"""Transactions: half messages, their outcome, and the checks that ask for it.
 
-A pure room over the store: it decides and stores; who is connected is told from outside."""
+A pure room over the store: it decides and stores; the caller says who is connected."""

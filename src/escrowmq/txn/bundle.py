@@ -1,8 +1,8 @@
-"""Transactions of several messages: halves of one producer group with one transaction id.
+"""Bundles: transactions of several messages, that is, halves of one producer group with one
+transaction id.
 
-They are ended together. Each half is in the log as any other; that they belong together stands in
-a property of each, so that a restart finds it out again.
-"""
+They are ended together. Each half is in the log like any other; a property of each names the
+bundle, so that a restart can restore it."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from escrowmq.txn.state import State
 
 ID_SIZE_MAX: Final = 64
 DIGEST_SIZE: Final = 16
-"""Characters of the digest that stands for a name."""
+"""Characters of a name's digest."""
 
 
 class BundleId(NamedTuple):
-    """Names of one group are another's business, and those of one account another's."""
+    """The same name in another group, or of another account, is another bundle."""
 
     group: str
     text: str
     owner: str = ""
-    """Mark of the account that sends the halves; empty where nobody has to prove who he is."""
+    """Mark of the account that sends the halves; empty without access control."""
 
     @property
     def digest(self) -> str:
-        """What stands for the name once the transaction has ended: as short for every name, so that
-        an op record has room for all that it ends."""
+        """A constant-size stand-in for the name once the transaction has ended, so that an op
+        record has room for all that it ends."""
         name = "\0".join(self).encode("utf-8", "surrogatepass")
         return base64.urlsafe_b64encode(hashlib.sha256(name).digest()[:12]).decode()
 
 
 def bundle_of(properties: dict[str, str]) -> BundleId | None:
-    """The transaction of several messages that a half belongs to; None when to none."""
+    """A half's bundle; None if it has none."""
     text = properties.get(TRANSACTION)
     if text is None:
         return None
@@ -47,24 +47,24 @@ def bundle_of(properties: dict[str, str]) -> BundleId | None:
 
 
 class Bundles:
-    """Which pending halves belong together, and which transactions have ended lately."""
+    """The pending halves of each bundle, and recently ended bundles."""
 
     def __init__(self) -> None:
         self._members: dict[BundleId, list[int]] = {}
-        """In order: each end looks for the first one that is left."""
+        """In order: each END needs the first remaining one."""
         self._sizes: dict[BundleId, int] = {}
-        """Bytes of bodies that came since the start: a transaction that a restart divides may have
-        as much again."""
+        """Bytes of bodies since the start; a transaction that spans a restart may have as much
+        again."""
         self._of: dict[int, BundleId] = {}
         self._ended: OrderedDict[str, State] = OrderedDict()
-        """By their digests."""
+        """By digest."""
         self._broken: set[BundleId] = set()
 
     def __contains__(self, queue_offset: int) -> bool:
         return queue_offset in self._of
 
     def refusal(self, bundle: BundleId, size: int = 0) -> str:
-        """Why no half of so many bytes can join; empty when it can."""
+        """Why a half of this size cannot join; empty if it can."""
         if len(bundle.text) > ID_SIZE_MAX:
             return f"{TRANSACTION} has {len(bundle.text)} characters, {ID_SIZE_MAX} are allowed"
         if not bundle.text.isprintable():
@@ -83,34 +83,34 @@ class Bundles:
         return ""
 
     def grow(self, queue_offset: int, size: int) -> None:
-        """A half that was added has come with a body of so many bytes."""
+        """An added half has a body of this size."""
         bundle = self._of.get(queue_offset)
         if bundle is not None:
             self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
-        """A half of a transaction is pending."""
+        """A half of a bundle is pending."""
         assert queue_offset not in self._of, queue_offset
         insort(self._members.setdefault(bundle, []), queue_offset)
         self._of[queue_offset] = bundle
 
     def of(self, queue_offset: int) -> BundleId | None:
-        """The transaction of a half; None when it is one of its own."""
+        """A half's bundle; None if it has none."""
         return self._of.get(queue_offset)
 
     def members(self, queue_offset: int) -> list[int]:
-        """The halves that are ended together with this one, itself among them, in order."""
+        """The halves that end together with this one, including it, in order."""
         bundle = self._of.get(queue_offset)
         return list(self._members[bundle]) if bundle is not None else [queue_offset]
 
     def leads(self, queue_offset: int) -> bool:
-        """Whether this is the half that a check asks about."""
+        """Whether checks ask about this half of its bundle."""
         bundle = self._of.get(queue_offset)
         return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
-        """A half is settled, or (without a state) cannot be read any more; the half that leads
-        from now on, if others are left."""
+        """A half is settled, or (without a state) unreadable; return the next half to check, if
+        others remain."""
         bundle = self._of.pop(queue_offset, None)
         if bundle is None:
             return None
@@ -130,15 +130,15 @@ class Bundles:
         return None
 
     def note_ended(self, digest: str, state: State) -> None:
-        """A transaction has ended, just now or before this process began: no half joins it late."""
+        """A bundle has ended, now or before this process started: no half joins it late."""
         self._ended[digest] = state
         self._ended.move_to_end(digest)
         while len(self._ended) > BUNDLES_REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
     def leave(self, queue_offset: int) -> int | None:
-        """Another half stands for this one from now on; it is among the members already. The half
-        that leads from now on, if this one did: not the other one, where more stand between."""
+        """Another half, already a member, replaces this one. If this one was checked, return the
+        next half to check, which need not be the new one."""
         bundle = self._of.pop(queue_offset, None)
         if bundle is None:
             return None
@@ -150,9 +150,9 @@ class Bundles:
         return members[0] if at == 0 else None
 
     def is_broken(self, queue_offset: int) -> bool:
-        """Whether a half of the same transaction cannot be read: it can only be rolled back."""
+        """Whether a half of the same bundle is unreadable: then it can only be rolled back."""
         return self._of.get(queue_offset) in self._broken
 
     def reopen(self, bundle: BundleId) -> None:
-        """The end of a transaction was undone."""
+        """The end of a bundle was undone."""
         self._ended.pop(bundle.digest, None)

@@ -1,10 +1,9 @@
-"""Pending halves are stored again at the log's end before the segments that they stand in go.
+"""Stores pending halves again at the end of the log before their segments are deleted.
 
-As RocketMQ's putBackHalf: the copy stands for the first one from then on, an op record says that
-the old one is done with, and whoever ends the transaction may name either. The copy comes first in
-the log. A start that finds a copy without the op record drops the old one all the same, so that
-nothing is asked about, or committed, twice.
-"""
+Like RocketMQ's putBackHalf: the copy replaces the first one, an op record says that the old one is
+settled, and an END may name either. The copy comes first in the log. A start that finds a copy
+without the op record drops the old one all the same, so that nothing is checked, or committed,
+twice."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.pending import NEVER_MS
 
 CARRIED_AT_ONCE: Final = 500
-"""Halves of one turn; the rest follow with the next look."""
+"""Halves per turn; the rest follow later."""
 
 _FOLLOWED_MIN: Final = 10_000
-"""So many places are remembered at least, that ends may be repeated."""
+"""At least this many positions are remembered, because ENDs may be repeated."""
 
 
 class Carrier:
-    """Carries the pending halves of one broker forward. The copies may be lost until the log is
-    durable so far: whoever deletes the old ones waits for that (store/retention)."""
+    """Carries the pending halves of one broker forward. A power failure may lose the copies until
+    the log is durable up to them: store/retention waits for that before it deletes the old ones."""
 
     def __init__(self, engine: Engine, checker: Checker, store: Store) -> None:
         self._engine = engine
@@ -39,8 +38,8 @@ class Carrier:
         self.carried_count = 0
 
     def carry(self, until: int, now_ms: int) -> int:
-        """Carry what stands before a log offset, a bounded number; from where on the log is still
-        needed then."""
+        """Carry pending halves before a log offset, a bounded number; return the log offset from
+        which the log is then still needed."""
         pending = self._engine.halves.pending
         # Copies that this turn makes stand behind it: they are not to be carried again.
         until = min(until, self._store.end_offset)
@@ -54,7 +53,7 @@ class Carrier:
         return self._store.end_offset if oldest is None else pending.log_offset(oldest)
 
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
-        """False when it is to be tried again later."""
+        """Return False to be retried later."""
         engine = self._engine
         half = engine.halves.half_or_set_aside(queue_offset)
         if half is None:
@@ -94,7 +93,7 @@ class Carrier:
         return True
 
     def _forget_old(self) -> None:
-        """What was carried and has ended need not be followed for ever."""
+        """Stop tracking copies whose transactions have ended."""
         carried, pending = self._engine.halves.carried, self._engine.halves.pending
         if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
             for first, (newest, _) in list(carried.items()):
@@ -105,7 +104,8 @@ class Carrier:
 def note_carried(
     halves: Halves, properties: dict[str, str], queue_offset: int, log_offset: int
 ) -> int:
-    """Remember where a half stands that was carried here; the queue offset of the copy before."""
+    """Record the present position of a half that was carried forward; return the queue offset of
+    the previous copy."""
     first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
     if first is None:
         return -1

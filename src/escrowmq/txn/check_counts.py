@@ -1,8 +1,7 @@
-"""Checks that were delivered, a byte for each half message: all that a check writes.
+"""Numbers of delivered checks, a byte per half message: all that a check writes.
 
-Derived data that nothing is lost with: a count that is gone means more checks, never fewer. The
-counts of halves that were given up are kept as long as the file is.
-"""
+Derived data whose loss is harmless: a missing count means more checks, never fewer. The counts of
+halves that were given up are kept with their file."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ class Tally:
         self._loaded_end = 0
 
     def load(self, end: int) -> None:
-        """Take over what an earlier process counted for halves before `end`. Behind it, counts
-        are of halves that a loss of power took away; their places are used again."""
+        """Load an earlier process's counts for halves before `end`. Later counts belong to halves
+        lost in a power failure, whose offsets are used again."""
         self._loaded_end = end
         try:
             self._files.load()
@@ -40,8 +39,8 @@ class Tally:
                 self._forget(start, max(end - start, 0))
 
     def _forget(self, start: int, position: int) -> None:
-        """Have no counts in a file from a position on: none now, and none after the next loss of
-        power. The new halves of these places would be given up by checks that they never had."""
+        """Clear the counts in a file from a position on, durably: otherwise new halves at these
+        offsets would be given up because of checks that they never had."""
         file = self._files.file(start)
         rest = b"" if file is None else file.read(position, _SEGMENT_SIZE - position)
         try:
@@ -54,8 +53,8 @@ class Tally:
             self._files.remove(start)
 
     def count(self, queue_offset: int) -> int:
-        """Checks delivered for a half by earlier processes, as far as is known. For one that is
-        stored now nothing is read: nothing may fail behind a record that is in the log."""
+        """The known number of checks delivered for a half by earlier processes. For a half stored
+        now nothing is read: after its record is in the log nothing may fail."""
         if self.is_new(queue_offset):
             return 0
         found = self._files.read(queue_offset, 1)
@@ -66,7 +65,7 @@ class Tally:
         return self.is_empty or queue_offset >= self._loaded_end
 
     def note(self, queue_offset: int, checks: int) -> None:
-        """So many checks were delivered. On a full disk it is not noted."""
+        """Record the number of delivered checks. On a full disk it is not recorded."""
         self.is_empty = False
         try:
             file = self._files.make(queue_offset)
@@ -76,7 +75,7 @@ class Tally:
             return
 
     def drop_before(self, queue_offset: int) -> None:
-        """Halves before this one are settled for good, and deleted."""
+        """Halves before this one are settled for good: delete their counts."""
         for start in self._files.starts:
             if start + _SEGMENT_SIZE <= queue_offset:
                 self._files.remove(start)

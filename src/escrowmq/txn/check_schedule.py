@@ -1,11 +1,10 @@
-"""Who is asked about which pending transaction, and when.
+"""Schedules checks: which client is asked about which pending transaction, and when.
 
-Each half has its own appointment, by the broker's clock. The client that sent it is asked first,
-then the other members of its group in turn. A check counts when it was handed to a connection, but
-not where that ends before anything more is heard of it. With nobody there the half is parked, and
-asked about when a producer of the group connects. A few checks of a group are under way at a time,
-so that one bad group starves nobody.
-"""
+Each half has its own deadline, by the broker's clock. The client that sent it is asked first, then
+the other members of its group in turn. A check counts once it was passed to a connection, unless
+that ends before anything more is heard from it. Without a connected producer the half is parked,
+and checked when a producer of the group connects. Only a few checks per group are in flight at a
+time, so that one bad group starves no other."""
 
 from __future__ import annotations
 
@@ -33,13 +32,13 @@ from escrowmq.txn.unheard_checks import Unheard
 _log = logging.getLogger(__name__)
 
 TAKEN_MAX: Final = 100
-"""Appointments kept in one go; the rest follow at once, after other inputs."""
+"""Deadlines handled per turn; the rest follow after other inputs."""
 
 ASKED_MAX: Final = 50
-"""Checks made in one go: some 4 ms, in which no end is served."""
+"""Checks sent per turn: some 4 ms, in which no END is served."""
 
 UNPARKED_MAX: Final = 5_000
-"""Halves that are made due in one go when somebody comes who can be asked: some 5 ms."""
+"""Halves made due per turn when a producer connects: some 5 ms."""
 
 RETRY_MS: Final = 1_000
 _HOUR_MS: Final = 3_600_000
@@ -47,7 +46,7 @@ _NEVER_MS: Final = (1 << 62) - 1
 
 
 class LiveProducer(msgspec.Struct):
-    """A live producer of a group, and the topics that it was seen to publish to."""
+    """A connected producer of a group, and the topics to which it publishes."""
 
     peer: int
     client_id: str
@@ -55,7 +54,7 @@ class LiveProducer(msgspec.Struct):
 
 
 class DueFate(enum.Enum):
-    """What becomes of a pending transaction that is due."""
+    """The decision about a due pending transaction."""
 
     ASK = enum.auto()
     PARK = enum.auto()
@@ -65,14 +64,14 @@ class DueFate(enum.Enum):
 def judge(
     *, checks: int, checks_max: int, age_ms: int, age_max_ms: int, is_reachable: bool
 ) -> DueFate:
-    """Decide about one pending transaction whose time has come."""
+    """Decide about one due pending transaction."""
     if checks >= checks_max or age_ms > age_max_ms:
         return DueFate.EXPIRE
     return DueFate.ASK if is_reachable else DueFate.PARK
 
 
 class Ask(msgspec.Struct):
-    """A check to be sent now."""
+    """A check to send now."""
 
     peer: int
     queue_offset: int
@@ -88,7 +87,7 @@ class _UnderWay(msgspec.Struct):
 
 
 class Checker:
-    """Appointments of one broker's pending transactions."""
+    """The deadlines of one broker's pending transactions."""
 
     def __init__(
         self,
@@ -103,12 +102,12 @@ class Checker:
         self._age_max_hours = age_max_hours
         self._members = members
         self.may_see: Callable[[int, str, str, str], bool] | None = None
-        """Whether a connection may be shown a half, and end it: of a topic, of a group, with the
-        mark of an account or none; None when all may."""
+        """Whether a connection may see and end a half: of a topic, of a group, with an account's
+        mark or none; None if all may."""
         self._ready: dict[str, collections.deque[int]] = {}
         self._parked = engine.halves.parked
         self._coming: collections.deque[tuple[Iterator[int], int]] = collections.deque()
-        """Halves that were parked and are to be asked about, and from when on."""
+        """Parked halves that are about to be checked, and from which offset on."""
         self._under_way: dict[int, _UnderWay] = {}
         self._by_time: collections.deque[_UnderWay] = collections.deque()
         self._group_load: collections.Counter[str] = collections.Counter()
@@ -126,16 +125,16 @@ class Checker:
     # -- what happens outside ----------------------------------------------------------------
 
     def producer_came(self, group: str, now_ms: int) -> None:
-        """Somebody of a group can be asked again: everything that was parked is due."""
+        """A producer of a group can be asked again: all its parked halves are due."""
         self._coming.append((iter(self._parked.pop(group, ())), now_ms))
         self._unpark_some()
 
     def unpark(self, group: str) -> None:
-        """Somebody of a group may be asked now who might not before."""
+        """A producer of a group may now see halves that it could not see before."""
         self.producer_came(group, 0)
 
     def _unpark_some(self) -> None:
-        """Make due what was parked, as much as may be in one go."""
+        """Make parked halves due, up to the limit per turn."""
         pending = self._engine.halves.pending
         left = UNPARKED_MAX
         while self._coming and left:
@@ -148,7 +147,7 @@ class Checker:
                 self._coming.popleft()
 
     def peer_lost(self, peer: int, now_ms: int) -> None:
-        """A connection is gone, and what it was asked last reached nobody."""
+        """A connection is lost, and the last checks on it may not have arrived."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         # Checks are bounded so that a producer without an answer is not asked for ever; what a dead
@@ -161,7 +160,7 @@ class Checker:
                 halves.trail.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
-        """An end came from a check: the client is not mute, and there is room for the next."""
+        """A check was answered: its client is responsive, and the next check may be sent."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
         self.unheard.answered(peer, queue_offset)
@@ -170,9 +169,9 @@ class Checker:
             self.counters.unknown += is_unknown
 
     def held_open(self, queue_offset: int, peer: int) -> None:
-        """A client answers that the transaction is under way: whoever else is asked can only guess.
-        As long as it is there and says so, it alone is asked, and no number of checks is too many.
-        Where everything is to be as at RocketMQ, the sender has no such place."""
+        """A client answers that the transaction is still open there; any other client could only
+        guess. While it is connected and reports this, it alone is asked, without a limit on checks.
+        In RocketMQ mode the sender has no such preference."""
         if self._settings.asks_origin_first and queue_offset in self._engine.halves.pending:
             self._engine.halves.hold_open(queue_offset, peer)
 
@@ -188,23 +187,23 @@ class Checker:
         return True
 
     def asked(self) -> list[tuple[int, int]]:
-        """The checks that wait for their answers: which half, and which connection was asked."""
+        """The unanswered checks: half and connection."""
         return [(each.queue_offset, each.peer) for each in self._under_way.values()]
 
     def is_under_way(self, queue_offset: int) -> bool:
-        """Whether a check about a half waits for its answer."""
+        """Whether a check of a half is unanswered."""
         return queue_offset in self._under_way
 
     def is_parked(self, queue_offset: int, group: str) -> bool:
-        """Whether nobody is there to ask about a pending half."""
+        """Whether a pending half has no connected producer to ask."""
         return queue_offset in self._parked.get(group, ())
 
     def parked_count(self, group: str) -> int:
-        """Halves of a group that nobody answers for."""
+        """A group's parked halves."""
         return len(self._parked.get(group, ()))
 
     def parked_groups(self) -> list[str]:
-        """Groups with halves that nobody answers for."""
+        """Groups with parked halves."""
         return list(self._parked)
 
     def ask_now(self, queue_offsets: list[int], now_ms: int) -> None:
@@ -217,20 +216,20 @@ class Checker:
     # -- time --------------------------------------------------------------------------------
 
     def wake_at_ms(self) -> int:
-        """When `due` is to be called next."""
+        """When to call `due` next."""
         if self._coming or (self._has_room and self._ready):
             return 0
         at_ms = self._engine.halves.pending.wake_at_ms()
         return min(at_ms, self._silent_at_ms())
 
     def _silent_at_ms(self) -> int:
-        """When the first check has waited for too long, by the setting as it is now."""
+        """When the first check has waited for too long, by the current setting."""
         if not self._by_time:
             return _NEVER_MS
         return self._by_time[0].asked_ms + self._settings.check_answer_ms
 
     def due(self, now_ms: int) -> list[Ask]:
-        """The checks to be sent now. Transactions that are given up are ended on the way."""
+        """The checks to send now. Transactions that are given up are ended here."""
         self._expire_silent(now_ms)
         self._unpark_some()
         self._has_room = False
@@ -251,7 +250,8 @@ class Checker:
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:
-        """Checks that nobody answered in time: the next one may go, and the client is noted."""
+        """Checks without an answer in time: the next one may be sent, and the client is marked as
+        mute."""
         while self._silent_at_ms() <= now_ms:
             under_way = self._by_time.popleft()
             # Answered ones stay here too. By identity: the half may have been asked about again.
@@ -267,7 +267,7 @@ class Checker:
                 self._mute_until_ms[under_way.peer] = now_ms + self._settings.mute_ms
 
     def _pump(self, group: str, now_ms: int, asks: list[Ask]) -> None:
-        """Ask about the halves of one group, as many at a time as may be under way."""
+        """Check halves of one group, up to the number that may be in flight."""
         ready = self._ready[group]
         members = self._awake(group, now_ms)
         while ready and self._group_load[group] < self._settings.checks_in_flight_max:
@@ -294,7 +294,7 @@ class Checker:
         return awake or members  # all of them mute: better a mute one than none
 
     def _seeing(self, row: PendingRow, half: StoredMessage) -> list[LiveProducer]:
-        """Members who may be shown a half, the mute ones among them."""
+        """Members that may see a half, including mute ones."""
         members, may_see = self._members(row.group), self.may_see
         if may_see is None:
             return members
@@ -367,8 +367,9 @@ class Checker:
                 self._sent(queue_offset, group, member.peer, now_ms)
 
     def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
-        """Park a half of a group that has nobody, which its record has no say in: when a service of
-        many transactions is down, its ends and sends wait for this many times a second."""
+        """Park a half of a group without producers, without reading its record: while a service
+        with many transactions is down, ENDs and sends would wait for these reads many times a
+        second."""
         halves = self._engine.halves
         is_decided = queue_offset in halves.decided or queue_offset in halves.epochs
         if is_decided or self._settings.counts_all_checks:
@@ -400,15 +401,15 @@ class Checker:
         return count
 
     def _finish_decided(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
-        """Do the rest of an end that the disk let happen in part only."""
+        """Complete an end that the disk had allowed in part only."""
         verdict = self._engine.halves.decided[queue_offset]
         ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
         if ended.answer is not EndResult.DONE and queue_offset in self._engine.halves.pending:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
     def _end_of_epoch(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
-        """Nobody is asked about a half of an epoch: the decision says what becomes of it, and
-        when none came in time it is dropped."""
+        """Halves of an epoch are never checked: the decision settles them, and without one in time
+        they are dropped."""
         engine = self._engine
         attempt = engine.halves.epochs.of(queue_offset)
         assert attempt is not None, queue_offset
@@ -435,8 +436,8 @@ class Checker:
     def _holder(
         self, queue_offset: int, row: PendingRow, half: StoredMessage
     ) -> LiveProducer | None:
-        """Who said last that the transaction is under way there, if it can be asked again; although
-        it is mute about others, as nobody else knows more."""
+        """The client that last reported the transaction as open, if it can be asked again; even if
+        it is mute about others, because no other client knows more."""
         peer = self._engine.halves.take_holder(queue_offset)
         if peer is None:
             return None
@@ -445,7 +446,7 @@ class Checker:
     def _choose(
         self, members: list[LiveProducer], row: PendingRow, queue_offset: int
     ) -> LiveProducer:
-        """The sender first; when it did not know, those that publish to the topic, then others."""
+        """The sender first; if it did not know, producers of the topic, then others."""
         if not self._settings.asks_origin_first:
             self._turn += 1
             return members[self._turn % len(members)]

@@ -1,4 +1,4 @@
-"""Halves that stand in the log twice: carried forward, put back by RocketMQ, or resumed. An end may
+"""Halves that are in the log twice: carried forward, put back by RocketMQ, or resumed. An END may
 name any of the copies."""
 
 from __future__ import annotations
@@ -16,21 +16,21 @@ from escrowmq.txn.state import State
 
 
 class Standing(NamedTuple):
-    """Where the transaction of a half stands by now."""
+    """The present state of a half's transaction."""
 
     state: State
     queue_offset: int
-    """Of the copy that is pending, if there is one; else the half's own."""
+    """Of the pending copy, if there is one; otherwise the half's own."""
 
     half: StoredMessage
-    """The copy by whose age and properties it is judged."""
+    """The copy whose age and properties apply."""
 
 
 def newest_place(
     queue_offset: int, log_offset: int, halves: Halves, store: Store
 ) -> tuple[int, int]:
-    """Where the half of a place stands by now, queue offset and log offset: somewhere else, if it
-    was carried forward."""
+    """The present position of a half, queue offset and log offset: another one if it was carried
+    forward."""
     newest = halves.carried.get(queue_offset)
     if newest is None:
         return queue_offset, log_offset
@@ -43,8 +43,8 @@ def newest_place(
 
 
 def standing_of(half: StoredMessage, halves: Halves, store: Store) -> Standing:
-    """Whether a half's transaction is pending, be it under a copy's number, or how it was ended.
-    When nobody has noted that, its final record tells, if there is one."""
+    """Whether a half's transaction is pending, perhaps under a copy's number, or how it was ended.
+    If that is not recorded, its final record tells, if there is one."""
     own = half.queue_offset
     if halves.pending.log_offset(own) == half.log_offset:
         return Standing(State.PENDING, own, half)
@@ -62,7 +62,7 @@ def standing_of(half: StoredMessage, halves: Halves, store: Store) -> Standing:
 
 
 def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
-    """The queue offset at which a half stands again; -1 when it does not, or was ended itself."""
+    """The queue offset of a half's newest copy; -1 if there is none, or it was ended itself."""
     state = halves.ledger.outcome(half.queue_offset)
     if state not in (None, State.EXPIRED, State.SETTLED):
         return -1
@@ -77,7 +77,7 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
 
 
 def has_final(half: StoredMessage, store: Store) -> bool:
-    """Whether the message that a commit of a half makes visible is in the log."""
+    """Whether the log has the final message of a half."""
     place = real_place(half)
     if place is None:
         return False

@@ -1,4 +1,4 @@
-"""What an end request says, and what is answered to it."""
+"""The contents of an END, and its result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.txn.state import State, Verdict
 
 
 class EndResult(enum.Enum):
-    """How an end request went."""
+    """The result of an END."""
 
     DONE = enum.auto()
     REPEATED = enum.auto()
@@ -29,7 +29,7 @@ class EndResult(enum.Enum):
 
 
 class Claim(msgspec.Struct, kw_only=True):
-    """What an end request says: which half, whose, and what became of it."""
+    """The contents of an END: half, producer group, and outcome."""
 
     log_offset: int
     queue_offset: int
@@ -37,22 +37,22 @@ class Claim(msgspec.Struct, kw_only=True):
     verdict: Verdict
     is_from_check: bool = False
     ids: tuple[str, str] = ("", "")
-    """Of the transaction and of the message, as the producer knows them; either is the half's
-    unique key."""
+    """The producer's ids of the transaction and of the message; one of them is the half's unique
+    key."""
     count: int | None = None
-    """Messages that the producer sent in this transaction, if it says so."""
+    """Messages that the producer sent in this transaction, if given."""
     who: str = ""
-    """The administrator that decides, and why; empty for a producer."""
+    """The administrator that decides, and the reason; empty for a producer."""
 
     def means(self, half: StoredMessage) -> bool:
-        """Whether this half can be the one: after a loss of power another may stand where the one
-        that is meant was lost."""
+        """Whether this half can be the one: after a power failure another may be where the named
+        one was lost."""
         unique_key = half.properties.get(Property.UNIQ_KEY, "")
         return not (self.ids[0] and unique_key) or unique_key in self.ids
 
 
 class Ended(msgspec.Struct):
-    """The answer to an end request, and where the transaction stands after it."""
+    """The result of an END, and the transaction's state after it."""
 
     answer: EndResult
     state: State = State.PENDING

@@ -1,4 +1,5 @@
-"""What an end leaves in the log: the messages of a commit, and the discards of what is given up."""
+"""The records of an end: the messages of a commit, and the discards of a transaction that is given
+up."""
 
 from __future__ import annotations
 
@@ -14,16 +15,16 @@ from escrowmq.txn.half_records import copy_to, final_of
 from escrowmq.txn.state import State
 
 AsDelivered = Callable[[Message, int], Message]
-"""What is stored for a committed message at a time: itself, in the queue that its order key names,
-or what stands for it until it is due."""
+"""What to store for a committed message at a time: itself, in the queue of its order key, or its
+delayed form."""
 
 
 class EndRecord(NamedTuple):
-    """What is to be stored for a half, by its queue offset, when it ends."""
+    """What to store for a half when it ends, by its queue offset."""
 
     queue_offset: int
     message: Message | None
-    """Nothing for one that is rolled back."""
+    """None for a rollback."""
 
 
 def end_records(
@@ -35,8 +36,8 @@ def end_records(
     now_ms: int,
     as_delivered: AsDelivered,
 ) -> list[EndRecord] | None:
-    """Those of all halves of a transaction that ends so; None when it would be committed in part.
-    Halves that cannot be read are set aside."""
+    """The records of all halves of a transaction that ends; None if it would be committed in part.
+    Unreadable halves are set aside."""
     members = halves.bundles.members(queue_offset)
     if state == State.ROLLED_BACK:
         return [EndRecord(member, None) for member in members]

@@ -1,6 +1,5 @@
-"""Requests to end a transaction: which half is meant, whether it may be ended so, and what is
-answered when it was ended before. The first end wins; a later one is told the outcome and changes
-nothing."""
+"""Requests to end a transaction: which half is named, whether it may be ended so, and the answer if
+it was ended before. The first END wins; a later one gets the outcome and changes nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class EndRequests:
-    """What producers and administrators say about halves."""
+    """Serves ENDs of producers and administrators."""
 
     def __init__(self, engine: Engine, store: Store, settings: BrokerSettings) -> None:
         self._engine = engine
@@ -27,7 +26,7 @@ class EndRequests:
         self._settings = settings
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
-        """End a transaction, or tell how it was ended."""
+        """End a transaction, or return how it was ended."""
         queue_offset, log_offset = newest_place(
             claim.queue_offset, claim.log_offset, self._halves, self._store
         )

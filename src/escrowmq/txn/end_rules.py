@@ -1,10 +1,10 @@
 """The rules about ENDs, each once: which verdicts settle a half, and why one is not ended so.
 
-END_RULES are asked in their order about a half that was found (txn/end_requests), and the first
-that concerns it answers. The fast path (broker/fast/shortcut, short_ends) serves plain halves
-alone: those of no epoch and no bundle, with no wish about checks, that are pending under their own
-number. None of these rules concerns such a half. What makes a half a plain one is said by the names
-of its properties (broker/sends/send_rules). A rule is added here, and its example to
+END_RULES are evaluated in order for a half that was found (txn/end_requests), and the first that
+applies decides. The fast path (broker/shortcut, short_ends) serves plain halves alone: those of no
+epoch and no bundle, without check immunity, that are pending under their own number. None of these
+rules concerns such a half. The names of its properties decide whether a half is plain
+(broker/send_rules). Add new rules here, and their examples to
 tests/unit/broker/rule_examples.py."""
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import WANTED, State
 
 VERDICTS: Final = {int(verdict): verdict for verdict in WANTED}
-"""By what an END says; all else is no verdict."""
+"""By the value in an END; other values are invalid."""
 
 
 def plain_verdict(said: int, *, is_from_check: bool) -> State | None:
-    """Where a half stands after an END that does nothing but settle it; None for another END."""
+    """The state of a half after an END that only settles it; None for another END."""
     verdict = VERDICTS.get(said)
     return None if verdict is None or is_from_check else WANTED[verdict]
 
@@ -90,8 +90,7 @@ END_RULES: Final = (
 
 
 def judged(about: EndAsked) -> Ended | None:
-    """How a transaction was ended before, or why it is not to be ended so; None when it is to be
-    done."""
+    """How a transaction was ended before, or why it must not be ended so; None if it may."""
     for rule in END_RULES:
         if rule.concerns(about):
             return rule.answer(about)

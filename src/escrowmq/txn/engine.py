@@ -1,8 +1,7 @@
-"""The transactions of one broker: prepare, end once, and say what was done durably.
+"""The transactions of one broker: prepare, end once, and report durable outcomes.
 
 The end of a transaction is one group commit: the final record and the op record that names it are
-appended in the same input, and the answer leaves when both have the durability of a plain send.
-"""
+appended in the same input, and the answer leaves when both have the durability of a plain send."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from escrowmq.txn.unsealed_ends import UnsealedEnds
 
 
 class Engine:
-    """Prepares and ends transactions; what is pending is in `halves`."""
+    """Prepares and ends transactions; pending halves are in `halves`."""
 
     def __init__(
         self, store: Store, settings: BrokerSettings, *, host: bytes, as_delivered: AsDelivered
@@ -102,8 +101,8 @@ class Engine:
         return ended
 
     def complete(self, members: list[int], verdict: Verdict, now_ms: int) -> None:
-        """Other messages of their transactions were made visible, or given up, before the broker
-        died."""
+        """Complete transactions of which some messages were made visible, or given up, before the
+        broker died."""
         self.halves.owe(members, verdict, now_ms)
         for member in members:
             half = self.halves.half_or_set_aside(member) if member in self.halves.pending else None
@@ -111,14 +110,14 @@ class Engine:
                 self.decide(half, verdict, queue_offset=member, now_ms=now_ms)
 
     def mark_ended(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
-        """It ends so: what a commit has to store is in the log, and only the op record missing."""
+        """Record an end whose final records are in the log; only the op record is missing."""
         self.unsealed.add(self.halves.settle(queue_offset, state, now_ms, who))
 
     def mark_plain(
         self, ended: Mapping[int, State], now_ms: int, op_offset: int | None = None
     ) -> None:
-        """The same for some with nothing special about them (txn/plain_halves), by queue offset.
-        If one op record names all of them and is in the log already, that is its queue offset."""
+        """`mark_ended` for plain halves (txn/plain_halves), by queue offset. If one op record
+        already names all of them, its queue offset is given."""
         if op_offset is None:
             self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
             return
@@ -132,12 +131,12 @@ class Engine:
     # -- again -------------------------------------------------------------------------------
 
     def supersede(self, old: int, new: int) -> None:
-        """A pending half was stored again: the new one stands for it, and an op record says that
-        the old one is done with, without an outcome."""
+        """A pending half was stored again: the new one replaces it, and an op record without an
+        outcome says that the old one is settled."""
         self.unsealed.add(self.halves.supersede(old, new))
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
-        """Have a discarded message asked about again, from the beginning."""
+        """Make a discarded message pending again, with no checks counted."""
         half = copy_to(source, Topic.HALF, **{Property.TRANSACTION_CHECK_TIMES: "0"})
         put = self._store.put(half, now_ms)
         if put.log_offset >= 0:

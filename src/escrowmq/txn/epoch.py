@@ -1,9 +1,8 @@
-"""Epochs: the numbered batches of a query, of which each is written by several attempts.
+"""Epochs: the numbered batches of a query, each written by several attempts.
 
-An attempt has a token, and its messages are halves. One decision for each epoch says which tokens
-count: their halves become visible, all others of the epoch are dropped. Nobody is asked about such
-a half; without a decision it is dropped in the end.
-"""
+An attempt has a token, and its messages are halves. One decision per epoch says which tokens count:
+their halves become visible, all others of the epoch are dropped. Such halves are never checked;
+without a decision they are dropped in the end."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ _EPOCH: Final = re.compile(r"(?P<query>.+)/(?P<batch>[0-9]{1,18})", re.DOTALL)
 
 
 class Query(NamedTuple):
-    """Whose batches are numbered. Names of one group are another's business."""
+    """A query with numbered batches. The same name in another group is another query."""
 
     group: str
     name: str
 
 
 class Attempt(NamedTuple):
-    """One try to write a batch of a query."""
+    """One attempt to write a batch of a query."""
 
     query: Query
     batch: int
@@ -40,15 +39,15 @@ class Attempt(NamedTuple):
 
 
 class LastDecision(msgspec.Struct, frozen=True):
-    """What was decided last for a query."""
+    """The last decision for a query."""
 
     batch: int
     tokens: dict[str, int]
-    """The tokens that count, each with the number of its messages."""
+    """The valid tokens, each with the number of its messages."""
 
 
 def parse_epoch(group: str, text: str) -> tuple[Query, int]:
-    """The query and the number of its batch; UsageError when the text names none."""
+    """The query and the number of its batch; raises UsageError if the text is invalid."""
     found = _EPOCH.fullmatch(text) if len(text) <= EPOCH_SIZE_MAX else None
     if found is None:
         raise UsageError(
@@ -59,8 +58,8 @@ def parse_epoch(group: str, text: str) -> tuple[Query, int]:
 
 
 def attempt_of(properties: dict[str, str]) -> Attempt | None:
-    """The attempt that a half belongs to; None when it is of no epoch. UsageError when its
-    properties cannot be read."""
+    """The attempt of a half; None if it has no epoch. Raises UsageError if its properties are
+    invalid."""
     if EPOCH not in properties:
         return None
     query, batch = parse_epoch(properties.get(Property.PGROUP, ""), properties[EPOCH])
@@ -75,7 +74,8 @@ def attempt_of(properties: dict[str, str]) -> Attempt | None:
 
 
 def stored_attempt(properties: dict[str, str]) -> Attempt | None:
-    """The same of what is stored: another broker refuses nothing that it cannot read."""
+    """The attempt of a stored half; tolerant, because another broker may have stored invalid
+    properties."""
     try:
         return attempt_of(properties)
     except UsageError:
@@ -83,7 +83,7 @@ def stored_attempt(properties: dict[str, str]) -> Attempt | None:
 
 
 class Epochs:
-    """The pending halves of each attempt, and what was decided."""
+    """The pending halves of each attempt, and the decisions."""
 
     def __init__(self) -> None:
         self._halves: dict[Attempt, dict[int, None]] = {}
@@ -100,7 +100,7 @@ class Epochs:
     # -- halves ------------------------------------------------------------------------------
 
     def refusal(self, attempt: Attempt) -> str:
-        """Why no half can join an attempt; empty when it can."""
+        """Why no half can join an attempt; empty if it can."""
         decided = self.decisions.get(attempt.query)
         if decided is not None and attempt.batch <= decided.batch:
             return (
@@ -134,7 +134,7 @@ class Epochs:
             del self._attempts[attempt.query]
 
     def of(self, queue_offset: int) -> Attempt | None:
-        """The attempt of a pending half; None when it is of no epoch."""
+        """The attempt of a pending half; None if it has no epoch."""
         return self._of.get(queue_offset)
 
     def halves(self, attempt: Attempt) -> list[int]:
@@ -154,42 +154,44 @@ class Epochs:
         return list(self._attempts)
 
     def lapse(self, attempt: Attempt) -> bool:
-        """The time for a decision is over; whether that is news."""
+        """The time for a decision is over; return whether that is new."""
         is_news = attempt not in self._lapsed
         self._lapsed.add(attempt)
         return is_news
 
     def abandon(self, attempt: Attempt) -> None:
-        """What is pending of an attempt is dropped; a crash forgets that, and time does it then."""
+        """Drop an attempt's pending halves; a crash forgets that, and then the timeout drops
+        them."""
         if attempt in self._halves:
             self._abandoned.add(attempt)
 
     # -- decisions ---------------------------------------------------------------------------
 
     def note(self, query: Query, decision: LastDecision) -> None:
-        """Something was decided. Of too many queries the one decided longest ago is forgotten."""
+        """Record a decision. If there are too many queries, the one decided longest ago is
+        forgotten."""
         self.decisions.pop(query, None)
         self.decisions[query] = decision
         if len(self.decisions) > EPOCH_QUERIES_MAX:
             del self.decisions[next(iter(self.decisions))]
 
     def decision(self, query: Query, batch: int) -> LastDecision | None:
-        """What was decided for a batch. Of one before the last it is known that there was a
-        decision, and not for which tokens."""
+        """The decision for a batch. For a batch before the last one only the fact of a decision is
+        known, not its tokens."""
         last = self.decisions.get(query)
         if last is None or batch > last.batch:
             return None
         return last if batch == last.batch else LastDecision(batch, {})
 
     def verdict(self, attempt: Attempt) -> Verdict | None:
-        """What becomes of an attempt's halves; None while that is open."""
+        """The verdict on an attempt's halves; None while it is open."""
         decision = self.decision(attempt.query, attempt.batch)
         if decision is None:
             return Verdict.ROLLBACK if attempt in self._abandoned else None
         return Verdict.COMMIT if attempt.token in decision.tokens else Verdict.ROLLBACK
 
     def settled_by_decision(self) -> Iterator[tuple[Attempt, Verdict]]:
-        """Attempts whose halves are pending though their outcome is decided."""
+        """Attempts with pending halves whose outcome is decided."""
         for attempt in list(self._halves):
             verdict = self.verdict(attempt)
             if verdict is not None:

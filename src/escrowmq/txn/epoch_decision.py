@@ -1,8 +1,7 @@
-"""Deciding about epochs: one durable record is the commit point of all messages of a batch.
+"""Decisions about epochs: one durable record is the commit point of all messages of a batch.
 
-The record is appended before the first of the messages that it makes visible. Whatever a crash
-leaves undone behind it follows from it: what is pending of a decided epoch is ended at the start.
-"""
+The record is appended before the first of the messages that it makes visible. If a crash interrupts
+what follows, the next start completes it: the pending halves of a decided epoch are ended."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ PATH: Final = "escrow/decisions"
 
 _AT_ONCE_COUNT: Final = 4096
 _AT_ONCE_SIZE: Final = 16 * 1024 * 1024
-"""So many messages of a batch become visible in one go; others are served before the rest."""
+"""Bytes of a batch's messages that become visible at once; others are served before the rest."""
 
 
 class _Record(msgspec.Struct):
@@ -45,7 +44,7 @@ class _File(msgspec.Struct):
 
 
 class DecidedEpoch(msgspec.Struct):
-    """The answer to the question for a decision."""
+    """The result of a request for a decision."""
 
     tokens: dict[str, int]
     is_new: bool = False
@@ -55,7 +54,7 @@ class DecidedEpoch(msgspec.Struct):
 
 
 class Decider:
-    """Decides about epochs, and carries out what was decided."""
+    """Decides about epochs, and carries the decisions out."""
 
     def __init__(self, engine: Engine, store: Store, *, host: bytes) -> None:
         self._engine = engine
@@ -68,7 +67,7 @@ class Decider:
     # -- life --------------------------------------------------------------------------------
 
     def load(self, saved: bytes | None, now_ms: int) -> None:
-        """Read what was decided; call it when the engine knows what is pending."""
+        """Load the decisions; call it once the engine knows the pending halves."""
         low, high = self._store.bounds(Topic.DECISIONS, 0)
         file = _read(saved)
         if file is not None:
@@ -95,7 +94,7 @@ class Decider:
         self._epochs.note(Query(record.group, record.query), decision)
 
     def save(self) -> bytes | None:
-        """The file of decisions; None when nothing was decided since the last one."""
+        """The file of decisions; None if there are none since the last one."""
         if self._end == self._saved_end or not self._epochs.decisions:
             return None
         self._saved_end = self._end
@@ -108,8 +107,8 @@ class Decider:
     # -- deciding ----------------------------------------------------------------------------
 
     def decide(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> DecidedEpoch:
-        """Make the halves of these tokens visible and drop all others of the batch and of those
-        before it; or tell what was decided earlier, and drop the halves of these tokens then."""
+        """Make the halves of these tokens visible and drop all others of this and earlier batches;
+        or return the earlier decision, and drop the halves of these tokens."""
         known = self._epochs.decision(query, batch)
         if known is not None:
             self.abandon(query, batch, tokens.keys() - known.tokens.keys(), now_ms)
@@ -135,7 +134,7 @@ class Decider:
         return DecidedEpoch(tokens, is_new=True)
 
     def abandon(self, query: Query, batch: int, tokens: Iterable[str], now_ms: int) -> int:
-        """Drop the halves of attempts that were not decided for; how many there are."""
+        """Drop the halves of attempts that were not decided for; return how many there are."""
         attempts = [Attempt(query, batch, token) for token in tokens]
         attempts = [one for one in attempts if self._epochs.verdict(one) is not Verdict.COMMIT]
         for attempt in attempts:
@@ -145,7 +144,7 @@ class Decider:
         return count
 
     def is_carried_out(self, query: Query, batch: int) -> bool:
-        """Whether all that was decided up to a batch is done."""
+        """Whether all decisions up to a batch are carried out."""
         return all(attempt.batch > batch for attempt in self._epochs.attempts(query))
 
     def _record(self, query: Query, batch: int, tokens: dict[str, int], now_ms: int) -> Message:
@@ -160,13 +159,13 @@ class Decider:
         )
 
     def _carry_out(self, query: Query, now_ms: int) -> None:
-        """End what the decision is about, what it makes visible first."""
+        """End the halves concerned by the decision, those that become visible first."""
         attempts = self._epochs.attempts(query)
         attempts.sort(key=lambda attempt: self._epochs.verdict(attempt) is not Verdict.COMMIT)
         self._end_some(attempts, now_ms)
 
     def _end_some(self, attempts: Iterable[Attempt], now_ms: int) -> None:
-        """End attempts whose outcome is known: as much at once as others can wait for."""
+        """End attempts whose outcome is known, as many per turn as others can wait for."""
         count = size = 0
         for attempt in attempts:
             verdict = self._epochs.verdict(attempt)
@@ -180,7 +179,7 @@ class Decider:
                 count += 1
 
     def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
-        """The size of the message that was ended; what cannot be stored now is tried again."""
+        """End one half of the epoch; return its body size, 0 if it must be retried."""
         half = self._engine.halves.half_or_set_aside(queue_offset)
         if half is None:
             return 0
@@ -190,7 +189,7 @@ class Decider:
         return half.record_size
 
     def _owe(self, attempt: Attempt, now_ms: int) -> int:
-        """Have the halves of an attempt ended with the next appointments."""
+        """Have the halves of an attempt ended with the next deadlines."""
         halves = self._epochs.halves(attempt)
         for queue_offset in halves:
             self._engine.halves.pending.schedule(queue_offset, now_ms)

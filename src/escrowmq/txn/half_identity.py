@@ -1,19 +1,18 @@
-"""What all copies of one half have in common, and by which its final is known.
+"""The identity shared by all copies of one half, and how its final is recognised.
 
-What a half's sender says must not make it the copy, or the end, of another's.
-"""
+A sender must not be able to make its half look like a copy, or the final, of another's."""
 
 from __future__ import annotations
 
 from escrowmq.base.message import Message, Property, SysFlag, Topic
 
 Likeness = tuple[str, str, str]
-"""Unique key, producer group and topic: what all copies of one half have in common. The key alone
-is its sender's word, and two senders may say the same."""
+"""Unique key, producer group and topic: equal in all copies of one half. The key alone is chosen by
+its sender, and two senders may choose the same."""
 
 
 def likeness(properties: dict[str, str]) -> Likeness:
-    """What the copies of a half are known by."""
+    """The identity of a half's copies."""
     get = properties.get
     return (
         get(Property.UNIQ_KEY, ""),
@@ -23,9 +22,9 @@ def likeness(properties: dict[str, str]) -> Likeness:
 
 
 def is_final_of(final: Message, like: Likeness) -> bool:
-    """Whether a record is what a commit has stored of a half that is like this: its message, or
-    what stands for that until it is due. No client can say REAL_TOPIC and the commit of a
-    message; but in a store of an older release, or of a peer, one may have."""
+    """Whether a record is what a commit stored for a half with this identity: its message, or its
+    delayed form. No client can set REAL_TOPIC and the commit flag; but a store of an older release,
+    or of RocketMQ, may contain such records."""
     is_commit = final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
     return (
         is_commit

@@ -1,5 +1,5 @@
-"""The life of pending halves: everything that is kept under a half's number, entered and left at
-one place, so that no table holds what another has let go of."""
+"""The life of pending halves: all data kept under a half's number, added and removed in one place,
+so that no table keeps what another has dropped."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ _HOUR_MS: Final = 3_600_000
 
 
 class Settled(msgspec.Struct):
-    """A half that is pending no longer, with what it takes to undo that."""
+    """A settled half, with the data to undo that."""
 
     queue_offset: int
     state: State
     row: PendingRow | None = None
-    """Of a rollback, which alone may have to be undone."""
+    """Of a rollback, the only outcome that may have to be undone."""
 
     bundle: BundleId | None = None
     attempt: Attempt | None = None
@@ -46,10 +46,10 @@ class Settled(msgspec.Struct):
 
 
 class Halves:
-    """The pending halves of one broker, and what is remembered of those that have ended.
+    """The pending halves of one broker, and recent outcomes.
 
-    A half comes by `enter`, and leaves by `settle`, `set_aside` or `supersede`; `restore` takes a
-    settlement back. Whoever else holds this reads."""
+    A half is added by `enter`, and removed by `settle`, `set_aside` or `supersede`; `restore`
+    undoes a settlement. Other code only reads."""
 
     def __init__(self, store: Store, settings: BrokerSettings) -> None:
         self._store = store
@@ -66,16 +66,16 @@ class Halves:
         self.decided: dict[int, Verdict] = {}
         """Halves of a transaction that could be ended in part only: the rest follows."""
         self.quarantine: dict[int, str] = {}
-        """Halves that cannot be read: queue offset and why."""
+        """Unreadable halves: queue offset and reason."""
         self.parked: dict[str, dict[int, None]] = {}
-        """Halves of each group that nobody was there to be asked about."""
+        """Parked halves by group."""
         self._held_open: dict[int, int] = {}
-        """Connections at which transactions are under way, as they say when they are asked."""
+        """Connections that reported a transaction as still open."""
         self.carried: dict[int, tuple[int, int]] = {}
-        """Where halves stand by now that were carried forward, queue offset and log offset, by
-        their first queue offset."""
+        """Present queue offset and log offset of halves that were carried forward, by their first
+        queue offset."""
         self.aliases: dict[Likeness, int] = {}
-        """Halves that RocketMQ has stored again: an end may name the first copy."""
+        """Halves that RocketMQ has stored again: an END may name the first copy."""
 
     # -- coming ------------------------------------------------------------------------------
 
@@ -110,14 +110,14 @@ class Halves:
         self._add(queue_offset, row, bundle_of(properties), attempt)
 
     def _wait_ms(self, wish_ms: int | None) -> int:
-        """How long nobody is asked about a half. Its sender's wish does not outlive the time for
-        which halves are kept: then it comes up, and is given up."""
+        """How long a half is not checked. An immunity cannot exceed the time for which halves are
+        kept; then the half is given up."""
         if wish_ms is None:
             return self._settings.transaction_timeout_ms
         return min(wish_ms, self._store.settings.reserved_hours * _HOUR_MS + 1)
 
     def enter_plain(self, half: PlainHalf, *, origin: str, account: str) -> None:
-        """The same for one with nothing special about it."""
+        """`enter` for a plain half."""
         group, topic = half.group, half.topic
         checks = self.tally.count(half.queue_offset)
         due_ms = half.stored_ms + self._settings.transaction_timeout_ms
@@ -127,8 +127,8 @@ class Halves:
         self.meter.note_pending(topic, group, 1)
 
     def enter_alike(self, halves: Sequence[PlainHalf], *, origin: str, account: str) -> None:
-        """The same for some of one group and topic, stored one behind the other. Measured: 1 us
-        each, where `enter_plain` takes 3."""
+        """`enter` for consecutive plain halves of one group and topic. Measured: 1 us each, where
+        `enter_plain` takes 3."""
         first = halves[0]
         if not self.tally.is_new(first.queue_offset):
             for half in halves:
@@ -161,17 +161,17 @@ class Halves:
     # -- in the log --------------------------------------------------------------------------
 
     def read(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
-        """What stands at this place, which may be anybody's word."""
+        """The half at a position that a client may have named."""
         half = self.recent.half(queue_offset=queue_offset, log_offset=log_offset)
         return half if half is not None else self._store.read(log_offset)
 
     def half(self, queue_offset: int) -> StoredMessage | None:
-        """A pending half as the log has it; None when it cannot be read any more."""
+        """A pending half from the log; None if it is unreadable."""
         half = self.read(queue_offset, self.pending.log_offset(queue_offset))
         return None if half is None or half.topic != Topic.HALF else half
 
     def half_or_set_aside(self, queue_offset: int) -> StoredMessage | None:
-        """The same for whoever is to end it: one that cannot be read is out of the way then."""
+        """`half`, for code that ends it: an unreadable one is set aside."""
         half = self.half(queue_offset)
         if half is None:
             self.set_aside(queue_offset, "its record cannot be read")
@@ -194,7 +194,7 @@ class Halves:
         return Settled(queue_offset, state, row, bundle, attempt, who)
 
     def settle_one_plain(self, queue_offset: int, state: State, now_ms: int) -> None:
-        """The same for one with nothing special about it, committed or rolled back for good."""
+        """`settle` for a plain half, committed or rolled back for good."""
         topic, stored_ms = self._remove_plain(queue_offset)
         if self.decided:
             self.decided.pop(queue_offset, None)
@@ -202,8 +202,8 @@ class Halves:
         self._count(state, topic, [now_ms - stored_ms])
 
     def settle_plain(self, ended: Mapping[int, State], now_ms: int) -> list[Settled]:
-        """The same for pending halves with nothing special about them, each of which was committed
-        or rolled back. Measured: 2 us each, where `settle` takes 5."""
+        """`settle` for pending plain halves, each committed or rolled back for good. Measured: 2 us
+        each, where `settle` takes 5."""
         pending = self.pending
         settled = [
             Settled(queue_offset, state, pending.row(queue_offset))
@@ -232,7 +232,7 @@ class Halves:
         return settled
 
     def _remove(self, queue_offset: int) -> tuple[str, int]:
-        """Out of every table that holds pending halves alone: its topic, and when it was stored."""
+        """Remove a half from every table of pending halves; return its topic and store time."""
         self.epochs.remove(queue_offset)
         return self._remove_plain(queue_offset)
 
@@ -260,7 +260,7 @@ class Halves:
             meter.expired[topic] += count
 
     def restore(self, settled: Settled, due_ms: int) -> None:
-        """A rollback could not be kept: the half is pending again."""
+        """A rollback could not be stored: the half is pending again."""
         row = settled.row
         assert row is not None, settled
         row.due_ms = due_ms
@@ -273,8 +273,8 @@ class Halves:
         self.counters.undone += 1
 
     def set_aside(self, queue_offset: int, reason: str) -> None:
-        """Nothing can be done about a pending half; it is out of the way, and its transaction can
-        only be rolled back."""
+        """A pending half cannot be processed: remove it; its transaction can then only be rolled
+        back."""
         _, stored_ms = self._remove(queue_offset)
         self.decided.pop(queue_offset, None)
         leader = self.bundles.remove(queue_offset, None)
@@ -284,12 +284,12 @@ class Halves:
         self.put_in_quarantine(queue_offset, reason)
 
     def put_in_quarantine(self, queue_offset: int, reason: str) -> None:
-        """A half that could not even be taken in."""
+        """A half could not even be added."""
         self.quarantine[queue_offset] = reason
         _log.error("half message at queue offset %d is set aside: %s", queue_offset, reason)
 
     def supersede(self, old: int, new: int) -> Settled:
-        """Another half, entered already, stands for a pending one from now on."""
+        """Another half, already added, replaces a pending one."""
         holder = self.take_holder(old)
         self._remove(old)
         leader = self.bundles.leave(old)
@@ -307,26 +307,26 @@ class Halves:
     # -- between -----------------------------------------------------------------------------
 
     def owe(self, queue_offsets: Iterable[int], verdict: Verdict, now_ms: int) -> None:
-        """The disk failed in the middle of a transaction: what was decided is done as soon as it
-        can be, and nobody is asked any more."""
+        """The disk failed in the middle of a transaction: the decision is completed as soon as
+        possible, without further checks."""
         for queue_offset in queue_offsets:
             self.decided[queue_offset] = verdict
             self.pending.schedule(queue_offset, now_ms)
 
     def park(self, queue_offset: int, group: str) -> None:
-        """Nobody is there to be asked about a half."""
+        """A half has no connected producer to ask."""
         self.parked.setdefault(group, {})[queue_offset] = None
 
     def hold_open(self, queue_offset: int, peer: int) -> None:
-        """A connection says that the transaction of a pending half is under way there."""
+        """A connection reports that a pending half's transaction is still open there."""
         self._held_open[queue_offset] = peer
 
     def take_holder(self, queue_offset: int) -> int | None:
-        """The connection that said so last; it has to say it each time."""
+        """Return and forget the connection that reported this last; it must repeat it each time."""
         return self._held_open.pop(queue_offset, None)
 
     def unpark(self, queue_offset: int, group: str) -> None:
-        """A half does not wait for somebody to ask any more."""
+        """A half is no longer parked."""
         parked = self.parked.get(group)
         if parked is not None and parked.pop(queue_offset, self) is None and not parked:
             del self.parked[group]

@@ -1,4 +1,4 @@
-"""Half messages: what is stored for a message until its transaction is settled, and what after."""
+"""Half messages: what is stored for a message until its transaction is settled, and after that."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DELAYING: Final = frozenset(
 
 
 def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
-    """Whether a message that is sent belongs to a transaction (SendMessageProcessor's rule)."""
+    """Whether a sent message belongs to a transaction (SendMessageProcessor's rule)."""
     if properties.get(Property.TRAN_MSG, "").lower() != "true":
         return False
     level = number_in(properties.get(Property.DELAY), most=INT_MAX)
@@ -30,16 +30,15 @@ def is_half(properties: dict[str, str], reconsume_times: int) -> bool:
 
 
 def is_delayed(properties: dict[str, str]) -> bool:
-    """Whether the wish for a later delivery counts from the commit on."""
+    """Whether a delay counts from the commit."""
     return properties.get(DELAYED) == "true"
 
 
 def half_of(message: Message) -> Message:
-    """The half message that stands for a message until it is settled.
+    """The half message for a message.
 
-    A wish for a later delivery is dropped, unless the sender says that it is meant from the commit
-    on: RocketMQ's clients drop the level themselves, and at RocketMQ a half with a delivery time
-    is lost."""
+    A delay is dropped, unless the sender wants it to count from the commit: RocketMQ's clients drop
+    the level themselves, and RocketMQ loses a half with a delivery time."""
     properties = dict(message.properties)
     if not _DELAYING.isdisjoint(properties) and not is_delayed(properties):
         for name in _DELAYING:
@@ -64,7 +63,7 @@ def half_of(message: Message) -> Message:
 
 
 def real_place(half: StoredMessage) -> tuple[str, int] | None:
-    """Topic and queue that a half message is for; None when it does not say."""
+    """Topic and queue of a half's message; None if missing."""
     topic = half.properties.get(Property.REAL_TOPIC)
     queue_id = number_in(half.properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1)
     if not topic or queue_id is None:
@@ -73,10 +72,10 @@ def real_place(half: StoredMessage) -> tuple[str, int] | None:
 
 
 def final_of(half: StoredMessage) -> Message | None:
-    """The message that a commit makes visible; None when the half does not say where.
+    """The message that a commit makes visible; None if the half does not say where.
 
-    All properties of the half stay on it, the broker's own among them, as at RocketMQ; but for
-    the mark of the account, unless a start is to know by it which messages belong together."""
+    It keeps all properties of the half, including the broker's own, as in RocketMQ, except the
+    account's mark, unless a start needs that to know which messages belong together."""
     place = real_place(half)
     if place is None:
         return None
@@ -103,7 +102,7 @@ def final_of(half: StoredMessage) -> Message | None:
 def copy_to(
     half: StoredMessage, topic: str, prepared_log_offset: int = 0, /, **changed: str
 ) -> Message:
-    """The half message as it is, in another topic: the discards, or the half topic again."""
+    """The half message unchanged, in another topic: the discards, or the half topic again."""
     return Message(
         topic=topic,
         body=half.body,
@@ -120,5 +119,5 @@ def copy_to(
 
 
 def checks_counted(properties: dict[str, str]) -> int:
-    """Checks that RocketMQ's copy of a half message has counted."""
+    """Checks counted in RocketMQ's copy of a half message."""
     return number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX) or 0

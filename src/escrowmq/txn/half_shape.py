@@ -1,9 +1,8 @@
-"""What the index wants to know of a half message, out of its encoded properties.
+"""What the index needs of a half message's encoded properties.
 
-Halves of one producer are alike but for their keys and queues. So what was found in one is kept, by
-the size of its properties, as a pattern that has every byte but those; the next one of that size is
-proved to be alike by one match. Measured: 0.4 us, where looking for each takes 3.
-"""
+One producer's halves differ only in their keys and queues. So the values found in one are cached,
+by the size of its properties, with a pattern of all other bytes; the next half of that size is
+verified by one match. Measured: 0.4 us, where searching for each value takes 3."""
 
 from __future__ import annotations
 
@@ -35,21 +34,20 @@ _MARKS: Final = tuple(
 
 
 class HalfShape(msgspec.Struct, frozen=True):
-    """What halves that are alike have in common."""
+    """What similar halves have in common."""
 
     group: str
     topic: str
     wait_ms: int | None
-    """For so long they do not want to be asked about; None when they do not say."""
+    """Their check immunity; None without one."""
     is_plain: bool
-    """Whether they are first copies, of transactions of one message, not checked before."""
+    """Whether they are first copies, without a bundle, not checked before."""
     properties: dict[str, str]
-    """All of it that the index looks at."""
+    """All properties that the index needs."""
 
 
 class KnownShape(NamedTuple):
-    """A shape, and what tells whether the properties that stand between two places of some bytes
-    are alike."""
+    """A shape, and a matcher for the properties between two positions of some bytes."""
 
     is_alike: Callable[[bytes, int, int], object]
     shape: HalfShape
@@ -60,11 +58,11 @@ class KnownShape(NamedTuple):
 
 
 class Shapes:
-    """The shapes that were seen, a bounded number."""
+    """The known shapes, a bounded number."""
 
     def __init__(self) -> None:
         self.by_size: dict[int, KnownShape] = {}
-        """The one that was seen last of each size of properties."""
+        """The last shape seen for each size of properties."""
 
     def of(self, encoded: bytes) -> HalfShape:
         """The shape of a half with these properties."""
@@ -90,7 +88,7 @@ class Shapes:
 
 
 def _span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
-    """Where the one value of a property stands; None when there is none, or more than one."""
+    """The position of a property's only value; None if there is none, or more than one."""
     at = encoded.find(mark)
     if at < 0 or (at and encoded[at - 1] != 2) or encoded.find(mark, at + 1) >= 0:
         return None

@@ -1,9 +1,8 @@
-"""Signed transaction ids: whoever has one can settle the transaction, and nobody can make one up.
+"""Signed transaction ids: anyone who has one can settle the transaction, and no one can forge one.
 
-A broker keeps nothing about the ids that it gave out; what an id says is proved by its MAC. Keys
-belong to the store. A new one takes over from time to time, an old one stays for as long as ids
-that it signed are good. The form of an id stands in codec/signed_id.
-"""
+A broker stores nothing about issued ids; an id's contents are proved by its MAC. Keys belong to the
+store. A new one takes over from time to time, an old one is kept while ids that it signed are
+valid. codec/signed_id has the form of an id."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ PATH: Final = "config/escrowKeys.json"
 _KEY_BITS: Final = 256
 _KEYS_MAX: Final = 255
 _KEPT_COUNT: Final = 8
-"""Keys that stay, whatever the clock says; with the one that signs."""
+"""Keys that are kept whatever the clock says, including the one that signs."""
 
 
 class _Key(msgspec.Struct):
@@ -38,7 +37,7 @@ class _KeyFile(msgspec.Struct):
 
 
 class Keyring:
-    """The keys of one store. `lasting_ms` tells how long an id is good, `rotation_ms` how long a
+    """The keys of one store. `lasting_ms` returns how long an id is valid, `rotation_ms` how long a
     key signs; both may change while the broker runs."""
 
     def __init__(
@@ -51,7 +50,7 @@ class Keyring:
         self._current: _Key | None = None
 
     def load(self, data: bytes | None) -> None:
-        """Take over the keys of an earlier process. UsageError when the file cannot be read."""
+        """Load the keys of an earlier process. Raises UsageError if the file is invalid."""
         if data is None:
             return
         try:
@@ -68,8 +67,9 @@ class Keyring:
         return msgspec.json.encode(_KeyFile(list(self._keys.values())))
 
     def rotate(self, now_ms: int) -> int:
-        """Sign with a new key from now on; its number. Keys whose ids have all run out go, but for
-        the newest: a clock that is days ahead for a while says so of ids that are good."""
+        """Sign with a new key from now on; return its number. Keys whose ids have all expired are
+        dropped, except the newest: a clock that is days ahead for a while must not drop keys of
+        valid ids."""
         keys = list(self._keys.values())
         for key, following in pairwise(keys[: 2 - _KEPT_COUNT]):
             # Its last id was signed when the next key took over.
@@ -95,7 +95,7 @@ class Keyring:
         broker_name: str,
         now_ms: int,
     ) -> str:
-        """The id of a transaction whose half was stored now."""
+        """The id of the transaction of a half stored now."""
         current = self._current
         assert current is not None, "no id is signed before the first key is kept"
         packed = pack(
@@ -111,7 +111,7 @@ class Keyring:
         return encode(packed, _mac(current, packed))
 
     def read(self, text: str, *, broker_name: str, now_ms: int) -> SignedId:
-        """What an id says, when it is one of this store's; UsageError says what is wrong."""
+        """The contents of an id, if it is one of this store's; raises UsageError otherwise."""
         found, packed, mac = decode(text)
         key = self._keys.get(found.key_number)
         if found.form != FORM or key is None or not hmac.compare_digest(_mac(key, packed), mac):

@@ -1,5 +1,5 @@
-"""Op records: which half messages are done with. One parser serves both forms of RocketMQ, the
-single offset of 4.x and the list of 5.x."""
+"""Op records: they name settled half messages. One parser reads both forms of RocketMQ, the single
+offset of 4.x and the list of 5.x."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ STATES: Final = {
     "x": State.EXPIRED,
     "-": State.SETTLED,
 }
-"""What the letters say; `-` that nothing is told."""
+"""The meaning of the letters; `-` means unknown."""
 
 LETTERS: Final = {state: letter for letter, state in STATES.items()}
 TAGS_CODE: Final = tags_code(TAG_DONE)
 OPS_OF_RECORD_MAX: Final = 400
-"""Ends named by one op record, unless one transaction has more messages; RocketMQ's bound is 4096
+"""Ends named by one op record, unless one transaction has more messages; RocketMQ's limit is 4096
 characters."""
 
 _PLAIN: Final = encode_properties({Property.WAIT: "true", Property.TAGS: TAG_DONE, OUTCOMES: "%b"})
@@ -37,8 +37,7 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def plain_op(ended: Mapping[int, State]) -> tuple[bytes, bytes]:
-    """Body and properties, as they are stored, of the record that `encode_op` makes for ends with
-    nothing special about them."""
+    """Body and properties, as stored, of the record that `encode_op` makes for plain ends."""
     if len(ended) == 1:
         ((queue_offset, state),) = ended.items()
         return b"%d," % queue_offset, _PLAIN_OF_ONE[state]
@@ -56,9 +55,8 @@ def encode_op(
     who: str = "",
     is_last: bool = True,
 ) -> Message:
-    """The record that says that these half queue offsets are done with, how, and, when it was not
-    a producer, by whom. `bundles` are letters by the digests of the transactions that have several
-    messages."""
+    """The record that names settled half queue offsets, their outcomes, and, unless it was a
+    producer, who settled them. `bundles` are letters by the digests of ended bundles."""
     properties = {
         Property.WAIT: "true",
         Property.TAGS: TAG_DONE,
@@ -81,8 +79,8 @@ def encode_op(
 
 
 def decode_op(message: Message) -> list[tuple[int, str]]:
-    """Half queue offsets that a record names, each with a letter (`-`: not told). What cannot be
-    read is passed over, as RocketMQ does."""
+    """The half queue offsets named by a record, each with a letter (`-`: unknown). Invalid entries
+    are skipped, as in RocketMQ."""
     if message.properties.get(Property.TAGS) != TAG_DONE:
         return []
     parts = message.body.decode("ascii", "replace").split(",")
@@ -99,8 +97,8 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
 
 
 def ended_in(message: Message) -> list[tuple[str, State]]:
-    """Digests of the transactions of several messages that a record ends, and how. What cannot be
-    read is passed over."""
+    """Digests of the bundles that a record ends, and their outcomes. Invalid entries are
+    skipped."""
     text = message.properties.get(ENDED, "")
     found = []
     for at in range(0, len(text) - DIGEST_SIZE, _ENDED_SIZE):

@@ -1,8 +1,7 @@
-"""Half messages that wait for their outcome, in memory.
+"""Pending half messages, in memory.
 
-A pending half takes a row (38 bytes, see pending_columns.py) and an appointment (8); 1 M of them
-take less than 50 MB. Deadlines are kept in buckets of time, not in a heap of tuples.
-"""
+A pending half takes a row (38 bytes, see pending_columns.py) and a deadline (8); 1 M of them take
+less than 50 MB. Deadlines are kept in buckets of time, not in a heap of tuples."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Page, Pages
 from escrowmq.txn.plain_halves import PlainHalf
 
 BUCKET_MS: Final = 50
-"""Deadlines are met to within this span."""
+"""The precision of deadlines."""
 
 _VOID_SHARE: Final = 4
 NEVER_MS: Final = (1 << 62) - 1
@@ -31,22 +30,22 @@ Source = tuple[str, str, str, str]
 
 
 class Sources:
-    """Sources by number, so that a column can hold them, each for as long as a half is of it:
-    clients choose their names."""
+    """Sources by number, so that a column can hold them, each while a half has it: clients choose
+    their names, so they must be dropped."""
 
     def __init__(self) -> None:
         self._numbers: dict[Source, int] = {}
         self._sources: list[Source | None] = []
         self._counts = array("i")
         self.accounts: Counter[str] = Counter()
-        """Halves of each account, as far as it is known."""
+        """Halves of each account, as far as known."""
         self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._numbers)
 
     def take(self, source: Source, count: int = 1) -> int:
-        """The number of a source, of which there are so many halves more."""
+        """The number of a source that has this many more halves."""
         number = self._numbers.get(source)
         if number is None:
             number = self._numbers[source] = self._new(source)
@@ -71,7 +70,7 @@ class Sources:
         return source
 
     def give_back(self, number: int, count: int = 1) -> Source:
-        """So many halves of this source are gone."""
+        """A source has this many fewer halves."""
         source = self._sources[number]
         assert source is not None, number
         self._counts[number] -= count
@@ -97,13 +96,13 @@ class PendingRow(msgspec.Struct, kw_only=True):
     origin: str
     """The client that sent it; empty after a restart."""
     account: str = ""
-    """The account that sent it; empty without accounts, and after a restart."""
+    """The account that sent it; empty without access control, and after a restart."""
     checks: int = 0
     """Checks that were delivered."""
 
 
 class HalfRun:
-    """Halves of one shape, to be taken up together."""
+    """Halves of one shape, to be added together."""
 
     __slots__ = ("log_offsets", "queue_offsets", "shape", "stored_ms")
 
@@ -114,7 +113,7 @@ class HalfRun:
         self.stored_ms: list[int] = []
 
     def add(self, queue_offset: int, log_offset: int, stored_ms: int) -> None:
-        """One half more, behind the others."""
+        """Add a half at the end."""
         self.queue_offsets.append(queue_offset)
         self.log_offsets.append(log_offset)
         self.stored_ms.append(stored_ms)
@@ -122,23 +121,23 @@ class HalfRun:
     def extend(
         self, queue_offsets: Iterable[int], log_offsets: list[int], stored_ms: list[int]
     ) -> None:
-        """Several more, behind the others."""
+        """Add several at the end."""
         self.queue_offsets += queue_offsets
         self.log_offsets += log_offsets
         self.stored_ms += stored_ms
 
 
 class Pending:
-    """The index of pending half messages, by half queue offset. Void appointments are dropped when
+    """The index of pending half messages, by half queue offset. Void deadlines are dropped when
     there are `void_min` more of them than four times the halves."""
 
     def __init__(self, *, void_min: int = 100_000, page_size: int = PAGE_SIZE) -> None:
         self._void_min = void_min
         self.pages = Pages(size=page_size)
-        """Their rows, in which nobody else writes."""
+        """Their rows; other code only reads."""
         self.count_there = self.pages.count_there
         self.take = self.pages.take
-        """Whoever takes gives the sources back (`sources`)."""
+        """The caller must give the sources back (`sources`)."""
         self._buckets: dict[int, array[int]] = {}
         self._bucket_heap: list[int] = []
         self._noted_count = 0
@@ -155,8 +154,8 @@ class Pending:
         return self.pages.behind(-1)
 
     def add(self, queue_offset: int, row: PendingRow) -> None:
-        """A half message was stored. Offsets come in rising order, but for one whose end is undone:
-        that one is pending again."""
+        """A half message was stored. Offsets rise, except for a half whose end is undone, which is
+        pending again."""
         source = self.sources.take((row.group, row.topic, row.origin, row.account))
         checks, due_ms = min(row.checks, 0xFFFF), row.due_ms
         if queue_offset > self._highest:
@@ -168,7 +167,7 @@ class Pending:
         self._appoint(queue_offset, due_ms)
 
     def add_behind(self, source: Source, half: PlainHalf, due_ms: int, checks: int) -> None:
-        """The same for one that stands behind all others."""
+        """`add` for a half with the highest offset."""
         queue_offset = half.queue_offset
         assert queue_offset > self._highest, (queue_offset, self._highest)
         self._highest = queue_offset
@@ -181,14 +180,14 @@ class Pending:
         (self._buckets.get(bucket) or self._bucket(bucket)).append(queue_offset)
 
     def add_run(self, run: HalfRun, *, wait_ms: int) -> None:
-        """The same for halves that stand in rising order behind all others, none of them checked
-        before. Measured: 0.5 us each, where `add` takes 2.5."""
+        """`add_behind` for consecutive halves, none of them checked before. Measured: 0.5 us each,
+        where `add` takes 2.5."""
         assert run.shape is not None
         source = run.shape.group, run.shape.topic, "", ""
         self._extend(source, run.queue_offsets, run.log_offsets, run.stored_ms, wait_ms)
 
     def add_plain(self, source: Source, halves: Sequence[PlainHalf], *, wait_ms: int) -> None:
-        """The same for halves of one source."""
+        """`add_run` for halves of one source."""
         self._extend(
             source,
             [half.queue_offset for half in halves],
@@ -245,7 +244,7 @@ class Pending:
         )
 
     def remove(self, queue_offset: int) -> tuple[str, str, int]:
-        """A half message is settled: its topic, its group, and when it was stored."""
+        """A half message is settled: return its topic, group and store time."""
         page, at = self.pages.find(queue_offset)
         if at < 0:
             raise KeyError(queue_offset)
@@ -255,13 +254,13 @@ class Pending:
         return topic, group, stored_ms
 
     def after(self, queue_offset: int) -> list[int]:
-        """Pending queue offsets behind one, in order."""
+        """Pending queue offsets after one, in order."""
         return list(self.pages.behind(queue_offset))
 
     # -- columns -----------------------------------------------------------------------------
 
     def log_offset(self, queue_offset: int) -> int:
-        """Where the half record lies; -1 when it is not pending."""
+        """The log offset of the half record; -1 if it is not pending."""
         page, at = self.pages.find(queue_offset)
         return -1 if at < 0 else page.log_offsets[at]
 
@@ -270,15 +269,15 @@ class Pending:
         return self.sources.source(page.sources[at])
 
     def topic(self, queue_offset: int) -> str:
-        """The topic that the message is for."""
+        """The topic of its message."""
         return self._source(queue_offset)[1]
 
     def group(self, queue_offset: int) -> str:
-        """The producer group that can answer."""
+        """The producer group to ask."""
         return self._source(queue_offset)[0]
 
     def are_alike(self, one: int, other: int) -> bool:
-        """Whether two halves are of one group and for one topic."""
+        """Whether two halves have the same group and topic."""
         return self._source(one)[:2] == self._source(other)[:2]
 
     def checks(self, queue_offset: int) -> int:
@@ -287,13 +286,13 @@ class Pending:
         return page.checks[at]
 
     def count_check(self, queue_offset: int) -> int:
-        """A check was delivered; how many were by now."""
+        """A check was delivered; return their number."""
         page, at = self._at(queue_offset)
         page.checks[at] = min(page.checks[at] + 1, 0xFFFF)
         return page.checks[at]
 
     def uncount_check(self, queue_offset: int) -> int:
-        """A check turned out to have reached nobody; how many did."""
+        """A check did not arrive after all; return the number of those that did."""
         page, at = self._at(queue_offset)
         page.checks[at] = max(page.checks[at] - 1, 0)
         return page.checks[at]
@@ -301,7 +300,7 @@ class Pending:
     # -- deadlines ---------------------------------------------------------------------------
 
     def schedule(self, queue_offset: int, due_ms: int) -> None:
-        """Ask about it at this time; an earlier appointment is void."""
+        """Set a half's deadline; earlier ones are void."""
         page, at = self._at(queue_offset)
         page.due_ms[at] = due_ms
         self._appoint(queue_offset, due_ms)
@@ -311,7 +310,7 @@ class Pending:
         self._bucket(due_ms // BUCKET_MS).append(queue_offset)
 
     def take_due(self, now_ms: int, count_max: int) -> list[int]:
-        """Those whose time has come, a bounded number; their appointments are void."""
+        """Due halves, a bounded number; their deadlines are removed."""
         taken: list[int] = []
         if self._noted_count > _VOID_SHARE * self.pages.count + self._void_min:
             self._drop_void()
@@ -342,7 +341,7 @@ class Pending:
         return taken
 
     def _drop_void(self) -> None:
-        """Forget void appointments: those of halves that were parked lie days ahead."""
+        """Drop void deadlines: those of parked halves are days ahead."""
         self._buckets.clear()
         self._bucket_heap.clear()
         self._noted_count = 0
@@ -360,7 +359,7 @@ class Pending:
 
     @property
     def end(self) -> int:
-        """Behind the highest queue offset that was ever pending here."""
+        """One more than the highest queue offset ever pending here."""
         return self._highest + 1
 
     def oldest(self) -> int | None:

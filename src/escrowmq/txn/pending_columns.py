@@ -1,11 +1,10 @@
 """Rows of pending halves by queue offset, in columns instead of objects: 38 bytes each.
 
-Halves come in rising order and leave in any. So they stand in pages of a few thousand, each sorted;
-who leaves is marked, and a page of which a quarter is left is made anew, and joined with its
-neighbour when both are small. Where no number is missing, a half is found by counting from the
-first of its page, else by bisection; the newest page is asked first. A dict beside such columns
-took 106 bytes a half more.
-"""
+Halves come in rising order and leave in any. So they are in pages of a few thousand, each sorted;
+removed rows are marked, and a page with only a quarter left is compacted, and joined with its
+neighbour if both are small. Where no number is missing, a half is found by counting from the first
+of its page, otherwise by bisection; the newest page is tried first. A dict beside such columns took
+106 bytes more per half."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from typing import Final
 PAGE_SIZE: Final = 4096
 _SPARSE_SHARE: Final = 4
 GONE: Final = -1
-"""The source of a row that is there no more."""
+"""The source of a removed row."""
 
 
 class Page:
-    """Rows whose queue offsets rise. `first` is the offset of the first one that it ever had."""
+    """Rows with rising queue offsets. `first` is the offset of the first one that it ever had."""
 
     __slots__ = (
         "_head", "checks", "due_ms", "first", "live_count", "log_offsets", "offsets", "sources",
@@ -41,13 +40,13 @@ class Page:
         self.checks = array("H")
 
     def columns(self) -> tuple[array[int], ...]:
-        """All of them."""
+        """All columns."""
         return (
             self.offsets, self.log_offsets, self.stored_ms, self.due_ms, self.sources, self.checks,
         )  # fmt: skip
 
     def place(self, queue_offset: int) -> int:
-        """Where a row is; -1 when it is not there."""
+        """The index of a row; -1 if it is not there."""
         offsets, at = self.offsets, queue_offset - self.first
         if not (0 <= at < len(offsets) and offsets[at] == queue_offset):
             at = bisect_left(offsets, queue_offset)
@@ -56,7 +55,7 @@ class Page:
         return at if self.sources[at] != GONE else -1
 
     def insert(self, row: tuple[int, ...]) -> None:
-        """Put a row, queue offset first, where it belongs; it may have been there before."""
+        """Insert a row, queue offset first, in order; it may have been there before."""
         at = bisect_left(self.offsets, row[0])
         if at < len(self.offsets) and self.offsets[at] == row[0]:
             assert self.sources[at] == GONE, row
@@ -70,19 +69,19 @@ class Page:
         self._head = 0
 
     def extend(self, rows: Sequence[list[int]]) -> None:
-        """Put rows behind all others, column by column. Measured: 31 ns a number, where
-        `array.extend` takes 118."""
+        """Append rows, column by column. Measured: 31 ns a number, where `array.extend` takes
+        118."""
         for column, values in zip(self.columns(), rows, strict=True):
             column.fromlist(values)
         self.live_count += len(rows[0])
 
     def remove(self, at: int) -> None:
-        """The row of a place is gone."""
+        """Remove the row at an index."""
         self.sources[at] = GONE
         self.live_count -= 1
 
     def live(self) -> Iterator[int]:
-        """Queue offsets, in order."""
+        """Queue offsets of present rows, in order."""
         return compress(self.offsets, map(GONE.__ne__, self.sources))
 
     def oldest(self) -> int:
@@ -95,11 +94,11 @@ class Page:
 
     @property
     def is_sparse(self) -> bool:
-        """Whether most of it is gone."""
+        """Whether most rows are removed."""
         return self.live_count * _SPARSE_SHARE < len(self.offsets)
 
     def packed(self) -> Page:
-        """The same without what is gone."""
+        """A copy without removed rows."""
         found = Page(self.oldest() if self.live_count else self.first)
         is_live = [source != GONE for source in self.sources]
         found.extend([list(compress(column, is_live)) for column in self.columns()])
@@ -107,7 +106,7 @@ class Page:
 
 
 class Pages:
-    """All pages, in order. There is always one, which takes what comes."""
+    """All pages, in order. There is always one, for new rows."""
 
     def __init__(self, *, size: int = PAGE_SIZE) -> None:
         self._size = size
@@ -120,7 +119,7 @@ class Pages:
         return iter(self._pages)
 
     def find(self, queue_offset: int) -> tuple[Page, int]:
-        """The page and the place of a row; the place is -1 when it is not there."""
+        """The page and the index of a row; the index is -1 if it is not there."""
         page = self.last
         at = queue_offset - page.first
         if 0 <= at < len(page.offsets) and page.offsets[at] == queue_offset:
@@ -144,7 +143,7 @@ class Pages:
         return count
 
     def behind(self, queue_offset: int) -> Iterator[int]:
-        """Queue offsets behind one, in order."""
+        """Queue offsets after one, in order."""
         nth = max(bisect_right(self._firsts, queue_offset) - 1, 0)
         for page in self._pages[nth:]:
             for found in page.live():
@@ -159,7 +158,7 @@ class Pages:
         return None
 
     def _new_page(self, queue_offset: int) -> Page:
-        """The page that takes a row behind all others, when the last one is full, or empty."""
+        """The page for a row at the end, if the last one is full, or empty."""
         if not self.last.offsets:
             self._pages.pop()
             self._firsts.pop()
@@ -179,7 +178,7 @@ class Pages:
         source: int,
         checks: int,
     ) -> None:
-        """Put a row behind all others. Positional: it is called once a half."""
+        """Append a row. Positional: it is called once per half."""
         page = self.last
         if not 0 < len(page.offsets) < self._size:
             page = self._new_page(queue_offset)
@@ -193,7 +192,7 @@ class Pages:
         self.count += 1
 
     def extend(self, rows: Sequence[list[int]]) -> None:
-        """Put rows behind all others, column by column."""
+        """Append rows, column by column."""
         begin, count = 0, len(rows[0])
         while begin < count:
             page = self.last
@@ -205,7 +204,7 @@ class Pages:
         self.count += count
 
     def insert(self, row: tuple[int, ...]) -> None:
-        """Put a row between others."""
+        """Insert a row between others."""
         nth = max(bisect_right(self._firsts, row[0]) - 1, 0)
         page = self._pages[nth]
         page.insert(row)
@@ -213,7 +212,7 @@ class Pages:
         self.count += 1
 
     def remove(self, page: Page, at: int) -> None:
-        """The row of a place is gone."""
+        """Remove the row at an index."""
         page.sources[at] = GONE
         page.live_count -= 1
         self.count -= 1
@@ -223,7 +222,8 @@ class Pages:
             self._tidy(bisect_right(self._firsts, page.first) - 1)
 
     def count_there(self, queue_offsets: Sequence[int], log_offsets: Sequence[int]) -> int:
-        """How many of these, up to the first that is not so, stand at these places of the log."""
+        """How many of these halves, up to the first that is not, are pending at these log
+        offsets."""
         page = self.last
         for nth, queue_offset in enumerate(queue_offsets):
             at = queue_offset - page.first
@@ -234,8 +234,8 @@ class Pages:
         return len(queue_offsets)
 
     def take(self, queue_offsets: Iterable[int]) -> list[tuple[int, int]]:
-        """The rows of these, all of them there, are gone: source and store time of each. Measured:
-        0.5 us each, where `find` and `remove` take 2."""
+        """Remove the rows of these halves, which must all be there; return source and store time of
+        each. Measured: 0.5 us each, where `find` and `remove` take 2."""
         found, page, touched = [], self.last, {self.last}
         for queue_offset in queue_offsets:
             at = queue_offset - page.first
@@ -253,7 +253,7 @@ class Pages:
         return found
 
     def _tidy(self, nth: int) -> None:
-        """Make a page anew of which little is left."""
+        """Compact a page of which little is left."""
         page = self._pages[nth]
         if not page.is_sparse:
             return

@@ -1,8 +1,8 @@
-"""The index of pending transactions from the files: half queue, op queue, and final records.
+"""Restores the index of pending transactions from the files: half queue, op queue, and final
+records.
 
-Works on a store of RocketMQ's as well. Its half queue holds put-back copies, of which the newest
-counts; its op records may have been lost with its memory, so that finals are looked for in the log.
-"""
+Works on a store of RocketMQ's as well. Its half queue has put-back copies, of which the newest
+counts; its op records may have been lost with its memory, so finals are looked for in the log."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ _READ_COUNT: Final = 4096
 _STRETCH_SIZE: Final = 1 << 20
 _AT_ONCE: Final = 2_048
 _OPS_REMEMBERED: Final = 20_000
-"""Op records in front of those that matter, read for the outcomes that they tell: an end that is
-repeated or contradicted after a restart gets the answer that it would have got before."""
+"""Op records before the needed ones, read for their outcomes: an END that is repeated or
+contradicted after a restart gets the same answer as before."""
 
 
 _UNIQ_KEY: Final = f"{Property.UNIQ_KEY}\x01".encode()
 
 
 class HalvesFound(msgspec.Struct):
-    """What was found."""
+    """The result of a recovery."""
 
     pending_count: int = 0
     ops_count: int = 0
     derived_count: int = 0
-    """Ends that no op record named, told by their final records, or by their discards."""
+    """Ends without an op record, found by their final records, or by their discards."""
 
 
 class HalvesRecovery:
@@ -79,8 +79,8 @@ class HalvesRecovery:
         is_sound: bool,
         snapshot: PendingSnapshot | None = None,
     ) -> HalvesFound:
-        """Read both queues from where they are not done with, or from where a snapshot of them
-        ends. `is_sound` says that the store reported no damage."""
+        """Read both queues from their progress on, or from the end of a snapshot. `is_sound` means
+        that the store reported no damage."""
         assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
@@ -105,7 +105,7 @@ class HalvesRecovery:
         return found
 
     def _can_use(self, snapshot: PendingSnapshot | None, start: int, op_start: int) -> bool:
-        """Whether a snapshot is of this store, and saves anything."""
+        """Whether a snapshot belongs to this store, and saves anything."""
         return (
             snapshot is not None
             and start < snapshot.half_end <= self._store.bounds(Topic.HALF, 0)[1]
@@ -113,7 +113,7 @@ class HalvesRecovery:
         )
 
     def _pass_over(self, snapshot: PendingSnapshot) -> int:
-        """Take op records for read that the snapshot accounts for; where to go on."""
+        """Skip op records that the snapshot covers; return where to continue."""
         last = snapshot.op_end - 1
         # They may name any half before its end: none of them is done with until all of those are.
         self._progress.note(last, [snapshot.half_end - 1])
@@ -122,7 +122,7 @@ class HalvesRecovery:
         return snapshot.op_end
 
     def _read_listed(self, queue_offsets: list[int]) -> None:
-        """Halves one here, one there: those beside each other are read together."""
+        """Read scattered halves; adjacent ones are read together."""
         for _, group in groupby(enumerate(queue_offsets), key=lambda pair: pair[1] - pair[0]):
             offsets = [queue_offset for _, queue_offset in group]
             for first in range(0, len(offsets), _READ_COUNT):
@@ -137,8 +137,8 @@ class HalvesRecovery:
         return min(max(low, offset), high)
 
     def _entries(self, topic: str, queue_offset: int) -> list[Entry]:
-        """Units of a queue; behind its end, what they will be of records in the log for which a
-        full disk has no unit yet: their halves are stored and ended all the same."""
+        """Entries of a queue; after its end, those of records in the log for which a full disk has
+        no entry yet: their halves are stored and ended all the same."""
         entries = self._store.entries(topic, 0, queue_offset, _READ_COUNT)
         return entries or [
             (waiting.log_offset, waiting.record_size, 0)
@@ -149,12 +149,12 @@ class HalvesRecovery:
         ]
 
     def _end(self, topic: str) -> int:
-        """Behind the last record of a queue, with a unit or without."""
+        """After the last record of a queue, with an entry or without."""
         end = self._store.bounds(topic, 0)[1]
         return end + len(self._entries(topic, end))
 
     def _remember(self, op_offset: int, op_end: int) -> None:
-        """Note the outcomes that op records tell which are done with otherwise."""
+        """Record the outcomes in op records that are otherwise not needed."""
         record_outcome = self._halves.ledger.record
         for op in walk_queue(self._store, Topic.OP, op_offset, op_end):
             for half_offset, letter in decode_op(op):
@@ -198,8 +198,7 @@ class HalvesRecovery:
                 queue_offset += len(stretch)
 
     def _read_stretch(self, first: int, entries: list[Entry]) -> None:
-        """Halves that stand one behind another in the log are read and checked in one go; the
-        first unit is of that queue offset."""
+        """Read and verify consecutive halves at once; the first entry has that queue offset."""
         begin, end = entries[0][0], entries[-1][0] + entries[-1][1]
         # A gap names more than any segment has, and all of one would be read for it.
         data = b"" if end - begin >= GAP_SIZE else self._store.log.read(begin, end - begin)
@@ -212,7 +211,7 @@ class HalvesRecovery:
             nth += len(some)
 
     def _take_alike(self, data: bytes, first: int, entries: list[Entry], nth: int) -> int:
-        """Take up those from the nth on that can be taken together; where the others begin."""
+        """Add those from the nth on that can be added together; return where the others begin."""
         all_ms, alike = alike_from(data, entries[0][0], entries, first, nth, self._shapes)
         done, now_ms, at = self._done, self._now_ms, 0
         for known, group in groupby(alike):
@@ -289,8 +288,8 @@ class HalvesRecovery:
             self._halves.aliases[likeness(properties)] = queue_offset
 
     def _supersede(self, properties: dict[str, str], queue_offset: int, log_offset: int) -> None:
-        """A half that was carried forward stands for all copies before it, also when the broker
-        died before the op record said so."""
+        """A half that was carried forward replaces all earlier copies, even if the broker died
+        before the op record said so."""
         pending = self._halves.pending
         first = number_in(properties[CARRIED].partition(":")[0], most=LONG_MAX)
         if first is not None and first in pending and not pending.are_alike(first, queue_offset):
@@ -300,7 +299,7 @@ class HalvesRecovery:
             self._engine.supersede(old, queue_offset)
 
     def _derive(self, *, is_sound: bool, now_ms: int) -> int:
-        """Ends whose final record, or discard, is there while no op record names them."""
+        """Find ends whose final record, or discard, exists while no op record names them."""
         engine = self._engine
         oldest = engine.halves.pending.oldest()
         if oldest is None:
@@ -319,7 +318,7 @@ class HalvesRecovery:
         return count
 
     def _end_as(self, verdict: Verdict, found: Iterable[int | None], now_ms: int) -> int:
-        """End halves whose records say so, with their transactions; how many there were."""
+        """End halves whose records say so, with their bundles; return how many there were."""
         engine, count = self._engine, 0
         incomplete: set[int] = set()
         for queue_offset in found:
@@ -335,7 +334,7 @@ class HalvesRecovery:
         return count
 
     def _discards(self, log_offset: int) -> Iterator[StoredMessage]:
-        """What was given up and stands there or behind; on a full disk some has no unit yet."""
+        """Given-up messages from an offset on; on a full disk some have no entry yet."""
         topic, store = Topic.CHECK_MAX_TIME, self._store
 
         def place_of(queue_offset: int) -> int:
@@ -350,7 +349,7 @@ class HalvesRecovery:
                 yield discard
 
     def _half_given_up(self, discard: StoredMessage) -> int | None:
-        """The pending half that a discard is the copy of."""
+        """The pending half of which a discard is the copy."""
         pending, like = self._halves.pending, likeness(discard.properties)
         named = discard.prepared_log_offset
         half = self._store.read(named)
@@ -366,8 +365,9 @@ class HalvesRecovery:
         return alias if pending.log_offset(alias) < discard.log_offset else None
 
     def _make_visible(self, now_ms: int) -> None:
-        """With SYNC_FLUSH nobody sees what is not durable: else the first message of a transaction
-        that is made whole here would be seen without the others till the first sync is done."""
+        """With SYNC_FLUSH only durable records are visible: otherwise the first message of a
+        transaction that is completed here would be visible without the others until the first sync
+        is done."""
         sync = self._store.sync_wanted(now_ms)
         if sync is not None:
             for file in sync.files:
@@ -393,9 +393,9 @@ class HalvesRecovery:
 
 
 def _stretches(entries: list[Entry]) -> Iterator[list[Entry]]:
-    """Entries whose records stand one behind another, some bytes' worth at a time. Their offsets
-    rise: what is as long as from the first to the end of the last has no gap. Measured: 0.05 us
-    each, where each by itself takes 0.3."""
+    """Groups of entries whose records are consecutive, some bytes' worth at a time. Their offsets
+    rise, so a group whose length equals the sum of its sizes has no gap. Measured: 0.05 us each,
+    where each by itself takes 0.3."""
     for first in range(0, len(entries), _AT_ONCE):
         some = entries[first : first + _AT_ONCE]
         size = sum([size for _, size, _ in some])

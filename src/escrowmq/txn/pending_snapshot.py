@@ -28,7 +28,7 @@ _ENDS: Final = struct.Struct(">qq")
 
 
 class PendingSnapshot(NamedTuple):
-    """What was pending when both queues ended there."""
+    """The halves that were pending when both queues ended there."""
 
     half_end: int
     op_end: int
@@ -45,7 +45,7 @@ def encode(half_end: int, op_end: int, pending: Iterable[int]) -> bytes:
 
 
 def decode(data: bytes | None) -> PendingSnapshot | None:
-    """What a file says; None when there is none, or it is not whole."""
+    """The file's contents; None if there is no file, or it is invalid."""
     if data is None or len(data) < _FRONT.size + _ENDS.size or len(data) % 8:
         return None
     mark, crc = _FRONT.unpack_from(data)

@@ -1,5 +1,5 @@
-"""Half messages with nothing special about them, as the bytes that they are: most are ended while
-they are known so, and never need to be anything else."""
+"""Plain half messages, as raw bytes: most are ended while they are cached, and never need
+decoding."""
 
 from __future__ import annotations
 
@@ -11,12 +11,11 @@ from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.properties import decode_properties
 
 HALF_MARK: Final = f"{Property.TRANSACTION_ID}\x01".encode()
-"""What stands in front of the key that a half gets when it is stored."""
+"""The bytes before the key that a half gets when it is stored."""
 
 
 class PlainHalf(msgspec.Struct, gc=False):
-    """A half that was stored. It is one of no transaction of several messages, nor of an epoch,
-    and wishes nothing about checks or delivery."""
+    """A stored half without a bundle, an epoch, check immunity or a delay."""
 
     queue_offset: int
     log_offset: int
@@ -25,7 +24,7 @@ class PlainHalf(msgspec.Struct, gc=False):
     group: str
     topic: str
     queue_id: int
-    """For which its message is."""
+    """Of its message."""
 
     key: bytes
     keys: tuple[bytes, ...]

@@ -1,4 +1,4 @@
-"""What happened lately to which transaction, for whoever asks what became of it."""
+"""Recent events of transactions, for those who ask about one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _EVENTS_MAX: Final = 20_000
 
 
 class Event(NamedTuple):
-    """One thing that happened to one half message."""
+    """One event of a half message."""
 
     at_ms: int
     queue_offset: int
@@ -19,7 +19,7 @@ class Event(NamedTuple):
 
 
 class Trail:
-    """The last events of all transactions; older ones are told by the log alone."""
+    """The last events of all transactions; older ones are only in the log."""
 
     def __init__(self, events_max: int = _EVENTS_MAX) -> None:
         self._events: deque[Event] = deque(maxlen=events_max)
@@ -27,9 +27,9 @@ class Trail:
     def note(
         self, at_ms: int, queue_offset: int, what: str, *, who: str = "", detail: str = ""
     ) -> None:
-        """Something happened."""
+        """Record an event."""
         self._events.append(Event(at_ms, queue_offset, what, who, detail))
 
     def of(self, queue_offset: int) -> list[Event]:
-        """What is known of one half, in order."""
+        """The known events of one half, in order."""
         return [event for event in self._events if event.queue_offset == queue_offset]

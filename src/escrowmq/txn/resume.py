@@ -1,9 +1,8 @@
-"""Transactions that were given up, and are asked about again: all messages of one, or none.
+"""Resumes discarded transactions: all messages of one, or none.
 
-What is given up says how many messages its transaction had. Those that are not kept any more cannot
-be resumed, and a transaction that is resumed in part (the broker died in the middle) cannot be
-committed before the rest is.
-"""
+A discarded message says how many messages its transaction had. If some are no longer kept, it
+cannot be resumed; and a transaction that was resumed in part (because the broker died meanwhile)
+cannot be committed before the rest is resumed."""
 
 from __future__ import annotations
 
@@ -24,11 +23,12 @@ from escrowmq.txn.half_records import copy_to
 from escrowmq.txn.state import State
 
 _NEAR_COUNT: Final = 2 * BUNDLE_MESSAGES_MAX
-"""The messages of a transaction are given up together; what was resumed may be there twice."""
+"""How far the messages of a transaction are searched: they are given up together, and resumed ones
+may be there twice."""
 
 
 class Resumed(msgspec.Struct):
-    """How a resumption went."""
+    """The result of resuming."""
 
     count: int = 0
     """Halves that are pending again."""
@@ -39,14 +39,14 @@ class Resumed(msgspec.Struct):
 
 
 class Resumption:
-    """Finds what was given up, and has it asked about again."""
+    """Finds discarded messages, and makes them pending again."""
 
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine = engine
         self._store = store
 
     def state_of(self, source: StoredMessage) -> State:
-        """Where the transaction of a half, or of one that was given up, stands by now."""
+        """The present state of the transaction of a half, or of a discarded one."""
         if source.topic == Topic.HALF:
             return self._state_at(source.queue_offset)
         unique_key = source.properties.get(Property.UNIQ_KEY, "")
@@ -66,7 +66,7 @@ class Resumption:
         return self._engine.halves.ledger.outcome(queue_offset) or State.SETTLED
 
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
-        """Have a message that was given up asked about again, with all of its transaction."""
+        """Make a discarded message pending again, with all of its transaction."""
         whole = self._whole(source)
         wanted = number_in(source.properties.get(MESSAGES), most=INT_MAX) or 1
         if len(whole) < wanted:
@@ -90,7 +90,7 @@ class Resumption:
         return resumed
 
     def _whole(self, source: StoredMessage) -> list[StoredMessage]:
-        """The messages of a transaction that was given up, each once."""
+        """The messages of a discarded transaction, each once."""
         if TRANSACTION not in source.properties:
             return [source]
         if source.topic == Topic.HALF:

@@ -1,4 +1,4 @@
-"""The states of a transaction and what leads from one to another."""
+"""The states of a transaction and their transitions."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Final
 
 
 class State(enum.IntEnum):
-    """Where a transaction stands. Everything but PENDING is for good."""
+    """The state of a transaction. All except PENDING are final."""
 
     PENDING = 0
     COMMITTED = 1
     ROLLED_BACK = 2
     EXPIRED = 3
     SETTLED = 4
-    """Settled before this process started, and not known how."""
+    """Settled before this process started, with an unknown outcome."""
 
 
 class Verdict(enum.IntEnum):
-    """What somebody says about a transaction."""
+    """A producer's or operator's decision about a transaction."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -38,7 +38,7 @@ WANTED: Final = {Verdict.COMMIT: State.COMMITTED, Verdict.ROLLBACK: State.ROLLED
 
 
 def settle(state: State, verdict: Verdict) -> State:
-    """The state after a verdict; a settled transaction stays what it is."""
+    """The state after a verdict; a settled transaction keeps its state."""
     return AFTER.get((state, verdict), state)
 
 
@@ -47,7 +47,7 @@ _IN_BLOCK: Final = (1 << _BLOCK_BITS) - 1
 
 
 class Ledger:
-    """Outcomes by half queue offset, a byte each, in blocks of which the oldest are forgotten."""
+    """Outcomes by half queue offset, a byte each, in blocks of which the oldest are dropped."""
 
     BLOCK_BITS: Final = _BLOCK_BITS
 
@@ -56,12 +56,12 @@ class Ledger:
         self._blocks_max = blocks_max
 
     def record(self, queue_offset: int, state: State) -> None:
-        """Note the outcome of a transaction."""
+        """Record the outcome of a transaction."""
         number = queue_offset >> self.BLOCK_BITS
         (self._blocks.get(number) or self._block(number))[queue_offset & _IN_BLOCK] = state
 
     def record_all(self, states: Mapping[int, State]) -> None:
-        """Note those of many, by queue offset."""
+        """Record outcomes by queue offset."""
         block, present = bytearray(), -1
         for queue_offset, state in states.items():
             number = queue_offset >> self.BLOCK_BITS
@@ -78,7 +78,7 @@ class Ledger:
         return block
 
     def outcome(self, queue_offset: int) -> State | None:
-        """The outcome of a transaction; None when none is noted (any more)."""
+        """The outcome of a transaction; None if it is not (or no longer) recorded."""
         block = self._blocks.get(queue_offset >> self.BLOCK_BITS)
         if block is None:
             return None

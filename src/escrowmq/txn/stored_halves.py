@@ -1,4 +1,4 @@
-"""Halves as they stand in the log, for a start that takes in a million of them."""
+"""Reads halves from the log, for a start with a million of them."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _TOPIC_SIZE: Final = len(_TOPIC)
 _BEHIND_TOPIC: Final = PROPERTIES_SIZE.size
 
 Entry = tuple[int, int, int]
-"""A unit of a consume queue: log offset, record size, tags code."""
+"""A consume-queue entry: log offset, record size, tag hash."""
 
 StoredHalf = tuple[int, int, int, HalfShape | None, int, int]
-"""Queue offset, log offset and size; shape, store time and where the properties begin in the bytes.
-Without a shape no whole record stands there. A plain tuple: there are a million."""
+"""Queue offset, log offset and size; shape, store time and the position of the properties in the
+bytes. Without a shape there is no complete record. A plain tuple: there are a million."""
 
 
 ODD_COUNT: Final = 32 if alike_halves is not None else 1 << 20
-"""So many are judged one by one where one is not like others, before compiled code goes on."""
+"""After an unusual half, this many are read one by one before compiled code continues."""
 
 _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
 
@@ -34,9 +34,9 @@ _NONE: Final[tuple[list[int], list[KnownShape]]] = [], []
 def alike_from(
     data: bytes, base: int, entries: list[Entry], first: int, nth: int, shapes: Shapes
 ) -> tuple[list[int], list[KnownShape]]:
-    """When the halves from the nth unit on were stored, and what they are like, as far as they are
-    whole and like others: what `stored_halves` tells of each, by compiled code where there is any.
-    The unit of index 0 has the queue offset `first`. Measured: 0.3 us each."""
+    """Store times and shapes of the halves from the nth entry on, as far as they are complete and
+    of known shapes: the results of `stored_halves`, by compiled code if available. The entry of
+    index 0 has the queue offset `first`. Measured: 0.3 us each."""
     if alike_halves is None:
         return _NONE
     return alike_halves(data, base, entries, first, nth, _TOPIC, shapes.by_size)
@@ -51,11 +51,11 @@ def stored_halves(
     done: Container[int],
     shapes: Shapes,
 ) -> Iterator[StoredHalf]:
-    """The halves that units from the queue's `first` on lead to, but those that are done with, in
-    the bytes that stand at a log offset.
+    """Decode the open halves among the entries from the queue's `first` on, from the bytes at a log
+    offset.
 
-    What is alike but for its keys is judged here, anything else by `_judge`. Measured: 1.4 us each
-    with its CRC, where `parse` and a look for the shape take 3.5."""
+    Halves of known shapes are decoded here, others by `_judge`. Measured: 1.4 us each with its CRC,
+    where `parse` and finding the shape take 3.5."""
     walked, known, head_size, end_of_data = (
         HEAD_V4.walked.unpack_from, shapes.by_size.get, HEAD_V4.size, len(data),
     )  # fmt: skip
@@ -94,7 +94,7 @@ def stored_halves(
 def _judge(
     data: bytes, at: int, end: int, log_offset: int, shapes: Shapes
 ) -> tuple[HalfShape | None, int, int]:
-    """The same of a record of any kind: shape, store time, and where the properties begin."""
+    """Shape, store time, and position of the properties of a record of any kind."""
     records = parse(data[at:end], log_offset).records
     if not records or records[0].size != end - at:
         return None, 0, 0

@@ -1,4 +1,4 @@
-"""Figures of transactions by topic, as RocketMQ names and counts them, without their drift."""
+"""Metrics of transactions by topic, with RocketMQ's names and counting, but without its drift."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Final
 import msgspec
 
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
-"""Upper bounds of the histogram of the time from the half to its commit, as at RocketMQ."""
+"""Upper bounds of the histogram of the time from the half to its commit, as in RocketMQ."""
 
 _SOON_MS: Final = LATENCY_BOUNDS_S[0] * 1000
-"""As long as most take."""
+"""The time within which most commits come."""
 
 
 class HalfCounters(msgspec.Struct):
-    """What happened since the start."""
+    """Counts since the start."""
 
     prepared: int = 0
     committed: int = 0
@@ -39,7 +39,7 @@ class CheckCounters(msgspec.Struct):
 
 
 class Meter:
-    """Pending halves, commits, rollbacks, given-up ones and times to commit, by real topic."""
+    """Pending halves, commits, rollbacks, discards and times to commit, by the message's topic."""
 
     def __init__(self) -> None:
         self.pending: Counter[str] = Counter()
@@ -51,11 +51,11 @@ class Meter:
         self.rolled_back: Counter[str] = Counter()
         self.expired: Counter[str] = Counter()
         self.latency_counts: dict[str, list[int]] = {}
-        """Commits by time, one more than there are bounds; not summed up."""
+        """Commits by time, one count more than there are bounds; not cumulative."""
         self.latency_ms: Counter[str] = Counter()
 
     def note_pending(self, topic: str, group: str, change: int) -> None:
-        """One half more is pending, or one less."""
+        """One pending half more, or fewer."""
         self.changes += 1
         self.pending[topic] += change
         count = self.groups.get(group, 0) + change
@@ -65,7 +65,7 @@ class Meter:
             self.groups.pop(group, None)
 
     def note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
-        """Commits came so long after their halves were stored."""
+        """Times from halves to their commits."""
         counts = self.latency_counts.get(topic)
         if counts is None:
             counts = self.latency_counts[topic] = [0] * (len(LATENCY_BOUNDS_S) + 1)

@@ -1,5 +1,5 @@
-"""The transactions of one broker, whole: what is pending, who is asked and when, the ids that they
-are named by, what was given up, and how all of it outlives a restart."""
+"""The transactions of one broker: pending halves, checks, signed ids, discards, and their
+persistence."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ HOUR_MS: Final = 3_600_000
 
 SNAPSHOT_MS: Final = 30_000
 SNAPSHOT_MIN: Final = 20_000
-"""What is pending is kept now and then when so many halves stand behind the oldest."""
+"""A snapshot is written when this many halves have been stored since the oldest pending one."""
 
 
 class KeptProgress(NamedTuple):
-    """How far both queues are done with, and a snapshot of what is pending, or nothing."""
+    """The progress in both queues, and a snapshot of pending halves, or nothing."""
 
     half_offset: int
     op_offset: int
@@ -44,7 +44,7 @@ class KeptProgress(NamedTuple):
 
 
 class Transactions:
-    """The face of this room. Call `load` when the store is open."""
+    """The interface of this room. Call `load` when the store is open."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Transactions:
     # -- life --------------------------------------------------------------------------------
 
     def load(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
-        """Find what is pending, from the places on that both queues are not done with."""
+        """Find pending halves, starting at the progress of both queues."""
         disk = self._store.disk
         self.keyring.load(disk.read(keyring.PATH))
         found = self._recovery.run(
@@ -100,7 +100,7 @@ class Transactions:
             )
 
     def kept(self, now_ms: int) -> KeptProgress | None:
-        """What is to be kept of the progress now; None when nothing more of it is durable."""
+        """The progress to save now; None if nothing more of it is durable."""
         store, halves = self._store, self.engine.halves
         oldest = halves.pending.oldest()
         # The queue's own end stays behind while a full disk holds units back.
@@ -119,9 +119,9 @@ class Transactions:
         return None if mark is None else mark.state
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:
-        """What is pending, when so much has ended behind the oldest that a start gains by it;
-        else empty. With ends that no op record names yet, there is none; nor with halves that have
-        no unit yet, whose op records it would account for."""
+        """A snapshot of pending halves, if so many have ended since the oldest that a start gains
+        by it; otherwise empty. There is none while ends without an op record exist, or halves
+        without an entry, whose op records it would cover."""
         pending = self.engine.halves.pending
         behind = pending.end - oldest
         if (
@@ -140,8 +140,8 @@ class Transactions:
     # -- ids ---------------------------------------------------------------------------------
 
     def renew_key(self, now_ms: int) -> int:
-        """Sign with a new key from now on, once it is kept; its number. DiskFull, or another
-        StorageError, and the old key stays."""
+        """Sign with a new key from now on, once it is saved; return its number. If DiskFull or
+        another StorageError is raised, the old key stays."""
         before = self.keyring.save()
         number = self.keyring.rotate(now_ms)
         try:
@@ -152,14 +152,14 @@ class Transactions:
         return number
 
     def newly_signed(self, place: Put | StoredMessage, unique_key: str, now_ms: int) -> str:
-        """The transaction id of a half, signed with a new key when one is due. StorageError when
-        that cannot be kept."""
+        """The transaction id of a half, signed with a new key if one is due. Raises StorageError if
+        that cannot be saved."""
         if self.keyring.is_due(now_ms):
             self.renew_key(now_ms)
         return self.sign(place, unique_key, now_ms)
 
     def sign(self, place: Put | StoredMessage | PlainHalf, unique_key: str, now_ms: int) -> str:
-        """The transaction id of a half that stands there."""
+        """The transaction id of the half at a position."""
         return self.keyring.sign(
             queue_offset=place.queue_offset,
             log_offset=place.log_offset,
@@ -169,8 +169,8 @@ class Transactions:
         )
 
     def signed_half(self, text: str, now_ms: int) -> tuple[SignedId, StoredMessage | None]:
-        """What a transaction id says, and its half if the log holds it still. UsageError when the
-        id is not one of this broker's, or has run out."""
+        """The contents of a transaction id, and its half if the log still has it. Raises UsageError
+        if the id is not one of this broker's, or has expired."""
         found = self.keyring.read(text, broker_name=self._settings.name, now_ms=now_ms)
         half = self.half_at(found.queue_offset, found.log_offset)
         if (
@@ -182,6 +182,6 @@ class Transactions:
         return found, half
 
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
-        """What stands at a half's place, or, if it was carried forward, where it stands now."""
+        """The half at a position, or, if it was carried forward, at its present position."""
         place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
         return self.engine.halves.read(*place)

@@ -1,9 +1,8 @@
-"""Checks that were handed to a connection and may never have arrived.
+"""Checks that were passed to a connection and may never have arrived.
 
-A connection takes what is written to it for a while after the machine at its other end is gone. So
-a check counts for good when something was heard of its client later: its answer, that of a check
-behind it, or a heartbeat. Where the connection ends before, it reached nobody.
-"""
+A connection accepts writes for a while after the machine at its other end is gone. So a check
+counts for good only when its client was heard from later: by its answer, by that of a later check,
+or by a heartbeat. If the connection ends before, it did not arrive."""
 
 from __future__ import annotations
 
@@ -12,19 +11,19 @@ from collections.abc import Callable
 from typing import Final
 
 UNHEARD_MAX: Final = 4_096
-"""Checks kept in mind for one connection; of more the oldest stay counted."""
+"""Unconfirmed checks remembered per connection; beyond that the oldest stay counted."""
 
 
 class Unheard:
-    """What was asked on each connection since something was heard of it."""
+    """The checks on each connection since its client was last heard from."""
 
     def __init__(self) -> None:
         self.heard_ms: Callable[[int], int] = _never
-        """When the last heartbeat of a connection came."""
+        """The time of a connection's last heartbeat."""
         self._of: dict[int, deque[tuple[int, int]]] = {}
 
     def asked(self, peer: int, queue_offset: int, now_ms: int) -> None:
-        """A check that counts was handed to a connection."""
+        """A counted check was passed to a connection."""
         asked = self._of.get(peer)
         if asked is None:
             asked = self._of[peer] = deque(maxlen=UNHEARD_MAX)
@@ -34,14 +33,14 @@ class Unheard:
         asked.append((queue_offset, now_ms))
 
     def answered(self, peer: int, queue_offset: int) -> None:
-        """What was asked before this check has arrived as well."""
+        """Checks sent before this one have arrived as well."""
         asked = self._of.get(peer, ())
         count = next((n for n, (about, _) in enumerate(asked, 1) if about == queue_offset), 0)
         for _ in range(count):
             self._of[peer].popleft()
 
     def lost(self, peer: int) -> list[int]:
-        """A connection has ended: the halves that it was asked about in vain."""
+        """A connection has ended: return the halves whose checks did not arrive."""
         heard_ms = self.heard_ms(peer)
         asked = self._of.pop(peer, ())
         return [queue_offset for queue_offset, at_ms in asked if at_ms > heard_ms]

@@ -1,8 +1,7 @@
-"""Ends that no op record names yet. They are sealed at the end of the input that they came in.
+"""Ends without an op record yet. They are sealed at the end of their input.
 
-An end without a final record is nothing without its op record: it is pending again when that cannot
-be stored. A commit stands by its final record; its op record follows later.
-"""
+An end without a final record has no effect without its op record: if that cannot be stored, it is
+pending again. A commit is proved by its final record; its op record follows later."""
 
 from __future__ import annotations
 
@@ -16,16 +15,16 @@ from escrowmq.txn.op_records import LETTERS, OPS_OF_RECORD_MAX, encode_op
 
 
 class Sealed(NamedTuple):
-    """What became of the ends of an input."""
+    """The results of the ends of an input."""
 
     log_end: int
-    """They are durable, together with their finals, when the log is up to there."""
+    """They are durable, with their finals, when the log is durable up to here."""
     undone: frozenset[int]
     """Half offsets whose end had to be undone."""
 
 
 class UnsealedEnds:
-    """In the order in which they came."""
+    """The unsealed ends, in order."""
 
     def __init__(
         self,
@@ -52,7 +51,7 @@ class UnsealedEnds:
         return min((one.queue_offset for one in self.ends), default=None)
 
     def add(self, settled: Settled) -> None:
-        """One more."""
+        """Add an end."""
         self.ends.append(settled)
 
     def seal(self, now_ms: int) -> Sealed:
@@ -77,8 +76,8 @@ class UnsealedEnds:
         return Sealed(log_end, frozenset())
 
     def _next_record(self) -> list[Settled]:
-        """As many ends as one op record names. A transaction is never divided: that it was
-        rolled back is then durable for all of its messages or for none."""
+        """The ends for the next op record. A transaction is never divided, so that its rollback
+        becomes durable for all of its messages or for none."""
         ends = self.ends
         count = min(OPS_OF_RECORD_MAX, len(ends))
         who = ends[0].who
