@@ -1,8 +1,7 @@
-"""What a core says to a request, as values: which protocol it came by is no matter of theirs.
+"""A core's answers to requests, as values, independent of the protocol.
 
-A handler gives an `Answer`, or a `Refusal`, or `HELD` when it has kept the question and answers
-later, or never. Whoever stands at the door puts it into the bytes of its protocol.
-"""
+A handler returns an `Answer`, or a `Refusal`, or `HELD` if it keeps the request and answers later,
+or never. The dialogue encodes them in its protocol."""
 
 from __future__ import annotations
 
@@ -16,25 +15,24 @@ from escrowmq.base.codes import Response
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What is said to a request that was served."""
+    """The answer to a request that was served."""
 
     code: int = Response.SUCCESS
     ext: dict[str, str] | None = None
     body: bytes = b""
     remark: str | None = None
     chunks: Sequence[bytes] = ()
-    """More of the body, as it lies in the store: it goes out without being copied."""
+    """The rest of the body, as it is in the store: it is sent without being copied."""
 
     log_end: int = 0
-    """Where the record that it tells of ends: it leaves when the sender of such a record may be
-    answered. 0: at once."""
+    """The answer leaves when the log is durable up to here."""
 
     late_code: int | None = None
-    """The code to leave with when that takes too long; None: that of whatever is late."""
+    """The code to answer with if that takes too long."""
 
 
 class Sent(Answer, frozen=True, kw_only=True):
-    """A message was stored, and where. `ext` has what is said besides."""
+    """A message was stored, and where. `ext` has additional fields."""
 
     message_id: str
     queue_id: int
@@ -43,7 +41,7 @@ class Sent(Answer, frozen=True, kw_only=True):
 
 
 class Pulled(Answer, frozen=True, kw_only=True):
-    """A queue was read: what there is, if anything, and where to go on. `ext` has nothing of it."""
+    """A queue was read: the messages, if any, and the next offset. `ext` has nothing of it."""
 
     next_offset: int
     min_offset: int
@@ -63,12 +61,12 @@ class Refusal(msgspec.Struct, frozen=True):
     ext: dict[str, str] | None = None
 
     def saying(self, ext: dict[str, str]) -> Refusal:
-        """The same with the fields that every answer to such a request has."""
+        """This refusal with the fields that every answer to such a request has."""
         return msgspec.structs.replace(self, ext=ext)
 
 
 class Denial(Refusal, frozen=True):
-    """It was not let in: who asks is not proved, or has no right to it."""
+    """Access was denied: authentication failed, or a right is missing."""
 
 
 class Held(enum.Enum):

@@ -1,5 +1,5 @@
-"""What a broker tells of itself, as far as people look for it. All of it stands under RocketMQ's
-names in `broker show --all`, and in `--json`."""
+"""The figures of a broker that people usually look for. All others are in `broker show --all` and
+`--json`, under RocketMQ's names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escrowmq.base.spoken import moment, size_text, span
 
 
 def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
-    """Titles and values with their units; what a broker does not tell is left out."""
+    """Titles and values with their units; values that a broker does not report are left out."""
     rows = [
         ("build", found.get("escrowVersion", "")),
         ("speaks", found.get("brokerVersionDesc", "")),
@@ -48,7 +48,7 @@ def _verdict(found: Mapping[str, str]) -> str:
 
 
 def _rates(text: str | None) -> str:
-    """Of the last 10 seconds, minute and 10 minutes."""
+    """Rates over the last 10 seconds, minute and 10 minutes."""
     words = (text or "").split()
     spans = ("10 s", "1 min", "10 min")
     if len(words) != len(spans):

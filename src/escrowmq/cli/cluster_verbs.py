@@ -1,5 +1,4 @@
-"""What the verbs that ask a cluster have in common: where it is, how answers are printed, how the
-program ends."""
+"""Code shared by the verbs that talk to a cluster: its address, the output, the exit codes."""
 
 from __future__ import annotations
 
@@ -20,9 +19,9 @@ if TYPE_CHECKING:
 
 OK: Final = 0
 NO: Final = 1
-"""The cluster was asked, and said no: not found, refused, ended another way."""
+"""The cluster answered with a refusal: not found, not allowed, ended another way."""
 UNUSABLE: Final = 2
-"""It could not be asked: bad arguments, nobody there."""
+"""The cluster could not be asked: bad arguments, no server there."""
 
 _MS: Final = 1000
 
@@ -33,7 +32,7 @@ _OF_ALL_BROKERS: Final = frozenset(
         ("topic", "show"), ("message", "find"), ("message", "show"),
     }
 )  # fmt: skip
-"""What looks whole although a broker is missing."""
+"""Answers that look complete although a broker is missing."""
 
 
 def add_action(
@@ -41,7 +40,7 @@ def add_action(
     name: str,
     about: str,
 ) -> argparse.ArgumentParser:
-    """An action with the options that all have."""
+    """Add an action with the options that all actions have."""
     parser: argparse.ArgumentParser = actions.add_parser(name, help=about, description=about)
     add_cluster(parser)
     return parser
@@ -77,8 +76,8 @@ def add_named(
     *,
     actions: Mapping[str, str],
 ) -> dict[str, argparse.ArgumentParser]:
-    """Of a verb about things that have names: its actions, each with what it does. All but `list`
-    take a name."""
+    """Add the actions of a verb about named things, each with its help. All except `list` take a
+    name."""
     group = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(group, name, what) for name, what in actions.items()}
     for name, action in found.items():
@@ -88,7 +87,7 @@ def add_named(
 
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
-    """The options of an encrypted connection; any of them asks for one."""
+    """Add the options of TLS; any of them turns TLS on."""
     parser.add_argument("--tls", action="store_true", help="speak TLS")
     parser.add_argument(
         "--tls-trusted", metavar="FILE", default="", help="roots, PEM; else the system's"
@@ -102,7 +101,7 @@ def add_tls(parser: argparse.ArgumentParser) -> None:
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
-    """How to speak TLS, as the options say; None for plain bytes."""
+    """The TLS settings from the options; None for no TLS."""
     from escrowmq.client.tls import Tls
 
     wanted = Tls(
@@ -116,7 +115,7 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
 
 
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
-    """Ask the cluster; the exit code. One line on standard error when it fails."""
+    """Ask the cluster; return the exit code. Failures print one line on standard error."""
     from escrowmq.client.blocking.admin import Admin
 
     action = getattr(arguments, "action", "")
@@ -150,8 +149,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
 
 
 def _tell_of_missing(admin: Admin) -> None:
-    """One line on standard error when an answer, or that there is none, lacks brokers that were
-    here until lately."""
+    """Print one line on standard error if an answer lacks brokers that were here until recently."""
     try:
         brokers = admin.brokers.missing()
     except EscrowMQError:  # then the answer failed as well, and says why
@@ -162,7 +160,7 @@ def _tell_of_missing(admin: Admin) -> None:
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
-    """Names as one line of JSON, or one a line; the exit code."""
+    """Print names as one line of JSON, or one a line; return the exit code."""
     if arguments.json:
         show_json(names)
     else:
@@ -178,7 +176,8 @@ def show_all(
     columns: Sequence[str],
     row: Callable[[Any], Sequence[object]],
 ) -> int:
-    """Items one a line as they come: JSON objects, or columns under a heading. How many."""
+    """Print items one a line as they arrive: JSON objects, or columns under a heading. Return their
+    number."""
     count = 0
     for item in items:
         if is_json:
@@ -192,7 +191,7 @@ def show_all(
 
 
 def told(arguments: argparse.Namespace, found: object, text: str) -> int:
-    """Say how a change went, to programs or to people; the exit code."""
+    """Print the result of a change, for programs or for people; return the exit code."""
     if arguments.json:
         show_json(found)
     else:
@@ -201,7 +200,7 @@ def told(arguments: argparse.Namespace, found: object, text: str) -> int:
 
 
 def pairs(words: Iterable[str]) -> dict[str, str]:
-    """`KEY=VALUE` of each word."""
+    """A dictionary from words of the form `KEY=VALUE`."""
     found = {}
     for word in words:
         name, mark, value = word.partition("=")
@@ -212,5 +211,5 @@ def pairs(words: Iterable[str]) -> dict[str, str]:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line."""
+    """An error's text on one line."""
     return " ".join(str(error).split())

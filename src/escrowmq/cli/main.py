@@ -18,7 +18,7 @@ from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
 EXIT_PIPE: Final = 128 + signal.SIGPIPE
-"""What a shell says of a program that ended because nobody reads its output any more."""
+"""A shell's exit code for a program whose output is no longer read."""
 
 
 _WHOLE: Final = frozenset({"console", "health", "completion", "doctor"})
@@ -44,12 +44,12 @@ _VERBS: Final = {
     "to zero",
     "outbox": "messages kept in a service's database: status",
 }
-"""Verbs that have a file of their own."""
+"""Verbs in a file of their own."""
 
 
 class _Verb(argparse.ArgumentParser):
-    """What one verb takes. Its options are made once it is the one that was asked for: there are
-    nine hundred of all verbs, and a server that starts would wait for them (30 ms of 270)."""
+    """The parser of one verb. Its options are declared only if the verb is used: all verbs together
+    have nine hundred, and a server's start would wait for them (30 ms of 270)."""
 
     def __init__(self, *words: Any, fill: Fill | None = None, **named: Any) -> None:  # noqa: ANN401
         super().__init__(*words, **named)
@@ -62,13 +62,13 @@ class _Verb(argparse.ArgumentParser):
             fill(self)
 
     def parse_known_args(self, *words: Any, **named: Any) -> Any:  # noqa: ANN401
-        """As ever, with the options."""
+        """As usual, after declaring the options."""
         self.fill_now()
         return super().parse_known_args(*words, **named)
 
 
 class _Version(argparse.Action):
-    """Shows the build. It is looked for when it is asked for: a checkout asks git."""
+    """Shows the build. It is determined only when shown: a checkout asks git."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **named: Any) -> None:  # noqa: ANN401
         super().__init__(option_strings, dest=argparse.SUPPRESS, nargs=0, **named)
@@ -159,7 +159,7 @@ def _file_of(verb: str) -> Any:  # noqa: ANN401 - a module of this folder
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The whole command line."""
+    """The parser of the whole command line."""
     parser = argparse.ArgumentParser(
         prog="escrowmq",
         description="Transactional messaging that speaks Apache RocketMQ.",
@@ -191,7 +191,8 @@ def _add_own(verb: str, parser: argparse.ArgumentParser) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. 2 and one line on standard error when it cannot start."""
+    """Run one command; return the exit code. If it cannot start, it returns 2 and prints one line
+    on standard error."""
     try:
         try:
             return _main(argv)

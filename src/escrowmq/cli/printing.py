@@ -1,4 +1,4 @@
-"""The one place where the command line prints: what others have named is shown, never obeyed."""
+"""The one place where the command line prints: names from outside are escaped."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _IS_YAML = False
 
 
 def say(*cells: object) -> None:
-    """One line of the answer; a tab between cells, and in none of them."""
+    """Print one line of the answer; tabs separate cells, and are in none of them."""
     _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
@@ -25,7 +25,7 @@ def speak_yaml(*, is_wanted: bool) -> None:
 
 
 def show_json(found: object) -> None:
-    """Any answer as JSON on one line, or as a document of YAML where that was asked for."""
+    """Print an answer as JSON on one line."""
     if _IS_YAML:
         import yaml
 
@@ -46,7 +46,7 @@ def show_text(text: str) -> None:
 
 
 def complain(text: str) -> None:
-    """One line about what went wrong, on standard error."""
+    """Print one line about an error on standard error."""
     sys.stderr.write(printable(text) + "\n")
 
 

@@ -1,4 +1,4 @@
-"""Moments as people write them."""
+"""Times and durations as people write them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
 
 def span_ms(text: str) -> int:
-    """Milliseconds, from a span as people write it."""
+    """Milliseconds of a duration as people write it."""
     found = _SPAN.fullmatch(text)
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no span; write 90s, 5m, 2h or 1d")
@@ -20,7 +20,7 @@ def span_ms(text: str) -> int:
 
 
 def time_ms(text: str) -> int:
-    """Milliseconds since 1970, from themselves or an ISO time."""
+    """Milliseconds since 1970, from such a number or an ISO time."""
     if text.isdecimal():
         return int(text)
     try:

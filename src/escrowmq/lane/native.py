@@ -1,38 +1,37 @@
-"""The compiled functions, where there are any: they are built with the distribution on machines
-that have a compiler, and left aside with ESCROWMQ_PURE=1.
+"""The compiled functions, if there are any: they are built with the distribution on machines with a
+compiler, and not used with ESCROWMQ_PURE=1. Each has a plain Python version elsewhere, which is the
+reference.
 
-`lay_out_sends` serves a stretch of send requests, plain messages, halves and batches, as far as it
-comes: what the short cut does with each alone (broker/fast/shortcut, broker/fast/short_puts), which
-stays what they mean. It changes nothing that it is given.
+`lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
+can, as the fast path does one by one (broker/shortcut, broker/short_puts). It does not modify its
+arguments.
 
-`find_ends` finds which halves a stretch of ENDs is about; `lay_out_ends` serves as many of them as
-it can, given the bytes of these halves (broker/fast/short_ends does the same with each alone).
+`find_ends` finds which halves consecutive ENDs name; `lay_out_ends` serves as many of them as it
+can, given the bytes of these halves (one by one: broker/short_ends).
 
 `index_key` makes a key that waits to be indexed, as store/index_chains does; `find_blocks`, `chain`
-and `lead` put such keys into an index file that lies in memory, as store/index does.
+and `lead` put such keys into an index file in memory, as store/index does.
 
-`lay_out_batch` lays out the records of a batch, and says where they are, as
-broker/fast/short_batches does when it knows the names of all properties.
+`lay_out_batch` makes the records of a batch, and returns their positions, as broker/short_batches
+does if it knows the names of all properties.
 
-`alike_halves` reads halves that stand one behind the other in the log, as far as they are whole and
-like others that were seen, as txn/stored_halves does with each alone.
+`alike_halves` reads consecutive halves in the log, as far as they are complete and have known
+shapes, as txn/stored_halves does one by one.
 
-`find_starts` finds where records begin in a stretch of the log, as codec/log_stretches.outline
+`find_starts` finds where records begin in a range of the log, as codec/log_stretches.outline does.
+
+`find_runs` selects the entries of a queue that are read together, as store/unit_runs does;
+`copy_runs` reads their records, as base/runs.joined does; `reply_with_runs` does both, and puts the
+header of a reply to a pull before the records, as codec/pulled_reply does; `are_whole` verifies
+that the records match their entries, as codec/log_stretches.is_whole does.
+
+`find_repeated` finds which request another one repeats, and its numbers, as codec/repeated_requests
 does.
-
-`find_runs` chooses the units of a queue that are read at once, as store/unit_runs does;
-`copy_runs` reads the records that these lead to, as base/runs.joined does;
-`reply_with_runs` does both, and writes the reply to a pull in front of the records, as
-codec/pulled_reply does;
-`are_whole` sees that they are what the units promise, as codec/log_stretches.is_whole does.
-
-`find_repeated` finds which request one repeats, and its numbers, as codec/repeated_requests does.
 
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
 
-Each is None where there is none; `why_plain` says why.
-"""
+Each is None if it is not available; `why_plain` says why."""
 
 from __future__ import annotations
 
@@ -42,30 +41,30 @@ from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
 CONTRACT: Final = 15
-"""One more with each change of what goes in or comes out, here and in module.c."""
+"""Incremented with each change of arguments or results, here and in module.c."""
 
 Buffer = Any
-"""Bytes, or an array whose parts lie one behind the other."""
+"""Bytes, or a contiguous array."""
 
 Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool]
-"""What requests have in common: the frame up to the properties, the header behind them, the topic
-with a zero; where queue and time begin and end; flag, sysFlag, sysFlag of a half, reconsume times;
-whether their sender wants no answer; whether they may be plain messages, and halves; whether they
-are batches."""
+"""The common part of similar requests: the frame up to the properties, the header after them, the
+topic followed by a zero; start and end of queue and time; flag, sysFlag, sysFlag of a half,
+reconsume times; whether they are one-way; whether they may be plain messages, and halves; whether
+they are batches."""
 
 JsonShape = tuple[
     tuple[bytes, bytes, bytes, bytes, bytes], bytes, bytes, int, int, int, int, int, int, int, bool
 ]
-"""The same of requests in JSON: the header around the four values that differ, and which of them
-stand where (0 queue, 1 time, 2 properties, 3 number); then topic, flag and what follows it."""
+"""The same for requests in JSON: the header around the four varying values, and their order (0
+queue, 1 time, 2 properties, 3 number); then topic, flag and the rest as in `Shape`."""
 
 TailGiven = tuple[Any, bytes, int, int, int]
-"""The end of a queue: itself (store/run.Tail), the topic as in a record, magic,
-queue id and the hash that keys begin with."""
+"""The end of a queue: the object itself (store/run.Tail), the topic in a record's form, magic,
+queue id and the hash of the keys' prefix."""
 
 Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, ...], bytes]
-"""A queue that requests name: what it is called in the answer, its end (None: none yet), topic,
-queue id, pieces of a reply (codec/sent_template), and what a half keeps of it."""
+"""A queue named by requests: its number in the result, its end (None: none yet), topic, queue id,
+pieces of a reply (codec/sent_template), and the values that a half keeps of it."""
 
 Moment = tuple[
     int,
@@ -84,11 +83,11 @@ Moment = tuple[
     int,
     dict[bytes, bool],
 ]
-"""Log offset of the next record, and where the last one has to end; store time; store host and
-born host; what follows the properties of each message, and what stands in front of a half's key;
-the most bytes of a body, and of properties; the most keys, and halves; the groups that may send
-halves; where these go; the most messages of a batch; and of what is said of batches without a key,
-whether it is plain."""
+"""Log offset of the next record, and the limit for the last one; store time; store host and born
+host; the text after the properties of each message, and before a half's key; the maximum bytes of a
+body, and of properties; the maximum number of keys, and of halves; the groups that may send halves;
+their destination; the maximum number of messages of a batch; and whether the reply to a batch
+without a key is plain."""
 
 LaidOut = tuple[
     int,
@@ -102,15 +101,14 @@ LaidOut = tuple[
     int,
     int,
 ]
-"""Where the first request is that is not served; records; replies; of each queue that was put into
-its units; of each that was sent to the sizes of the records; index keys; the
-values of each half (txn/plain_halves); of each batch its topic, how many messages it has, how long
-their records are, and whether its sender wants no answer; how many other requests, and how many of
-them want none."""
+"""The offset of the first request not served; records; replies; for each queue its new entries; for
+each topic the sizes of the records; index keys; the values of each half (txn/plain_halves); for
+each batch its topic, its number of messages, the size of its records, and whether it is one-way;
+the number of other requests, and how many of them are one-way."""
 
 
 class LayOutSends(Protocol):
-    """See above."""
+    """The type of `lay_out_sends`."""
 
     def __call__(
         self,
@@ -123,36 +121,36 @@ class LayOutSends(Protocol):
         moment: Moment,
         /,
     ) -> LaidOut | None:
-        """None when the first request is not served either."""
+        """None if not even the first request is served."""
 
 
 EndShape = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool, bool]
-"""What ENDs have in common: the frame, and the group; where each of the four values begins and ends
-that differ; which of these are queue offset, log offset and key; whether they commit, and whether
-their sender wants no answer."""
+"""The common part of similar ENDs: the frame, and the group; start and end of each of the four
+varying values; which of these are queue offset, log offset and key; whether they commit, and
+whether they are one-way."""
 
 
 class FindEnds(Protocol):
-    """See above."""
+    """The type of `find_ends`."""
 
     def __call__(
         self, data: bytes, at: int, size_max: int, shapes: list[EndShape], count_max: int, /
     ) -> tuple[list[int], list[int]] | None:
-        """Queue offsets and log offsets that ENDs of these shapes name; None when the first request
-        is none."""
+        """Queue offsets and log offsets named by ENDs of these shapes; None if the first request is
+        not one."""
 
 
 EndRules = tuple[int, int, bytes, bytes, bytes, bytes]
-"""Bits of a half's sysFlag that are for others, that of a commit; what stands before and behind the
+"""Bits of a half's sysFlag that exclude it, and of a commit's; the bytes before and after the
 number in a reply to a rollback, and in one to a commit."""
 
 EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, bytearray]], bytearray]
-"""Where the first request is that is not served; records; replies; of each END six bytes: whether
-it commits, whether its sender wants no answer, its number; units of each queue; index keys."""
+"""The offset of the first request not served; records; replies; for each END six bytes: whether it
+commits, whether it is one-way, its number; entries of each queue; index keys."""
 
 
 class LayOutEnds(Protocol):
-    """See above."""
+    """The type of `lay_out_ends`."""
 
     def __call__(  # noqa: PLR0913 - it asks nobody for more
         self,
@@ -168,38 +166,38 @@ class LayOutEnds(Protocol):
         rules: EndRules,
         /,
     ) -> EndsLaidOut | None:
-        """At most as many as there are `starts`, where their halves begin in the bytes of the log;
-        places are named by what a half keeps of them. None when the first is not served either."""
+        """Serves at most as many ENDs as there are `starts`, the positions of their halves in the
+        bytes of the log. None if not even the first is served."""
 
 
 class EndsLane(NamedTuple):
-    """What serves ENDs."""
+    """The functions for ENDs."""
 
     find: FindEnds
     lay_out: LayOutEnds
 
 
 class IndexKeyOf(Protocol):
-    """See above."""
+    """The type of `index_key`."""
 
     def __call__(
         self, prefix_hash: int, key: str | bytes, log_offset: int, stored_ms: int, /
     ) -> bytes:
-        """What waits for a key behind a prefix (`topic#`) whose Java hash is known."""
+        """The waiting entry for a key with a prefix (`topic#`) whose Java hash is known."""
 
 
 class FindBlocks(Protocol):
-    """See above."""
+    """The type of `find_blocks`."""
 
     def __call__(
         self, keys: bytes, slots_count: int, slots_at: int, block_bits: int, /
     ) -> set[int] | None:
-        """The blocks of a file that the slots of keys are in. None when the places of some slots
-        have more than 32 bits."""
+        """The blocks of a file with the slots of keys. None if the positions of some slots have
+        more than 32 bits."""
 
 
 class Chain(Protocol):
-    """See above."""
+    """The type of `chain`."""
 
     def __call__(
         self,
@@ -211,18 +209,19 @@ class Chain(Protocol):
         begin_ms: int,
         /,
     ) -> tuple[bytes, bytes, int]:
-        """Entries; place and newest one of each slot, as numbers of 32 bits; how many had none."""
+        """Entries; position and newest entry of each slot, as 32-bit numbers; how many slots were
+        empty."""
 
 
 class Lead(Protocol):
-    """See above."""
+    """The type of `lead`."""
 
     def __call__(self, memory: Buffer, newest: bytes, /) -> None:
-        """Have these slots lead to these entries."""
+        """Point these slots to these entries."""
 
 
 class IndexLane(NamedTuple):
-    """What puts keys into an index file that lies in memory."""
+    """The functions that put keys into an index file in memory."""
 
     find_blocks: FindBlocks
     chain: Chain
@@ -230,11 +229,11 @@ class IndexLane(NamedTuple):
 
 
 BatchLaidOut = tuple[bytes, bytearray, bytearray, bytes]
-"""Records; their units; index keys; the ids of the messages, with commas."""
+"""Records; their queue entries; index keys; the ids of the messages, separated by commas."""
 
 
 class LayOutBatch(Protocol):
-    """See above."""
+    """The type of `lay_out_batch`."""
 
     def __call__(
         self,
@@ -247,12 +246,12 @@ class LayOutBatch(Protocol):
         moment: Moment,
         /,
     ) -> BatchLaidOut | None:
-        """What stands between two places of the data; in common (store/run.Common) the records have
-        sysFlag, time and host of birth, and reconsume times."""
+        """Lay out the batch between two positions of the data; its records have a common
+        (store/run.Common) sysFlag, born time and host, and reconsume times."""
 
 
 class AlikeHalves(Protocol):
-    """See above."""
+    """The type of `alike_halves`."""
 
     def __call__(
         self,
@@ -265,45 +264,45 @@ class AlikeHalves(Protocol):
         by_size: Mapping[int, tuple[Any, ...]],
         /,
     ) -> tuple[list[int], list[Any]]:
-        """Store time and shape (txn/half_shape.KnownShape) of those from the nth entry on; the
-        0th has the queue offset `first`, and the bytes stand at `base`."""
+        """Store time and shape (txn/half_shape.KnownShape) of the halves from the nth entry on;
+        entry 0 has the queue offset `first`, and the bytes start at log offset `base`."""
 
 
 class FindStarts(Protocol):
-    """See above."""
+    """The type of `find_starts`."""
 
     def __call__(
         self, data: bytes, base: int, mask: int, kind: int, /
     ) -> tuple[list[int], int, int]:
-        """Where records begin whose sysFlag is that kind under the mask, any with -1; where the
-        first byte is that is of no record any more; where the last record begins, -1 without."""
+        """The starts of records whose sysFlag is that kind under the mask, any with -1; the first
+        byte that is not part of a record; the start of the last record, -1 without one."""
 
 
 class FindRuns(Protocol):
-    """See above."""
+    """The type of `find_runs`."""
 
     def __call__(
         self, units: bytes, first: int, codes: bytes | None, count_max: int, size_max: int, /
     ) -> tuple[bytes, Sequence[int], int, int] | None:
-        """The parts of store/unit_runs.UnitRuns. The codes are as in the units, eight bytes
+        """The fields of store/unit_runs.UnitRuns. The hashes are as in the entries, eight bytes
         each."""
 
 
 class CopyRuns(Protocol):
-    """See above."""
+    """The type of `copy_runs`."""
 
     def __call__(self, memory: Buffer, base: int, runs: bytes, /) -> bytes | None:
-        """Their bytes, where the memory begins at the place `base`; None when one of them is not
-        wholly in it."""
+        """Their bytes, where the memory begins at position `base`; None if one of them is not
+        completely in it."""
 
 
 ReplyPieces = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
-"""Of the reply to a pull: what stands in front of its opaque, of its fields, of each of the three
-offsets, and behind the last one (codec/pulled_reply)."""
+"""The constant bytes of a reply to a pull: before its opaque, before its fields, before each of the
+three offsets, and after the last one (codec/pulled_reply)."""
 
 
 class ReplyWithRuns(Protocol):
-    """See above."""
+    """The type of `reply_with_runs`."""
 
     def __call__(  # noqa: PLR0913 - it asks nobody for more
         self,
@@ -320,12 +319,12 @@ class ReplyWithRuns(Protocol):
         high: int,
         /,
     ) -> tuple[bytes, int, int, int] | None:
-        """The frame, how many messages it has and the bytes of their records, and where to go on.
-        None when there are none, or not all of them in this memory."""
+        """The frame, the number of messages and the bytes of their records, and the next offset.
+        None if there are none, or not all of them are in this memory."""
 
 
 class AreWhole(Protocol):
-    """See above."""
+    """The type of `are_whole`."""
 
     def __call__(
         self,
@@ -336,64 +335,64 @@ class AreWhole(Protocol):
         has_crc: bool,
         /,
     ) -> bool:
-        """Whether the data are these runs, and these whole records of the most usual kind; where
-        they are not, somebody else has to look."""
+        """Whether the data are these ranges with complete records of the usual kind; if not, the
+        plain version must look."""
 
 
 RepeatedGiven = tuple[bytes, bytes, Any]
-"""A binary header; where each number in it begins and ends that differs in those that repeat it, as
-`=ii`; and whatever is given back for these."""
+"""A binary header; start and end of each varying number in it, as `=ii`; and an object that is
+returned for its repetitions."""
 
 
 class FindRepeated(Protocol):
-    """See above."""
+    """The type of `find_repeated`."""
 
     def __call__(
         self, data: bytes, at: int, known: dict[int, list[RepeatedGiven]], /
     ) -> tuple[Any, int, list[int], int] | None:
-        """What the frame at a place repeats of what is known by the sizes of headers: what was
-        given for it, its opaque, its numbers, and where it ends."""
+        """The known header, by size, that the frame at a position repeats: its object, the frame's
+        opaque, its numbers, and its end."""
 
 
 class FindRecords(Protocol):
-    """See above."""
+    """The type of `find_records`."""
 
     def __call__(self, data: Buffer, /) -> bytes | None:
-        """Where each record begins, as int64. None when they do not follow each other to the
+        """The start of each record, as int64. None if they do not follow each other up to the
         end."""
 
 
 class CopyCells(Protocol):
-    """See above."""
+    """The type of `copy_cells`."""
 
     def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes]:
-        """The bytes from each start to its end (int64), as Arrow's bounds (int32) and values."""
+        """The bytes from each start to its end (int64), as Arrow's offsets (int32) and values."""
 
 
 class CopyNumbers(Protocol):
-    """See above."""
+    """The type of `copy_numbers`."""
 
     def __call__(self, data: Buffer, places: Buffer, width: int, /) -> bytes:
-        """So many bytes, 8 at most, from each place (int64)."""
+        """A number of bytes, at most 8, from each position (int64)."""
 
 
 class FindEntries(Protocol):
-    """See above."""
+    """The type of `find_entries`."""
 
     def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes] | None:
-        """Of properties from each start to its end: how many entries all up to there have (int32),
-        and of each entry where its name begins and ends and where its value ends (int32). None
-        when a record has more of them than the lane compares."""
+        """For properties from each start to its end: the cumulative number of entries (int32), and
+        for each entry start and end of its name and the end of its value (int32). None if a record
+        has more entries than the lane compares."""
 
 
 class CopyNamed(Protocol):
-    """See above."""
+    """The type of `copy_named`."""
 
     def __call__(
         self, data: Buffer, bounds: Buffer, entries: Buffer, name: bytes, /
     ) -> tuple[bytes, bytes, bytes, int]:
-        """The values of a name, by what `find_entries` found: bounds (int32), values, a bit for
-        each that says whether it is there, and how many are not."""
+        """The values of a name, from the result of `find_entries`: offsets (int32), values, a bit
+        per value that says whether it is present, and how many are not."""
 
 
 def _load() -> tuple[ModuleType | None, str]:

@@ -1,5 +1,4 @@
-"""How long a turn of the event loop took, in which nobody else is served, and how long a sync of
-files."""
+"""The length of the event loop's turns: no other input is served during a turn."""
 
 from __future__ import annotations
 

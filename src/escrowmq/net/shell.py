@@ -35,7 +35,7 @@ _BACKLOG = 1024
 
 
 class Shell:
-    """One core's connection to the world; lives on one event loop."""
+    """Connects one core to the outside; lives on one event loop."""
 
     def __init__(  # noqa: PLR0913 - a core, the world around it, and its bounds
         self,
@@ -64,7 +64,7 @@ class Shell:
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
         self.reads = self.links.reads
         self._held: deque[Link] = deque()
-        """Those of whom the core has kept requests, in the order of their turns."""
+        """Peers with requests kept by the core, in the order of their turns."""
         self._servers: list[asyncio.Server] = []
         self._dials: set[asyncio.Task[None]] = set()
         self._files = FileWork(disk, name=name)
@@ -82,13 +82,13 @@ class Shell:
             self._look_timer = self._loop.call_later(self._doors.tls.look_s, self._look)
 
     async def listen(self, listener: Listener) -> None:
-        """Let peers in through a port."""
+        """Accept peers on a port."""
         accept = partial(self.accept, listener.wires, listener.tls)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
 
     def start(self) -> None:
-        """Let the core begin: its timers and whatever it wants to do first."""
+        """Start the core: its timers and first effects."""
         self.wake()
 
     def wake(self) -> None:
@@ -102,7 +102,7 @@ class Shell:
         return self._files.is_syncing
 
     async def close(self) -> None:
-        """Let nobody in, answer who waits for the disk, let written bytes leave."""
+        """Accept no more peers, answer those that wait for the disk, send written bytes."""
         for server in self._servers:
             server.close()
         self.links.stop_reading()
@@ -126,7 +126,7 @@ class Shell:
     def accept(
         self, wires: tuple[Wire, ...] = (Wire.REMOTING,), own_tls: TlsDoor | None = None
     ) -> asyncio.BaseProtocol:
-        """What serves a new connection that may speak one of these."""
+        """The protocol object for a new connection to a port with these protocols."""
         peer = self._next_peer
         self._next_peer += 1
         tls = self._doors.tls or own_tls
@@ -153,7 +153,7 @@ class Shell:
         self.perform()
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
-        """A link that is connected has shown a certificate, or none."""
+        """A connected link has presented a certificate, or none."""
         identities, core, transport = self._doors.identities, self.core, link.transport
         if identities is None or not isinstance(core, Proving) or transport is None:
             return
@@ -166,7 +166,7 @@ class Shell:
             self._tell(lambda: core.proved(link.peer, found.account))
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
-        """Bytes from a peer, known to have waited for so long at least."""
+        """Process bytes from a peer that have waited at least this long."""
         spin = self.spin
         if spin.span_s:
             spin.came()
@@ -188,8 +188,8 @@ class Shell:
             spin.done()
 
     def go_on_later(self, link: Link) -> None:
-        """The core has kept requests of a peer. One such peer has its turn between two looks of the
-        loop at everybody else, however many there are."""
+        """The core has kept requests of a peer. In each round of the loop one such peer has its
+        turn, however many there are."""
         self._held.append(link)
         if len(self._held) == 1:
             self._loop.call_soon(self._go_on)
@@ -212,7 +212,7 @@ class Shell:
                 self.perform()
 
     def note_unsent(self, link: Link, size: int) -> None:
-        """Bytes wait for a peer to read; those with the most are cut when all have too many."""
+        """Bytes wait for a peer to read; if all together are too many, the largest are cut."""
         for slow in self._doors.unsent.note(link, size):
             assert isinstance(slow, Link)
             if slow.transport is not None:
@@ -222,13 +222,13 @@ class Shell:
                 slow.transport.abort()
 
     def unreached(self, peer: int) -> None:
-        """A peer that was dialled did not let us in."""
+        """A dial failed."""
         if not self._is_closed:
             self._tell(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
 
     def _tell(self, tell: Callable[[], object]) -> None:
-        """Tell the core of something that has happened, whatever it makes of it."""
+        """Notify the core of an event, and perform its effects."""
         try:
             tell()
         except Exception:  # noqa: BLE001 - one event; logged
@@ -237,7 +237,7 @@ class Shell:
     # -- from the core to the world ----------------------------------------------------------
 
     def perform(self) -> None:
-        """Carry out what the core has queued, and arm its timer."""
+        """Perform the core's queued effects, and arm its timer."""
         for effect in self.core.take_effects():
             if type(effect) is Send:
                 self._say(effect.peer, effect.chunks)

@@ -1,4 +1,4 @@
-"""One broker: a core, its store on disk, and its doors."""
+"""One broker: a core, its store on disk, and its ports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _PRESETS = {
         "escrowChecksInFlight": "1000000",
     }
 }
-"""What escrowPreset sets that is not set otherwise."""
+"""The settings that escrowPreset sets by default."""
 
 
 class BrokerNode:
@@ -103,7 +103,7 @@ class BrokerNode:
         }
 
     async def open(self, *, idle_ms: int, doors: Doors, ports: DoorSettings, spin_us: int) -> None:
-        """Load the store, then let clients in."""
+        """Load the store, then accept clients."""
         began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))
         self._clock.tell_leaps(self.core.clock_leapt)
@@ -142,14 +142,14 @@ class BrokerNode:
         return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
 
     def doors(self, host: str) -> dict[str, str]:
-        """What is open for clients, for the ready line."""
+        """The open ports, for the ready line."""
         found = {"broker": joined(host, self.port)}
         if self.grpc_port:
             found["grpc"] = joined(host, self.grpc_port)
         return found
 
     def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
-        """Serve figures if the settings want it; the door that is open then."""
+        """Serve metrics if the settings say so; return the open port."""
         if node.exporter != "PROM":
             return {}
         from escrowmq.node.metrics_port import Exporter
@@ -186,14 +186,14 @@ class BrokerNode:
         return [*self.core.measure(self._clock.now_ms()), *spans]
 
     async def registered(self) -> None:
-        """Wait until a name server knows this broker (or none was named)."""
+        """Wait until a name server knows this broker (or none was configured)."""
         known = asyncio.Event()
         self.core.registration.on_known = known.set
         if not self.core.registration.is_known:
             await known.wait()
 
     async def close(self) -> None:
-        """Say good-bye, save, close."""
+        """Unregister, save, close."""
         if self._exporter is not None:
             await self._exporter.close()
         if self._shell is not None:
@@ -211,8 +211,8 @@ class BrokerNode:
 
 
 def _bind_fast(host: str, port: int) -> socket.socket | None:
-    """The second door of RocketMQ's brokers, two below the first: clients with the "VIP channel"
-    send there. Not opened beside a port that the system chose."""
+    """The second port of RocketMQ's brokers, two below the first, used by clients with the "VIP
+    channel". Not opened if the system chose the first port."""
     if port <= _FAST_BELOW:
         return None
     try:
@@ -223,8 +223,8 @@ def _bind_fast(host: str, port: int) -> socket.socket | None:
 
 
 def _boot_id() -> str:
-    """Which run of the machine this is: when it is the same as before, a process that was killed
-    has lost nothing that it wrote. Empty where the system does not tell."""
+    """The current boot of the machine: if it is the same as before, a killed process has lost
+    nothing that it wrote. Empty if the system does not provide it."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -234,7 +234,7 @@ def _boot_id() -> str:
 def broker_settings(
     found: dict[str, str], *, source: str, name: str, name_servers: str | None, host: str
 ) -> tuple[BrokerSettings, StoreSettings, NodeSettings]:
-    """All settings of a broker process; `name` is that of a broker to which none is given."""
+    """All settings of a broker process; `name` is the default name of the broker."""
     refuse_unserved(found, source=source)
     found = as_rocketmq_takes(found, source=source)
     node = convert(NodeSettings, found, source=source)

@@ -36,7 +36,7 @@ Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
 
 
 class NodeSettings(msgspec.Struct, kw_only=True):
-    """What a process needs beside its cores' settings."""
+    """Settings of a process besides those of its cores."""
 
     host: str = msgspec.field(default="", name="bindAddress")
     port: Port = msgspec.field(default=0, name="listenPort")
@@ -88,11 +88,10 @@ class NodeSettings(msgspec.Struct, kw_only=True):
 
 
 def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
-    """All settings: those of the file, then the lines of the variable ESCROWMQ_SET, then those of
-    `--set KEY=VALUE`.
+    """All settings: those of the file, overridden by `--set KEY=VALUE`.
 
-    RocketMQ keeps blanks behind a value of its file and then takes the default (`a = 1 `) or false
-    (`a = true `) without a word; here they are cut."""
+    RocketMQ keeps trailing blanks of a value and then silently uses the default (`a = 1 `) or false
+    (`a = true `); here they are stripped."""
     found: dict[str, str] = {}
     if file is not None:
         try:
@@ -113,7 +112,7 @@ def gather(file: str | None, pairs: list[str]) -> dict[str, str]:
 
 
 def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
-    """The settings of one kind; UsageError names the source, the key and the value that is bad."""
+    """The settings of one kind; raises UsageError with the source, the key and the bad value."""
     names = {field.encode_name: field for field in fields_of(kind)}
     chosen: dict[str, object] = {}
     for name, value in found.items():
@@ -128,7 +127,8 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
 
 
 def _allowed(field: msgspec.structs.FieldInfo) -> str:
-    """What a setting may be: one of a few words, or a number in its unit; empty for others."""
+    """A setting's allowed values: one of a few words, or a number with its unit; empty for
+    others."""
     kind, meta = field.type, msgspec.Meta()
     while get_origin(kind) is Annotated:
         kind, *metas = get_args(kind)
@@ -150,7 +150,8 @@ def _allowed(field: msgspec.structs.FieldInfo) -> str:
 
 
 def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) -> None:
-    """Settings whose form their type does not tell; UsageError says what is expected."""
+    """Validate settings whose form their type does not describe; raises UsageError with what is
+    expected."""
     if not are_delay_levels(store.delay_levels):
         raise UsageError(
             f"{source}: messageDelayLevel={store.delay_levels}: spans like 1s 5m 2h 1d are "
@@ -177,7 +178,7 @@ def _plain(value: str) -> str:
 
 
 def unknown_keys(found: dict[str, str]) -> list[str]:
-    """Keys that nothing here reads; RocketMQ has many that mean nothing to us."""
+    """Keys without effect here; RocketMQ has many."""
     known = {
         field.encode_name
         for kind in (
@@ -194,15 +195,15 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
 
 
 def tell_unknown(found: dict[str, str], *, source: str) -> None:
-    """Say which keys nothing here reads."""
+    """Log keys without effect."""
     unknown = unknown_keys(found)
     if unknown:
         _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
 
 
 def accounts_folder(node: NodeSettings, *, data: str) -> str:
-    """Where plain_acl.yml and the folder `acl` are looked for: where the settings say, else in
-    `conf` of RocketMQ's home if there is one, else in `config` of the data folder."""
+    """The folder of plain_acl.yml and the folder `acl`: the configured one, otherwise `conf` of
+    RocketMQ's home if there is one, otherwise `config` of the data folder."""
     home = node.home or os.environ.get("ROCKETMQ_HOME", "")
     return node.accounts or str(Path(home) / "conf" if home else Path(data) / "config")
 
@@ -213,7 +214,7 @@ def memory_size() -> int:
 
 
 def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) -> StoreSettings:
-    """Settings of the store, with what only the machine knows."""
+    """Settings of the store, with values that depend on the machine."""
     if node.flush not in ("ASYNC_FLUSH", "SYNC_FLUSH"):
         raise UsageError(
             f"{source}: flushDiskType={node.flush}: ASYNC_FLUSH or SYNC_FLUSH is expected"

@@ -1,8 +1,6 @@
-"""Figures for Prometheus over HTTP, under RocketMQ's settings (metricsExporterType=PROM).
+"""Metrics for Prometheus over HTTP, configured by RocketMQ's settings (metricsExporterType=PROM).
 
-/health   200 `ready`, or 503 `read-only` and why
-others    the figures
-"""
+/health   200 `ready`, or 503 `read-only` and why others    the figures"""
 
 from __future__ import annotations
 
@@ -25,7 +23,7 @@ _HEALTH = "/health"
 
 
 class Exporter:
-    """Serves one core's figures from a thread of its own; they are read on the event loop."""
+    """Serves one core's metrics on a separate thread; they are read on the event loop."""
 
     def __init__(  # noqa: PLR0913 - what is told, by which names, where, and for how long
         self,
@@ -65,7 +63,7 @@ class Exporter:
         return [f"read-only: {refusal}\n".encode() if refusal else b"ready\n"]
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         await asyncio.get_running_loop().run_in_executor(None, self._server.shutdown)
         self._server.server_close()
         self._thread.join()

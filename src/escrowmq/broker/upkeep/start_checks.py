@@ -50,8 +50,8 @@ def _read_delays(data: bytes | None) -> None:
 
 
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""A clock that was set back by no more goes on where it was. Further in the future the store's last
-record is more likely to have been the mistake."""
+"""After the clock was set back by at most this, time goes on from the newest record's. If that record
+is further in the future, its time is more likely to be the mistake."""
 
 
 class Opening:
