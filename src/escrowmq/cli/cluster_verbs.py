@@ -121,7 +121,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     action = getattr(arguments, "action", "")
     where = f"escrowmq {arguments.verb} {action}".rstrip()
     if arguments.output != "table":
-        arguments.json = True
+        vars(arguments).update(json=True)
     speak_yaml(is_wanted=arguments.output == "yaml")
     try:
         fill(arguments)

@@ -3,17 +3,17 @@ compiler, and not used with ESCROWMQ_PURE=1. Each has a plain Python version els
 reference.
 
 `lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
-can, as the fast path does one by one (broker/shortcut, broker/short_puts). It does not modify its
-arguments.
+can, as the fast path does one by one (broker/fast/shortcut, broker/fast/short_puts). It does not
+modify its arguments.
 
 `find_ends` finds which halves consecutive ENDs name; `lay_out_ends` serves as many of them as it
-can, given the bytes of these halves (one by one: broker/short_ends).
+can, given the bytes of these halves (one by one: broker/fast/short_ends).
 
 `index_key` makes a key that waits to be indexed, as store/index_chains does; `find_blocks`, `chain`
 and `lead` put such keys into an index file in memory, as store/index does.
 
-`lay_out_batch` makes the records of a batch, and returns their positions, as broker/short_batches
-does if it knows the names of all properties.
+`lay_out_batch` makes the records of a batch, and returns their positions, as
+broker/fast/short_batches does if it knows the names of all properties.
 
 `alike_halves` reads consecutive halves in the log, as far as they are complete and have known
 shapes, as txn/stored_halves does one by one.

@@ -50,8 +50,8 @@ def _read_delays(data: bytes | None) -> None:
 
 
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""After the clock was set back by at most this, time goes on from the newest record's. If that record
-is further in the future, its time is more likely to be the mistake."""
+"""After the clock was set back by at most this, time goes on from the newest record's. If that
+record is further in the future, its time is more likely to be the mistake."""
 
 
 class Opening:
