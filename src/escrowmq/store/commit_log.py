@@ -115,6 +115,13 @@ class CommitLog:
         self.end_offset = start
         assert self.fits(size), (size, self.segment_size)
 
+    def fill(self, position: int, data: bytes) -> None:
+        """Write bytes that no record is made of behind the end, in its segment."""
+        file = self._file or self._switch()
+        assert self.end_offset + FILLER_SIZE <= position, (position, self.end_offset)
+        assert position + len(data) <= self._file_start + self.segment_size, position
+        file.write(position - self._file_start, data)
+
     def extend(self) -> bool:
         """Try to have the reserved room in full; whether it is."""
         return self._has_room(self.end_offset, is_settling=False)

@@ -123,7 +123,10 @@ class ConsumeQueue:
         damage, and no room."""
         if self.end != queue_offset:
             assert self.end < queue_offset, (self.end, queue_offset)
+            is_first = not self.end
             self.fill_gap(queue_offset)
+            if is_first:
+                self.min = queue_offset
         self.append(log_offset, record_size, tags_code)
 
     def append_run(self, units: list[tuple[int, int, int]]) -> None:

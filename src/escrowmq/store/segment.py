@@ -191,6 +191,12 @@ class Segments:
             position += len(data)
         return cleared
 
+    def forget_empty(self) -> None:
+        """Remove the files of a sequence in which nothing was ever written."""
+        assert not self.data_size(self.first) or not any(self.read(self.first, 4)), self.folder
+        for start in self.starts:
+            self.remove(start)
+
     def remove_all(self) -> None:
         """Remove every file, newest first, and the folder."""
         for start in reversed(self.starts):

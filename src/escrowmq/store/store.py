@@ -10,7 +10,7 @@ import struct
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, tzinfo
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.effects import Sync
@@ -55,6 +55,9 @@ from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
 from escrowmq.store.store_parts import Holdings
+
+if TYPE_CHECKING:
+    from escrowmq.store.copied import CopiedLog
 
 __all__ = [
     "Arrival",
@@ -181,6 +184,13 @@ class Store:
         if is_whole:
             # Last of all: without it the next start believes that everything is durable.
             self.disk.remove(ABORT)
+
+    def follow(self) -> CopiedLog:
+        """Be another broker's copy from now on: nothing is put any more but what that one has."""
+        from escrowmq.store.copied import CopiedLog
+
+        self._standing.close_to_all("this broker is a slave: it stores what its master does")
+        return CopiedLog(self._held, self.delete_topic)
 
     # -- writing ------------------------------------------------------------------------------
 

@@ -18,6 +18,12 @@ class Writability:
     def __init__(self) -> None:
         self.refusal: str | None = "the store is not open"
         self.is_lasting = True
+        self._closed = ""
+
+    def close_to_all(self, reason: str) -> None:
+        """Take no messages as long as this process runs: the log is another broker's."""
+        self._closed = reason
+        self.refuse(reason, is_lasting=True)
 
     def refuse(self, reason: str, *, is_lasting: bool) -> None:
         """Take no messages from now on. What lasts is not replaced by what passes."""
@@ -27,8 +33,8 @@ class Writability:
             self.refusal, self.is_lasting = reason, is_lasting
 
     def lift(self) -> None:
-        """Take messages again."""
-        self.refusal, self.is_lasting = None, False
+        """Take messages again, if they ever are."""
+        self.refusal, self.is_lasting = self._closed or None, bool(self._closed)
 
     @property
     def is_passing(self) -> bool:

@@ -1,5 +1,6 @@
 """What the store's tests share: small settings, a store on a simulated disk, messages."""
 
+import random
 from typing import Any
 
 import msgspec
@@ -69,3 +70,32 @@ def bodies(store: Store, topic: str = "orders", queue_id: int = 0) -> dict[int, 
             found[queue_offset] = decode_record(record, check_crc=True).body
         at = got.next_offset
     return found
+
+
+def master(count: int, *, seed: int = 1) -> Store:
+    """An open store with messages of all sizes, the same for the same seed."""
+    chance = random.Random(seed)
+    store, _ = opened(SimDisk(), SMALL)
+    for number in range(count):
+        body = chance.randbytes(chance.randrange(300))
+        store.put(message(number, queue_id=number % 3, body=body), 1_000 + number)
+    return store
+
+
+def log_bytes(store: Store, start: int = 0, end: int | None = None) -> bytes:
+    """The log as it stands, over files."""
+    end = store.end_offset if end is None else end
+    found = b""
+    while start + len(found) < end:
+        part = store.log.read(start + len(found), end - start - len(found))
+        assert part
+        found += part
+    return found
+
+
+def units(store: Store) -> dict[tuple[str, int], bytes]:
+    """What stands in each queue."""
+    return {
+        (queue.topic, queue.queue_id): queue.units(queue.min, queue.end - queue.min)
+        for queue in store.queues
+    }

@@ -1,0 +1,145 @@
+"""A log that grows by copying: what follows from its records, also over crashes and full disks."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.codec.log_stretches import Scanned, parse
+from escrowmq.errors import CorruptRecord, DiskFull
+from escrowmq.store.copied import CopiedLog
+from escrowmq.store.results import PutStatus
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.unit.store.stores import (
+    SMALL,
+    bodies,
+    log_bytes,
+    master,
+    message,
+    opened,
+    small,
+    sync,
+    units,
+)
+
+
+def records(store: Store, start: int = 0) -> tuple[bytes, list[Scanned]]:
+    """The records of a log's first file from an offset on."""
+    data = log_bytes(store, start, min(store.end_offset, SMALL.log_segment_size))
+    found = parse(data, start)
+    return data[: found.size], found.records
+
+
+def copied(settings: StoreSettings = SMALL) -> tuple[Store, CopiedLog]:
+    store, _ = opened(SimDisk(), settings)
+    return store, store.follow()
+
+
+def test_nothing_else_is_stored_in_a_copy() -> None:
+    store, log = copied()
+    log.append(*records(master(5)))
+    put = store.put(message(1), 5_000)
+    assert put.status is PutStatus.SERVICE_NOT_AVAILABLE
+    assert "slave" in put.reason
+    put = store.put(message(1), 5_000, is_settling=True)
+    assert put.status is PutStatus.SERVICE_NOT_AVAILABLE
+    sync(store, 60_000)
+    store.wake(60_000)
+    assert store.put(message(1), 60_000).status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_with_sync_flush_consumers_see_what_is_durable() -> None:
+    source = master(5)
+    store, log = copied(small(is_sync_flush=True))
+    log.append(*records(source))
+    assert log.kept_end == 0
+    assert bodies(store) == {}
+    assert sync(store, 5_000)
+    assert log.kept_end == log.end_offset == source.end_offset
+    assert units(store) == units(source)
+
+
+def test_a_topic_that_began_again_begins_again_here() -> None:
+    source = master(9)
+    source.delete_topic("orders")
+    source.put(message(50, body=b"new"), 2_000)
+    source.put(message(51, body=b"newer", queue_id=1), 2_000)
+    store, log = copied()
+    log.append(*records(source))
+    assert units(store) == units(source)
+    assert bodies(store) == {0: b"new"}
+    store.close(9_000)
+    store.disk.restart()  # type: ignore[attr-defined]
+    again, _ = opened(store.disk)  # type: ignore[arg-type]
+    assert bodies(again) == {0: b"new"}
+    assert bodies(again, queue_id=1) == {0: b"newer"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"topic": b"../x"}, {"queue_id": -1}, {"queue_offset": -1}, {"queue_offset": 1 << 40}],
+)
+def test_records_of_impossible_queues_are_refused(change: dict[str, Any]) -> None:
+    data, found = records(master(3))
+    store, log = copied()
+    with pytest.raises(CorruptRecord):
+        log.append(data, [*found[:2], found[2]._replace(**change)])
+    assert store.end_offset == 0
+    log.append(data, found)
+    assert store.end_offset == len(data)
+
+
+def test_without_room_nothing_is_lost_and_nothing_doubled() -> None:
+    source = master(9)
+    data, found = records(source)
+    store, log = copied()
+    assert isinstance(store.disk, SimDisk)
+    store.disk.room = store.disk.used
+    with pytest.raises(DiskFull):
+        log.append(data, found)
+    assert (store.end_offset, units(store)) == (0, {("orders", n): b"" for n in range(3)})
+    store.disk.room = None
+    log.append(data, found)
+    assert units(store) == units(source)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
+    chance = random.Random(seed)
+    source = master(60, seed=seed)
+    disk = SimDisk()
+    settings = msgspec.structs.replace(SMALL, is_sync_flush=chance.random() < 0.5)
+    store, _ = opened(disk, settings)
+    log = store.follow()
+    log.begin_at(0)
+    now_ms = 3_000
+    while log.end_offset < source.end_offset:
+        base = log.end_offset
+        data = source.log.read(base, chance.randrange(1, 2_000))
+        found = parse(data, base)
+        if found.size:
+            log.append(data[: found.size], found.records)
+        if found.is_filler:
+            log.roll()
+        if chance.random() < 0.3:
+            now_ms += chance.randrange(2_000)
+            sync(store, now_ms)
+            store.wake(now_ms)
+        if chance.random() < 0.1:
+            kept = log.kept_end if settings.is_sync_flush else 0
+            disk.crash(chance, chance.choice(list(Loss)))
+            store, _ = opened(disk, settings, now_ms=now_ms)
+            log = store.follow()
+            assert log.end_offset >= kept
+            assert log_bytes(store) == log_bytes(source, 0, log.end_offset)
+    store.close(now_ms)
+    disk.restart()
+    again, report = opened(disk, settings)
+    assert not report.damaged
+    assert log_bytes(again) == log_bytes(source)
+    assert units(again) == units(source)
