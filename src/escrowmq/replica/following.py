@@ -1,0 +1,302 @@
+"""The slave's end of the connection to its master: the master's log, proved and appended.
+
+A slave whose log is not empty asks for some of what it has already, and compares. Only when all of
+that is the same does it take the log for its master's, and append what follows. Nothing is appended
+that is not a whole record of its place: a record that a transfer cuts waits in memory for its rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.codec.layout import FILLER_SIZE, FRONT, MAGIC_FILLER
+from escrowmq.codec.log_stretches import Parsed, Scanned, parse
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.replica.frames import Transfer, TransferReader, encode_report
+
+OVERLAP_SIZE: Final = 65_536
+"""So much of its own log a slave wants to see again."""
+
+_WIDER: Final = 16
+"""Where the overlap differs from its first byte on, so many times as much is looked at next."""
+
+RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
+"""A record that is cut waits in memory."""
+
+
+class SlaveLog(Protocol):
+    """What is copied to. `store.copied.CopiedLog` is one."""
+
+    segment_size: int
+    has_crc: bool
+
+    @property
+    def read(self) -> Callable[[int, int], bytes]:
+        """Bytes from a position; fewer where a segment ends."""
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest segment starts."""
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next byte belongs."""
+
+    @property
+    def kept_end(self) -> int:
+        """Up to where it is kept as safely as the slave promises."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it may begin anywhere."""
+
+    def begin_at(self, log_offset: int) -> None:
+        """Begin an empty one at a segment."""
+
+    def append(self, data: bytes, records: Sequence[Scanned]) -> None:
+        """Append records, which lie one behind another from the end on."""
+
+    def fill(self, position: int, data: bytes) -> None:
+        """Bytes behind a filler."""
+
+    def roll(self) -> None:
+        """Write the filler that the master has, and go on with the next segment."""
+
+
+class ForeignLog(RemoteProtocolError):
+    """The master's log is not the one that this slave has a part of."""
+
+    def __init__(self, log_offset: int) -> None:
+        super().__init__(f"the logs differ from offset {log_offset} on")
+        self.log_offset = log_offset
+
+
+class FollowingTerms(msgspec.Struct, frozen=True):
+    """How a slave treats its master."""
+
+    heartbeat_ms: int
+    housekeeping_ms: int
+    """A master that sends nothing for so long is gone."""
+
+
+class Overlap:
+    """How much of its log a slave compares: more, as long as what differs begins before it."""
+
+    def __init__(self) -> None:
+        self._size = OVERLAP_SIZE
+
+    def start(self, log: SlaveLog) -> int:
+        """From which offset on; never 0, which would mean the last file."""
+        return max(log.end_offset - self._size, log.min_offset, 1)
+
+    def differs(self, log: SlaveLog, log_offset: int) -> bool:
+        """The logs differ there; whether that is the first place, or a wider look is needed."""
+        start = self.start(log)
+        if log_offset > start or start <= max(log.min_offset, 1):
+            self._size = max(log.end_offset - log_offset, 0) + OVERLAP_SIZE
+            return True
+        self._size *= _WIDER
+        return False
+
+    def is_same(self) -> None:
+        """All was the same."""
+        self._size = OVERLAP_SIZE
+
+
+class Follower:
+    """One connection to a master. RemoteProtocolError: it is to be closed, and nothing of the bytes
+    that were wrong was appended. ForeignLog is one of these."""
+
+    def __init__(
+        self,
+        log: SlaveLog,
+        terms: FollowingTerms,
+        *,
+        start: int,
+        now_ms: int,
+        begins_at: int | None = None,
+        ticket: int | None = None,
+    ) -> None:
+        """`start`: from where on the master is asked to send, by the ticket if there is one;
+        `begins_at`, for an empty log, where it has to begin, if that is known."""
+        self._log = log
+        self._terms = terms
+        self._ticket = ticket
+        self._start = start
+        self._reported = -1
+        self._reported_ms = self._heard_ms = now_ms
+        self._reader = TransferReader()
+        self._at = start
+        self._begins_at = begins_at
+        self._is_beginning = log.is_empty
+        self._cut = bytearray()
+        """The beginning of a record or a filler whose rest is still to come."""
+        self._wanted = 0
+        """So many bytes it will have; fewer are not looked at again."""
+        self._filled_to = 0
+        """Up to here the bytes behind a filler have come; 0 while there is none."""
+        self.is_proved = log.is_empty
+        """Whether this is the log that ours is a part of."""
+        self.is_ahead = False
+        """Whether the master has said that its log ends before ours."""
+
+    def reports(self, now_ms: int) -> bytes:
+        """What is to be said to the master now, if anything: first of all from where on it is to
+        send; then what is kept here, when it is more, and from time to time. RemoteProtocolError
+        when it has been silent for too long."""
+        if now_ms >= self._heard_ms + self._terms.housekeeping_ms:
+            seconds = self._terms.housekeeping_ms / 1000
+            raise RemoteProtocolError(f"the master has sent nothing for {seconds:g} s")
+        if self._reported < 0:
+            end = self._start if self._ticket is None else self._ticket
+        else:
+            end = self._log.kept_end if self.is_proved else self._start
+            if self._is_beginning:  # where it ends is no more than where it once began
+                end = 0
+            if end <= self._reported and now_ms < self._reported_ms + self._terms.heartbeat_ms:
+                return b""
+        # A ticket is no offset: what is kept is said behind it.
+        self._reported = 0 if end == self._ticket else end
+        self._reported_ms = now_ms
+        return encode_report(end)
+
+    def wake_at_ms(self) -> int:
+        """When `reports` has something to say at the latest."""
+        heartbeat_ms = self._reported_ms + self._terms.heartbeat_ms
+        return min(heartbeat_ms, self._heard_ms + self._terms.housekeeping_ms)
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Bytes of the master."""
+        self._heard_ms = now_ms
+        for transfer in self._reader.take(data):
+            self._take(transfer)
+
+    def _take(self, transfer: Transfer) -> None:
+        log_offset, body = transfer
+        if self._is_beginning:
+            if not body:
+                return
+            self._begin(log_offset)
+        if log_offset != self._at:
+            what = "a gap" if log_offset > self._at else "an overlap"
+            raise RemoteProtocolError(
+                f"{what}: the master sends log offset {log_offset}, {self._at} is next"
+            )
+        end = self._log.end_offset
+        if not body:
+            self.is_ahead = not self.is_proved and log_offset < end
+            return
+        self._at += len(body)
+        if not self.is_proved:
+            body = self._compared(log_offset, body, end)
+        if body:
+            self._append(body)
+
+    def _begin(self, log_offset: int) -> None:
+        """An empty log begins where the master's last file does, or where it was asked to."""
+        if self._begins_at not in (None, log_offset):
+            raise RemoteProtocolError(
+                f"the master's log is sent from offset {log_offset} on, not from {self._begins_at}"
+            )
+        if log_offset % self._log.segment_size:
+            raise RemoteProtocolError(
+                f"the master's log is sent from offset {log_offset} on, and no file of "
+                f"{self._log.segment_size} bytes begins there: mappedFileSizeCommitLog has to be "
+                "the master's"
+            )
+        self._log.begin_at(log_offset)
+        self._is_beginning, self._at = False, log_offset
+
+    def _compared(self, log_offset: int, body: bytes, end: int) -> bytes:
+        """What of these bytes lies behind our end, when what lies before it is the same."""
+        at, theirs = log_offset, body[: end - log_offset]
+        while theirs:
+            ours = self._log.read(at, len(theirs))
+            if ours != theirs[: len(ours)] or not ours:
+                same = next(
+                    (
+                        n
+                        for n, pair in enumerate(zip(ours, theirs, strict=False))
+                        if len({*pair}) > 1
+                    ),
+                    len(ours),
+                )
+                raise ForeignLog(at + same)
+            at, theirs = at + len(ours), theirs[len(ours) :]
+        if self._at >= end:
+            self.is_proved = True
+        return body[end - log_offset :]
+
+    def _append(self, data: bytes) -> None:
+        """Append what is whole of the bytes that are next, behind those that were cut before."""
+        self._cut += data
+        if len(self._cut) < self._wanted:
+            return
+        data = bytes(self._cut)
+        self._cut.clear()
+        self._wanted = 0
+        while data:
+            if self._filled_to:
+                data = self._fill(data)
+                continue
+            base = self._log.end_offset
+            segment_end = base - base % self._log.segment_size + self._log.segment_size
+            part = data[: segment_end - base]
+            found = parse(part, base, has_crc=self._log.has_crc)
+            if found.size:
+                if base + found.size > segment_end - FILLER_SIZE:
+                    raise RemoteProtocolError(
+                        f"the records from log offset {base} on leave no room for a filler in "
+                        f"their file, which ends at {segment_end}"
+                    )
+                self._log.append(part[: found.size], found.records)
+                data = data[found.size :]
+                base += found.size
+            if found.is_filler:
+                self._begin_filler(data, base, segment_end)
+            elif data:
+                self._check_cut(found, data, base, segment_end)
+                self._cut += data
+                self._wanted = found.wanted_size
+                return
+
+    def _check_cut(self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int) -> None:
+        """Whether what is left can be the beginning of a record."""
+        if found.reason:
+            raise RemoteProtocolError(f"at log offset {base} there is no record: {found.reason}")
+        most = min(segment_end - FILLER_SIZE - base, RECORD_SIZE_MAX)
+        if found.wanted_size > most:  # 0 where even the first 8 bytes are not all there
+            raise RemoteProtocolError(
+                f"a record of {found.wanted_size} bytes at log offset {base}; at most {most} have "
+                "room in its file: mappedFileSizeCommitLog has to be the master's"
+            )
+
+    def _begin_filler(self, data: bytes, base: int, segment_end: int) -> None:
+        left, magic = FRONT.unpack_from(data)
+        assert magic == MAGIC_FILLER, magic
+        if left != segment_end - base or left == self._log.segment_size:
+            raise RemoteProtocolError(
+                f"a filler of {left} bytes at log offset {base}; its file of "
+                f"{self._log.segment_size} bytes has {segment_end - base} left: "
+                "mappedFileSizeCommitLog has to be the master's"
+            )
+        self._filled_to = base
+
+    def _fill(self, data: bytes) -> bytes:
+        """Take what stands behind a filler up to its file's end; the bytes behind that."""
+        begin = self._filled_to
+        base = self._log.end_offset
+        segment_end = base - base % self._log.segment_size + self._log.segment_size
+        part = data[: segment_end - begin]
+        if begin == base:
+            self._log.fill(begin + FILLER_SIZE, part[FILLER_SIZE:])
+        else:
+            self._log.fill(begin, part)
+        self._filled_to = begin + len(part)
+        if self._filled_to == segment_end:
+            self._filled_to = 0
+            self._log.roll()
+        return data[len(part) :]

@@ -1,0 +1,141 @@
+"""The slaves of a master: who is connected, and what each of them has of the log."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.replica.sending import MasterLog, Redeem, Sender, SendingTerms
+
+CONNECTIONS_MAX: Final = 32
+"""Connections at the replication port. What each costs is bounded by `sending.AHEAD_MAX`."""
+
+
+class SlaveFigures(msgspec.Struct, frozen=True):
+    """How one slave stands."""
+
+    address: str
+    acknowledged: int
+    sent_end: int
+    behind_size: int
+    is_in_sync: bool
+    bytes_per_s: int
+
+
+class _Connection:
+    def __init__(self, sender: Sender, address: str, now_ms: int) -> None:
+        self.sender = sender
+        self.address = address
+        self.since_ms = now_ms
+        self.measured_end = 0
+        self.measured_ms = now_ms
+        self.bytes_per_s = 0
+
+
+class Replicas:
+    """All connections of slaves."""
+
+    def __init__(self, log: MasterLog, terms: SendingTerms, *, gap_max: int) -> None:
+        self._log = log
+        self._terms = terms
+        self._gap_max = gap_max
+        self._by_peer: dict[int, _Connection] = {}
+        self.refused_count = 0
+
+    def __len__(self) -> int:
+        return len(self._by_peer)
+
+    @property
+    def peers(self) -> list[int]:
+        """Who is connected."""
+        return list(self._by_peer)
+
+    def add(self, peer: int, host: str, port: int, redeem: Redeem, now_ms: int) -> int | None:
+        """Somebody has connected. Who has to give way, if there are too many: the oldest of those
+        that have not said a word, else the newcomer."""
+        sender = Sender(self._log, self._terms, redeem, host=host, now_ms=now_ms)
+        self._by_peer[peer] = _Connection(sender, f"{host}:{port}", now_ms)
+        if len(self._by_peer) <= CONNECTIONS_MAX:
+            return None
+        self.refused_count += 1
+        others = [(c.since_ms, p) for p, c in self._by_peer.items() if not c.sender.has_begun]
+        silent = [p for _, p in sorted(others) if p != peer]
+        doomed = silent[0] if silent else peer
+        self.remove(doomed)
+        return doomed
+
+    def remove(self, peer: int) -> None:
+        """Somebody is gone, and counts no more."""
+        self._by_peer.pop(peer, None)
+
+    def receive(self, peer: int, data: bytes, now_ms: int) -> None:
+        """Bytes of a slave. RemoteProtocolError: it is to be closed."""
+        connection = self._by_peer.get(peer)
+        if connection is not None:
+            connection.sender.receive(data, now_ms)
+
+    def transfers(self, peer: int, now_ms: int) -> list[bytes]:
+        """What is to be written to one. RemoteProtocolError as above."""
+        return self._by_peer[peer].sender.transfers(now_ms)
+
+    def wake(self, peer: int, now_ms: int) -> bytes:
+        """A sign of life to one, if it is due. RemoteProtocolError as above."""
+        connection = self._by_peer[peer]
+        sender = connection.sender
+        passed_ms = now_ms - connection.measured_ms
+        if passed_ms >= self._terms.heartbeat_ms:
+            sent = sender.sent_end - connection.measured_end
+            is_first = not connection.measured_end
+            connection.bytes_per_s = 0 if is_first else sent * 1000 // passed_ms
+            connection.measured_end, connection.measured_ms = sender.sent_end, now_ms
+        return sender.wake(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When somebody needs a sign of life, or has been silent for too long."""
+        return min((c.sender.wake_at_ms() for c in self._by_peer.values()), default=(1 << 62) - 1)
+
+    def has_lag(self) -> bool:
+        """Whether a slave may be sent something."""
+        end = self._log.end_offset
+        return any(c.sender.sent_end < end for c in self._by_peer.values())
+
+    def _ends(self) -> list[int]:
+        """What each slave has, the most first: two connections of one slave are one slave, and two
+        slaves of one address that have no other name are taken for one."""
+        ends: dict[str, int] = {}
+        for connection in self._by_peer.values():
+            sender = connection.sender
+            if sender.acknowledged >= 0:
+                known = ends.get(sender.identity, -1)
+                ends[sender.identity] = max(known, sender.acknowledged)
+        return sorted(ends.values(), reverse=True)
+
+    def confirmed(self, copies: int) -> int:
+        """Up to where so many copies have the log, the master's own among them; -1 when there are
+        not so many."""
+        if copies <= 1:
+            return self._log.end_offset
+        ends = self._ends()
+        return ends[copies - 2] if len(ends) >= copies - 1 else -1
+
+    @property
+    def in_sync_count(self) -> int:
+        """Slaves that are not too far behind."""
+        return sum(self._log.end_offset - end < self._gap_max for end in self._ends())
+
+    def figures(self) -> list[SlaveFigures]:
+        """How all of them stand."""
+        end = self._log.end_offset
+        return [
+            SlaveFigures(
+                address=connection.address,
+                acknowledged=max(connection.sender.acknowledged, 0),
+                sent_end=connection.sender.sent_end,
+                behind_size=end - max(connection.sender.acknowledged, 0),
+                is_in_sync=end - connection.sender.acknowledged < self._gap_max
+                and connection.sender.acknowledged >= 0,
+                bytes_per_s=connection.bytes_per_s,
+            )
+            for connection in self._by_peer.values()
+        ]
