@@ -13,6 +13,7 @@ import msgspec
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import DiskFull
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
@@ -63,7 +64,11 @@ class Exchange:
         disk: SimDisk | None = None,
         now_ms: int = START_MS,
         seed: int = 0,
+        replica: ReplicaSettings | None = None,
+        address: tuple[str, int] = ADDRESS,
     ) -> None:
+        self.replica = replica
+        self.address = address
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings or msgspec.structs.replace(SMALL)
         self.disk = disk or SimDisk()
@@ -90,9 +95,10 @@ class Exchange:
             self.disk,
             self.settings,
             self.store_settings,
-            address=ADDRESS,
-            ha_address=f"{ADDRESS[0]}:{ADDRESS[1] + 1}",
+            address=self.address,
+            ha_address=f"{self.address[0]}:{self.address[1] + 1}",
             chance=self._chance,
+            replica=self.replica,
         )
         self.now_ms = core.open(self.now_ms)
         core.wake(self.now_ms)

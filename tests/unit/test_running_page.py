@@ -7,8 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.cli.main import build_parser
 from escrowmq.node import grpc_port, http_port, serve
+from escrowmq.node.broker import HA_ABOVE
 from escrowmq.node.config import NodeSettings
 from tests.interop import jars
 
@@ -67,12 +69,13 @@ def test_the_ports_are_those_of_the_code() -> None:
         serve.BROKER_PORT,
         grpc_port.DEFAULT,
         http_port.DEFAULT,
+        serve.BROKER_PORT + HA_ABOVE,
         NodeSettings().exporter_port,
     ]
 
 
 def test_the_flags_and_keys_of_the_ports_are_there() -> None:
-    keys = {*NodeSettings.__struct_encode_fields__}
+    keys = {*NodeSettings.__struct_encode_fields__, *ReplicaSettings.__struct_encode_fields__}
     for verb, flags in (
         ("serve", ["--nameserver-port", "--broker-port", "--grpc-port", "--http-port"]),
         ("broker", ["--port", "--grpc-port", "--http-port"]),

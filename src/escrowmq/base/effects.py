@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from escrowmq.base.ports import File
+from escrowmq.base.wire import Wire
 
 
 class Send(msgspec.Struct):
@@ -34,6 +35,7 @@ class Dial(msgspec.Struct):
     peer: int
     host: str
     port: int
+    wire: Wire = Wire.REMOTING
 
 
 class Sync(msgspec.Struct):

@@ -13,3 +13,6 @@ class Wire(enum.Enum):
 
     GRPC = "gRPC"
     """gRPC over HTTP/2: the clients of 5.x."""
+
+    HA = "HA"
+    """RocketMQ's copying of the log from a master to its slaves."""

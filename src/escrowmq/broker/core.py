@@ -12,10 +12,11 @@ from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.effects import Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
 from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.front import Front
+from escrowmq.broker.front import Caller, Front
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_config import restore
@@ -42,8 +43,11 @@ class BrokerCore:
         accounts: Disk | None = None,
         zone: tzinfo = UTC,
         signs_as: tuple[str, str] | None = None,
+        replica: ReplicaSettings | None = None,
     ) -> None:
-        changes = restore(disk, settings, store_settings)
+        """`replica`: who copies this broker's log, or whose log it copies; None: it is alone."""
+        copying = ReplicaSettings() if replica is None else replica
+        changes = restore(disk, settings, store_settings, copying)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
         self._disk = disk
         self.broker = Broker(settings, store_settings, store, address=address, chance=chance)
@@ -52,8 +56,9 @@ class BrokerCore:
         # Without a folder of their own the accounts lie beside the other tables.
         made = self.assembly = Assembly(
             self.broker, self.rounds, disk, changes,
-            ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as,
+            ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as, replica=replica,
         )  # fmt: skip
+        self._callers: tuple[Caller, ...] = (made.registration, *made.copying.callers)
         self.transactions, self.registration = made.transactions, made.registration
         self.serving, self._door = made.serving, made.door
         self._tables = made.tables
@@ -64,6 +69,12 @@ class BrokerCore:
         self._fronts: dict[Wire, Front] = {}
         self.remoting = made.remoting
         self.speaks(Wire.REMOTING, self.remoting)
+        front, _, keeper = made.copying
+        if front is not None:
+            self.take_effects = front.take
+            self._fronts[Wire.HA] = front
+        if keeper is not None:
+            store.retention.keeper = keeper
         self._save_at_ms = 0
         self.rounds.add("saving", self._save, lambda: self._save_at_ms)
 
@@ -137,13 +148,19 @@ class BrokerCore:
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
         """A peer is there, and speaks so."""
-        is_name_server = self.registration.is_name_server(peer)
+        caller = self._caller_of(peer)
         known = Peer(peer, host, port)
-        known.is_stranger = self._door.judges and not is_name_server
+        known.is_stranger = self._door.judges and caller is None
         known.dialogue = self._fronts[wire].begin(known)
         self.broker.peers.by_id[peer] = known
-        if is_name_server:
-            self.registration.connected(peer, now_ms)
+        if caller is not None:
+            caller.connected(peer, now_ms)
+
+    def _caller_of(self, peer: int) -> Caller | None:
+        """Who has dialled a peer, if we have."""
+        if peer > 0:
+            return None
+        return next((caller for caller in self._callers if caller.calls(peer)), None)
 
     def proved(self, peer: int, account: str) -> None:
         """A peer's certificate stands for an account (base.ports.Proving)."""
@@ -172,8 +189,9 @@ class BrokerCore:
         known = broker.peers.by_id.pop(peer, None)
         broker.output.lost(peer)
         broker.calls.lost(peer, now_ms)
-        if self.registration.is_name_server(peer):
-            self.registration.unreached(peer, now_ms)
+        caller = self._caller_of(peer)
+        if caller is not None:
+            caller.unreached(peer, now_ms)
         if known is not None:
             known.dialogue.lost(now_ms)
             for part in self._parts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from escrowmq.base.effects import Effect
 from escrowmq.broker.dialogue import Dialogue
 from escrowmq.broker.peer import Peer
 
@@ -19,3 +20,23 @@ class Front(Protocol):
 
     def wake_at_ms(self) -> int:
         """When that is."""
+
+
+class Caller(Protocol):
+    """Dials others on the broker's account."""
+
+    def calls(self, peer: int) -> bool:
+        """Whether a connection is one of these."""
+
+    def connected(self, peer: int, now_ms: int) -> None:
+        """One of them is made."""
+
+    def unreached(self, peer: int, now_ms: int) -> None:
+        """One of them is gone, or was not made."""
+
+
+class CopyFront(Front, Protocol):
+    """The front of copies of the log (broker/replication)."""
+
+    def take(self) -> list[Effect]:
+        """What is to be done at the end of an input, and what copies are sent, or say, of it."""

@@ -49,8 +49,8 @@ class RemotingFront:
         frames: Frames,
         output: Output,
         serving: Serving,
-        shortcut: Shortcut,
-        pulls: ShortPulls,
+        shortcut: Shortcut | None,
+        pulls: ShortPulls | None,
     ) -> None:
         self._store_settings = store_settings
         self.store = store

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.cli.printing import say
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.port_settings import DoorSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
+_BY_REQUEST = (BrokerSettings, StoreSettings, ReplicaSettings)
 _HOLDS = {
     "fixed": "in the file alone",
     "restart": "a change by request takes effect at the next start",
@@ -24,13 +26,14 @@ def show_settings() -> int:
         ("ports", DoorSettings),
         ("broker", BrokerSettings),
         ("store", StoreSettings),
+        ("copies of the log", ReplicaSettings),
         ("name server", NameServerSettings),
         ("who may change a name server", NameServerGuardSettings),
     ):
         say(f"# {title}")
         for setting in settings_of(kind):
             if setting.field not in _READ_ELSEWHERE:
-                say(_line(setting, is_changed_by_request=kind in (BrokerSettings, StoreSettings)))
+                say(_line(setting, is_changed_by_request=kind in _BY_REQUEST))
     return 0
 
 

@@ -94,6 +94,17 @@ class GroupTable:
             self.version = file.data_version
             self._pieces.written(self._groups)  # all at once, while nobody is served
 
+    def take_over(self, data: bytes) -> None:
+        """Become what another broker's table is, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG gives it."""
+        file = msgspec.convert(fastjson.decode(data), GroupFile, strict=False)
+        if file == self.file():
+            return
+        self._groups = file.subscription_group_table
+        self.forbidden = file.forbidden_table
+        self.version = file.data_version
+        self._pieces = Pieces()
+        self.is_changed = True
+
     def saved(self) -> None:
         """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False

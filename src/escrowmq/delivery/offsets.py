@@ -41,6 +41,17 @@ class OffsetTable:
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
 
+    @property
+    def changes_count(self) -> int:
+        """Grows with each commit."""
+        return self._commits_count
+
+    def take_over(self, data: bytes) -> None:
+        """Become what another broker's table is, as GET_ALL_CONSUMER_OFFSET gives it."""
+        self._offsets = {}
+        self.load(data)
+        self.is_changed = True
+
     def saved(self) -> None:
         """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False

@@ -149,6 +149,25 @@ class TopicTable:
             self.version = file.data_version
             self._pieces.written(self._topics)  # all at once, while nobody is served
 
+    def take_over(self, data: bytes) -> set[str]:
+        """Become what another broker's table is, as GET_ALL_TOPIC_CONFIG gives it; which topics
+        are gone. What every broker has is kept."""
+        file = msgspec.convert(fastjson.decode(data), TopicFile)
+        found = file.topic_config_table
+        gone = {name for name in self._topics if name not in found and name not in self.system}
+        changed = {name for name, config in found.items() if self._topics.get(name) != config}
+        for name in gone:
+            del self._topics[name]
+        for name in changed:
+            self._topics[name] = found[name]
+        for name in gone | changed:
+            self._pieces.forget(name)
+        if gone or changed or file.data_version != self.version:
+            self.version = file.data_version
+            self.unregistered |= changed
+            self.is_changed = True
+        return gone
+
     def saved(self) -> None:
         """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False

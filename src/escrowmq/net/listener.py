@@ -20,3 +20,5 @@ class Listener(msgspec.Struct, frozen=True):
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
     tls: TlsDoor | None = None
     """How this port speaks TLS where `Doors.tls` says nothing."""
+    has_tls: bool = True
+    """Whether TLS is spoken there, where the settings want it."""

@@ -83,7 +83,7 @@ class Shell:
 
     async def listen(self, listener: Listener) -> None:
         """Accept peers on a port."""
-        accept = partial(self.accept, listener.wires, listener.tls)
+        accept = partial(self.accept, listener.wires, listener.tls, has_tls=listener.has_tls)
         server = await self._loop.create_server(accept, sock=listener.socket, backlog=_BACKLOG)
         self._servers.append(server)
 
@@ -124,12 +124,16 @@ class Shell:
     # -- from the world to the core ----------------------------------------------------------
 
     def accept(
-        self, wires: tuple[Wire, ...] = (Wire.REMOTING,), own_tls: TlsDoor | None = None
+        self,
+        wires: tuple[Wire, ...] = (Wire.REMOTING,),
+        own_tls: TlsDoor | None = None,
+        *,
+        has_tls: bool = True,
     ) -> asyncio.BaseProtocol:
         """The protocol object for a new connection to a port with these protocols."""
         peer = self._next_peer
         self._next_peer += 1
-        tls = self._doors.tls or own_tls
+        tls = (self._doors.tls or own_tls) if has_tls else None
         if tls is None and len(wires) == 1:
             return Link(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
@@ -266,8 +270,8 @@ class Shell:
                 self.links.close(peer, reason)
             case Hold(peer):
                 self.links.hold(peer)
-            case Dial(peer, host, port):
-                task = self._loop.create_task(self._dial(peer, host, port))
+            case Dial():
+                task = self._loop.create_task(self._dial(effect))
                 self._dials.add(task)
                 task.add_done_callback(self._dials.discard)
             case Replace(path, data):
@@ -280,12 +284,14 @@ class Shell:
             self._tell(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
-    async def _dial(self, peer: int, host: str, port: int) -> None:
+    async def _dial(self, called: Dial) -> None:
+        peer, host, port = called.peer, called.host, called.port
         try:
             async with asyncio.timeout(DIAL_S):
                 dials_tls = self._doors.dials_tls
-                if dials_tls is None:
-                    await dial(lambda: Link(self, peer), host, port)
+                # RocketMQ's copying of the log knows no TLS.
+                if dials_tls is None or called.wire is Wire.HA:
+                    await dial(lambda: Link(self, peer, called.wire), host, port)
                     return
                 session = Session(dials_tls, is_server=False, host=host)
                 link = TlsLink(self, peer, session)

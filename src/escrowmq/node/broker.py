@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import ConnectFailed, UsageError
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 _FAST_BELOW = 2
+HA_ABOVE = 1
+"""Slaves connect to the port so far above that of clients, as at RocketMQ."""
+
 _PRESETS = {
     "RocketMQ": {
         "escrowCountUndelivered": "true",
@@ -64,6 +68,7 @@ class BrokerNode:
         accounts: str = "",
         signs_as: tuple[str, str] | None = None,
         grpc_door: socket.socket | None = None,
+        replica: ReplicaSettings | None = None,
     ) -> None:
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
@@ -72,6 +77,12 @@ class BrokerNode:
         self.port = int(self._door.getsockname()[1])
         self._fast_door = _bind_fast(host, port)
         told = settings.advertised_host
+        self._ha_door: socket.socket | None = None
+        ha_port = self.port + HA_ABOVE
+        if replica is not None and not replica.is_slave:
+            self._ha_door = bind_ha(replica, host=host, port=port)
+            ha_port = int(self._ha_door.getsockname()[1])
+        ha_host = replica.ha_host if replica is not None else ""
         self._clock = SystemClock()
         self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
@@ -79,13 +90,14 @@ class BrokerNode:
             settings,
             store,
             address=(told, self.port),
-            ha_address=f"{told}:{self.port + 1}",
+            ha_address=joined(ha_host or told, ha_port),
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
             boot=_boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
             zone=LocalZone(),
             signs_as=signs_as,
+            replica=replica,
         )
         self.core.broker.identity.release = self._build = build_name()
         self.grpc_port = 0
@@ -134,6 +146,8 @@ class BrokerNode:
         if self._grpc_door is not None:
             tls = self_made_tls(ports, data=self._disk.root, names=self._names())
             await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
+        if self._ha_door is not None:
+            await self._shell.listen(Listener(self._ha_door, (Wire.HA,), has_tls=False))
         self._shell.start()
 
     def _names(self) -> tuple[str, ...]:
@@ -146,6 +160,8 @@ class BrokerNode:
         found = {"broker": joined(host, self.port)}
         if self.grpc_port:
             found["grpc"] = joined(host, self.grpc_port)
+        if self._ha_door is not None:
+            found["ha"] = joined(*self._ha_door.getsockname()[:2])
         return found
 
     def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
@@ -205,7 +221,7 @@ class BrokerNode:
             self.core.close(self._clock.now_ms())
             _log.info("the store is closed")
         self._door.close()
-        for door in (self._fast_door, self._grpc_door):
+        for door in (self._fast_door, self._grpc_door, self._ha_door):
             if door is not None:
                 door.close()
 
@@ -220,6 +236,13 @@ def _bind_fast(host: str, port: int) -> socket.socket | None:
     except ConnectFailed as error:
         _log.warning("no fast port: %s", error)
         return None
+
+
+def bind_ha(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
+    """The port, as RocketMQ chooses it: the one behind that of clients. Any free one, where the
+    system chose that as well."""
+    wanted = replica.ha_port or (port + HA_ABOVE if port else 0)
+    return bind(replica.ha_bind or host, wanted)
 
 
 def _boot_id() -> str:

@@ -13,6 +13,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, unit_in_words
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
@@ -30,6 +31,9 @@ _PORT_MAX: Final = 65_535
 
 SET_ENV: Final = "ESCROWMQ_SET"
 """Settings for images, whose users give variables rather than files: KEY=VALUE, one a line."""
+
+_ASKS_FOR_IT: Final = ("brokerRole", "haListenPort", "inSyncReplicas")
+"""RocketMQ opens the port always. A broker whose settings say nothing of copies has none."""
 
 _SPIN_MAX_US: Final = 1_000
 Port = Annotated[int, msgspec.Meta(ge=0, le=_PORT_MAX)]
@@ -63,7 +67,6 @@ class NodeSettings(msgspec.Struct, kw_only=True):
         str, msgspec.Meta(description="folder of the log; commitlog of the data folder by default")
     ] = msgspec.field(default="", name="storePathCommitLog")
     flush: str = msgspec.field(default="ASYNC_FLUSH", name="flushDiskType")
-    role: str = msgspec.field(default="ASYNC_MASTER", name="brokerRole")
     exporter: str = msgspec.field(default="DISABLE", name="metricsExporterType")
     exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
     exporter_port: Port = msgspec.field(default=5557, name="metricsPromExporterPort")
@@ -184,6 +187,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
         for kind in (
             BrokerSettings,
             StoreSettings,
+            ReplicaSettings,
             NameServerSettings,
             NameServerGuardSettings,
             NodeSettings,
@@ -223,3 +227,21 @@ def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) ->
     settings.is_sync_flush = node.flush == "SYNC_FLUSH"
     settings.memory_size = memory_size()
     return settings
+
+
+def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings | None:
+    """Whom a broker copies, or who copies it; None when it is alone. UsageError says what cannot
+    be."""
+    settings = convert(ReplicaSettings, found, source=source)
+    if settings.is_slave:
+        if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:
+            raise UsageError(
+                f"{source}: brokerRole=SLAVE needs brokerId, a number from 1 on: 0 is its master"
+            )
+        host, _, port = settings.ha_master.rpartition(":")
+        if settings.ha_master and not (host and port.isdigit()):
+            raise UsageError(
+                f"{source}: haMasterAddress={settings.ha_master}: HOST:PORT of the master's "
+                "haListenPort is expected"
+            )
+    return settings if any(key in found for key in _ASKS_FOR_IT) else None

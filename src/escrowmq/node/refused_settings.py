@@ -13,8 +13,6 @@ from escrowmq.store.retention import not_hours
 
 _log = logging.getLogger(__name__)
 
-_MASTERS: Final = ("ASYNC_MASTER", "SYNC_MASTER")
-
 _BOUNDS: Final = {
     # DefaultMessageStore.isSpaceToDelete takes 75 for what is out of bounds; the other two are
     # brought within them (getDiskSpaceWarningLevelRatio, getDiskSpaceCleanForciblyRatio).
@@ -34,15 +32,13 @@ _WITHOUT_EFFECT: Final = {
 
 
 JUDGED: Final = frozenset(
-    {"storeType", "enableDLegerCommitLog", "enableControllerMode", "inSyncReplicas",
-     "readOnlyCommitLogStorePaths"}
-)  # fmt: skip
-"""Keys that are only validated here."""
+    {"storeType", "enableDLegerCommitLog", "enableControllerMode", "readOnlyCommitLogStorePaths"}
+)
+"""Keys that are looked at here and mean nothing else."""
 
 
 def refuse_unserved(found: dict[str, str], *, source: str) -> None:
-    """Raise UsageError for a setting that requires another kind of store or broker."""
-    _refuse_roles(found, source=source)
+    """UsageError for a setting that asks for another kind of store or broker."""
     kind = found.get("storeType", "default")
     if kind != "default":
         raise UsageError(
@@ -68,20 +64,6 @@ def refuse_unserved(found: dict[str, str], *, source: str) -> None:
     _check_hours(found.get("deleteWhen", ""), source=source)
 
 
-def _refuse_roles(found: dict[str, str], *, source: str) -> None:
-    role = found.get("brokerRole", _MASTERS[0])
-    if role == "SLAVE":
-        raise UsageError(f"{source}: brokerRole=SLAVE: only masters are there yet")
-    if role not in _MASTERS:
-        raise UsageError(f"{source}: brokerRole={role}: ASYNC_MASTER or SYNC_MASTER is expected")
-    copies = found.get("inSyncReplicas", "1")
-    if role == "SYNC_MASTER" and copies.isdigit() and int(copies) > 1:
-        raise UsageError(
-            f"{source}: inSyncReplicas={copies}: there is no slave that a message could be copied "
-            "to before it is acknowledged; leave it out, and use flushDiskType=SYNC_FLUSH"
-        )
-
-
 def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
     """The settings, with impossible values replaced as RocketMQ replaces them."""
     changed = dict(found)
@@ -94,7 +76,8 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
                 source, key, text, low, high, changed[key],
             )  # fmt: skip
     broker_id = found.get("brokerId", "0")
-    if broker_id.isdigit() and int(broker_id):
+    is_slave = found.get("brokerRole") == "SLAVE"
+    if broker_id.isdigit() and int(broker_id) and not is_slave:
         changed["brokerId"] = "0"
         _log.warning("%s: brokerId=%s: a master's is 0, as at RocketMQ", source, broker_id)
     name = found.get("brokerName", "")

@@ -14,6 +14,8 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.errors import UsageError
 from escrowmq.net.tls import Doors
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
@@ -73,11 +75,7 @@ def serve(options: Options) -> int:
     """Run a name server and a broker in one process, with one data folder."""
     found = options.gather()
     host = options.host or found.get("bindAddress") or LOOPBACK
-    if found.get("namesrvAddr"):
-        _log.warning(
-            "%s: namesrvAddr=%s is without effect: serve runs a name server of its own; `escrowmq "
-            "broker` registers elsewhere", options.source, found["namesrvAddr"],
-        )  # fmt: skip
+    _tell_useless(options, found)
     names = config.convert(NameServerSettings, found, source=options.source)
     settings, store, node = broker_settings(
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
@@ -108,6 +106,7 @@ def serve(options: Options) -> int:
         accounts=accounts,
         signs_as=own,
         grpc_door=_grpc_door(options, found, node, host=host, is_embedded=True),
+        replica=_master_settings(options, found),
     )
 
     http = HttpDoor(options, found, node, host=host, is_embedded=True)
@@ -188,6 +187,7 @@ def serve_broker(options: Options) -> int:
         log=node.log,
         accounts=config.accounts_folder(node, data=data),
         grpc_door=_grpc_door(options, found, node, host=host, is_embedded=False),
+        replica=config.replica_settings(found, source=options.source),
     )
 
     http = HttpDoor(options, found, node, host=host, is_embedded=False)
@@ -321,6 +321,26 @@ def _doors(
 ) -> tuple[DoorSettings, Doors]:
     settings = config.convert(DoorSettings, found, source=options.source)
     return settings, doors_of(settings, source=options.source, calls_itself=calls_itself)
+
+
+def _tell_useless(options: Options, found: dict[str, str]) -> None:
+    if found.get("namesrvAddr"):
+        _log.warning(
+            "%s: namesrvAddr=%s is without effect: serve runs a name server of its own; `escrowmq "
+            "broker` registers elsewhere", options.source, found["namesrvAddr"],
+        )  # fmt: skip
+
+
+def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings | None:
+    """Who copies the embedded broker. It is no slave: its name server knows no other broker."""
+    replica = config.replica_settings(found, source=options.source)
+    if replica is not None and replica.is_slave:
+        raise UsageError(
+            f"{options.source}: brokerRole=SLAVE: `serve` has a name server of its own, which "
+            "knows no master; start the slave by `escrowmq broker -n HOST:PORT` with the master's "
+            "name server"
+        )
+    return replica
 
 
 def _port(options: Options, node: config.NodeSettings) -> int:

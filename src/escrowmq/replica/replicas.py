@@ -51,6 +51,11 @@ class Replicas:
         """Who is connected."""
         return list(self._by_peer)
 
+    def address(self, peer: int) -> str:
+        """Where one is, for people."""
+        connection = self._by_peer.get(peer)
+        return f"peer {peer}" if connection is None else connection.address
+
     def add(self, peer: int, host: str, port: int, redeem: Redeem, now_ms: int) -> int | None:
         """Somebody has connected. Who has to give way, if there are too many: the oldest of those
         that have not said a word, else the newcomer."""

@@ -58,6 +58,9 @@ class SendingTerms(msgspec.Struct, frozen=True):
     housekeeping_ms: int
     """A slave that reports nothing for so long is gone."""
 
+    needs_ticket: bool = False
+    """Whether anybody who has none is refused."""
+
 
 class Sender:
     """One connection. RemoteProtocolError: it is to be closed."""
@@ -100,6 +103,10 @@ class Sender:
         ticket = self._redeem(reported)
         if ticket is not None:
             start, self.identity = ticket.start, ticket.identity
+        elif self._terms.needs_ticket:
+            raise RemoteProtocolError(
+                "it has no ticket, and escrowHaTickets=true lets in only slaves of EscrowMQ"
+            )
         elif reported == 0:
             # RocketMQ (DefaultHAConnection): an empty slave begins with the last file.
             start = log.end_offset - log.end_offset % log.segment_size

@@ -114,8 +114,6 @@ def test_broker_is_advertised_where_it_listens() -> None:
         ("namesrvAddr", "host"),
         ("namesrvAddr", "host:0"),
         ("namesrvAddr", "127.0.0.1:9876;:1"),
-        ("brokerRole", "SLAVE"),
-        ("brokerRole", "FOO"),
         ("storeType", "defaultRocksDB"),
         ("enableDLegerCommitLog", "true"),
         ("enableControllerMode", "TRUE"),
@@ -172,11 +170,9 @@ def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
         convert(DoorSettings, {"tls.server.mode": "on"}, source="f")
 
 
-def test_copies_that_nobody_makes_are_not_promised() -> None:
-    with pytest.raises(UsageError, match="inSyncReplicas=2: there is no slave"):
-        of(brokerRole="SYNC_MASTER", inSyncReplicas="2")
-    of(brokerRole="ASYNC_MASTER", inSyncReplicas="2")  # RocketMQ does not wait for any then
-    of(brokerRole="SYNC_MASTER", storeType="default", enableControllerMode="false")
+def test_a_masters_id_is_0_and_a_slaves_its_own() -> None:
+    assert of(brokerRole="SYNC_MASTER", brokerId="3").broker_id == 0
+    assert of(brokerRole="SLAVE", brokerId="3").broker_id == 3
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +135,12 @@ def test_the_first_report_says_where_to_begin_also_when_others_follow_it_at_once
     assert (to.start, to.identity) == (0, "b")
     with pytest.raises(RemoteProtocolError):
         sender(Bytes(b"x" * 300)).receive(encode_report(0) + encode_report(200), 0)
+
+
+def test_who_has_no_ticket_is_refused_where_one_is_needed() -> None:
+    terms = msgspec.structs.replace(TERMS, needs_ticket=True)
+    with pytest.raises(RemoteProtocolError, match="escrowHaTickets"):
+        sender(Bytes(b"x" * 300), terms).receive(encode_report(100), 0)
 
 
 @given(st.lists(st.integers(-10, 400), max_size=20), st.integers(0, 300), st.integers(0, 300))

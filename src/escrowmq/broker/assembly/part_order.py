@@ -3,8 +3,13 @@ their turns. The one place that knows them all."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.audit_log import Denials
 from escrowmq.broker.access.door import Table
 from escrowmq.broker.assembly.part_makers import (
@@ -26,6 +31,7 @@ from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
+from escrowmq.broker.front import Caller, CopyFront
 from escrowmq.broker.part import Part
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.requests.arrivals import Arrivals
@@ -57,6 +63,15 @@ from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.retry_topics import RetryTopics
 
 
+class Copying(NamedTuple):
+    """Who copies from this broker, or from whom it copies; nobody at a broker alone."""
+
+    front: CopyFront | None = None
+    callers: tuple[Caller, ...] = ()
+    keeper: Callable[[int, int], int] | None = None
+    """Of a slave: from where on its master has the log (store/retention)."""
+
+
 class Assembly:
     """The parts of one broker, and what it serves with them."""
 
@@ -70,6 +85,7 @@ class Assembly:
         ha_address: str,
         accounts: Disk,
         signs_as: tuple[str, str] | None,
+        replica: ReplicaSettings | None,
     ) -> None:
         b = broker
         putter = Putter(b.settings, b.store_settings, b.store, b.stats)
@@ -85,11 +101,12 @@ class Assembly:
         self.door = door_of(
             b, self.transactions, disk=disk, accounts=accounts, denials=denials, polls=self._polls
         )
+        members = MemberHandlers(b.settings, b.store, b.topics, b.groups, b.offsets, b.timer)
         pending = self._pending(b, denials)
         handlers = (
             sends_of(b, putter, self.transactions, rules),
             *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
-            *(pending, self.ends, self.epochs, self.pulls, self.clients),
+            *(pending, members, self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
         self.tables = Tables(
@@ -103,7 +120,17 @@ class Assembly:
             rounds=rounds,
             handlers=handlers,
         )
-        self.arrivals = Arrivals(
+        self.arrivals = self._arrivals(b, rounds)
+        self.remoting = self._remoting(b, is_slave=replica is not None and replica.is_slave)
+        self.measuring = measuring_of(
+            b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
+        )
+        self.parts = self._in_order(b)
+        self.copying = Copying() if replica is None else self._copy(b, replica, members)
+        self._add_rounds(b, rounds)
+
+    def _arrivals(self, b: Broker, rounds: Rounds) -> Arrivals:
+        return Arrivals(
             store=b.store,
             delays=b.delays,
             timer=b.timer,
@@ -112,12 +139,24 @@ class Assembly:
             pulls=self.pulls,
             pops=self.pops,
         )
-        self.remoting = self._remoting(b)
-        self.measuring = measuring_of(
-            b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
+
+    def _copy(self, b: Broker, replica: ReplicaSettings, members: MemberHandlers) -> Copying:
+        from escrowmq.broker.assembly.copy_makers import master_of, rows_of_slave, slaves_of
+
+        if not replica.is_slave:
+            slaves = slaves_of(b, replica)
+            self.parts = (*self.parts, slaves)
+            members.tell_of(slaves)
+            return Copying(slaves)
+        master = master_of(b, replica, self.registration)
+        members.tell_of(master)
+        self.serving.serve_instead(partial(rows_of_slave, replica=replica, pulls=self.pulls))
+        # Nothing that stores, asks or delivers by itself.
+        self.parts = (
+            *(master, self.pulls, self.clients, self.registration, self.door),
+            b.answers.waiting,
         )
-        self.parts = self._in_order(b)
-        self._add_rounds(b, rounds)
+        return Copying(master, (master,), master.keeps_from)
 
     def _pending(self, b: Broker, denials: Denials) -> PendingHandlers:
         return PendingHandlers(
@@ -128,7 +167,8 @@ class Assembly:
             denials=denials,
         )
 
-    def _remoting(self, b: Broker) -> RemotingFront:
+    def _remoting(self, b: Broker, *, is_slave: bool) -> RemotingFront:
+        """A slave serves what is asked of it the general way: it serves little."""
         puts = ShortPuts(
             settings=b.settings,
             store=b.store,
@@ -165,8 +205,10 @@ class Assembly:
             frames=b.frames,
             output=b.output,
             serving=self.serving,
-            shortcut=shortcut,
-            pulls=ShortPulls(
+            shortcut=None if is_slave else shortcut,
+            pulls=None
+            if is_slave
+            else ShortPulls(
                 store=b.store,
                 offsets=b.offsets,
                 stats=b.stats,
@@ -310,7 +352,6 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             stats=b.stats,
             identity=b.identity,
         ),
-        MemberHandlers(b.settings, b.timer),
     )
 
 

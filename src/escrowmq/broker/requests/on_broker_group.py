@@ -2,21 +2,107 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final, Protocol
+
+import msgspec
+
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.broker.asked import Asked
+from escrowmq.codec import fastjson
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.timer import TimerQueue
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.store.store import Store
+
+_NUMBER: Final = re.compile(r"-1|[0-9]{1,19}")
+_IDENTITY_SIZE_MAX: Final = 256
+
+
+class Copies(Protocol):
+    """A master's slaves, or a slave's master."""
+
+    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+        """What a slave is told that wants to copy; UsageError says why it cannot."""
+        ...
+
+    def ha_status(self) -> dict[str, object]:
+        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        ...
 
 
 class MemberHandlers:
-    """GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), NOTIFY_MIN_BROKER_ID_CHANGE (905),
+    """ESCROW_REPLICA_STATE (7724), ESCROW_FOLLOW (7725), GET_BROKER_HA_STATUS (907),
+    GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), NOTIFY_MIN_BROKER_ID_CHANGE (905),
     RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
     NOTIFY_BROKER_ROLE_CHANGED (1008)."""
 
-    def __init__(self, settings: BrokerSettings, timer: TimerQueue) -> None:
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        timer: TimerQueue,
+    ) -> None:
         self._settings = settings
+        self._store = store
+        self._topics, self._groups, self._offsets = topics, groups, offsets
         self._timer = timer
+        self._copies: Copies | None = None
+        """None at a broker alone."""
+
+    def tell_of(self, copies: Copies) -> None:
+        """This broker is not alone."""
+        self._copies = copies
+
+    # -- copies of the log -------------------------------------------------------------------
+
+    def state(self, asked: Asked[None]) -> Reply:
+        """How far the log is, and whether tables have changed: a slave asks again and again."""
+        return Answer(
+            body=msgspec.json.encode(
+                {
+                    "topics": self._topics.wishes_count,
+                    "groups": self._groups.wishes_count,
+                    "offsets": self._offsets.changes_count,
+                    "log_begin": self._store.min_log_offset,
+                    "log_end": self._store.end_offset,
+                }
+            )
+        )
+
+    def follow(self, asked: Asked[None]) -> Reply:
+        """Let a slave of ours copy the log from an offset on, by a ticket."""
+        if self._copies is None:
+            remark = (
+                "this broker opens no port for slaves: set brokerRole to ASYNC_MASTER or "
+                "SYNC_MASTER, or haListenPort"
+            )
+            return Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
+        start = asked.ext.get("start", "")
+        if not _NUMBER.fullmatch(start):
+            return Refusal(Response.INVALID_PARAMETER, "start: a log offset, or -1, is expected")
+        identity = asked.ext.get("identity", "")[:_IDENTITY_SIZE_MAX]
+        return Answer(ext=self._copies.follow(int(start), identity, asked.now_ms))
+
+    def ha_status(self, asked: Asked[None]) -> Reply:
+        """Who copies from this broker, or from whom it copies."""
+        if self._copies is not None:
+            return Answer(body=fastjson.encode(self._copies.ha_status()))
+        body = {
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.end_offset,
+        }
+        return Answer(body=fastjson.encode(body))
+
+    # -- Java's own --------------------------------------------------------------------------
 
     def timer_check_point(self, asked: Asked[None]) -> Reply:
         """How far the timer is."""

@@ -10,6 +10,7 @@ from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
+from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import settings_of
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.asked import Asked
@@ -33,7 +34,11 @@ _UNITS: Final = "KMGTPE"
 _VERSION_NAME: Final = "V5_3_3"
 _VERSION: Final = 479
 
-_SETTINGS: Final = [*settings_of(BrokerSettings), *settings_of(StoreSettings)]
+_SETTINGS: Final = [
+    *settings_of(BrokerSettings),
+    *settings_of(StoreSettings),
+    *settings_of(ReplicaSettings),
+]
 _OURS: Final = ("is_sync_flush", "memory_size")
 """What no file sets under these names."""
 
@@ -48,7 +53,7 @@ _SECRET: Final = tuple(s.name for s in _SETTINGS if s.is_secret)
 
 _OF_THE_PROCESS: Final = frozenset(
     {"bindAddress", "listenPort", "storePathRootDir", "storePathCommitLog", "flushDiskType",
-     "brokerRole", "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
+     "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
      "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
 )  # fmt: skip
 """Settings around the broker, which hold from start to end."""
@@ -59,15 +64,17 @@ _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackL
 CHANGES_FILE: Final = "config/brokerChanges.json"
 
 
-def restore(disk: Disk, settings: BrokerSettings, store_settings: StoreSettings) -> Changes:
+def restore(
+    disk: Disk, settings: BrokerSettings, store_settings: StoreSettings, replica: ReplicaSettings
+) -> Changes:
     """Settings as they were changed before this start. Call it before anything reads them."""
-    changes = Changes(settings, store_settings, fixed=FIXED_NAMES)
+    changes = Changes(settings, store_settings, replica, fixed=FIXED_NAMES)
     changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
     return changes
 
 
 class ConfigHandlers:
-    """Codes 25, 26, 28, 306, 316, 329, 354, 355, 907, 2001 to 2004."""
+    """Codes 25, 26, 28, 306, 316, 329, 354, 355, 2001 to 2004."""
 
     def __init__(
         self,
@@ -102,7 +109,6 @@ class ConfigHandlers:
         found["flushDiskType"] = (
             "SYNC_FLUSH" if self._store_settings.is_sync_flush else "ASYNC_FLUSH"
         )
-        found["brokerRole"] = "ASYNC_MASTER"
         found["listenPort"] = self._identity.address.rpartition(":")[2]
         return found
 
@@ -231,23 +237,6 @@ class ConfigHandlers:
             figures[f"{pool}ThreadPoolQueueCapacity"] = str(capacity)
             figures[f"{pool}ThreadPoolQueueHeadWaitTimeMills"] = "0"
         return figures
-
-    def ha_status(self, asked: Asked[None]) -> Reply:
-        """A master without slaves."""
-        body = {
-            "haClientRuntimeInfo": {
-                "lastReadTimestamp": 0,
-                "lastWriteTimestamp": 0,
-                "masterFlushOffset": 0,
-                "maxOffset": 0,
-                "transferredByteInSecond": 0,
-            },
-            "haConnectionInfo": [],
-            "inSyncSlaveNums": 0,
-            "master": True,
-            "masterCommitLogMaxOffset": self._store.end_offset,
-        }
-        return Answer(body=fastjson.encode(body))
 
     def cold_info(self, asked: Asked[None]) -> Reply:
         """Nothing is throttled here for reading old data."""

@@ -266,7 +266,6 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(
             _R.DELETE_EXPIRED_COMMITLOG, None, ConfigHandlers.delete_old, OPERATE, is_audited=True
         ),
-        RequestRow(_R.GET_BROKER_HA_STATUS, None, ConfigHandlers.ha_status, LOOK),
         RequestRow(_R.GET_COLD_DATA_FLOW_CTR_INFO, None, ConfigHandlers.cold_info, LOOK),
         RequestRow(
             _R.UPDATE_COLD_DATA_FLOW_CTR_CONFIG,
@@ -297,6 +296,9 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
     ),
     family(
         MemberHandlers,
+        RequestRow(_R.ESCROW_REPLICA_STATE, None, MemberHandlers.state, LOOK),
+        RequestRow(_R.ESCROW_FOLLOW, None, MemberHandlers.follow, OPERATE),
+        RequestRow(_R.GET_BROKER_HA_STATUS, None, MemberHandlers.ha_status, LOOK),
         RequestRow(_R.GET_TIMER_CHECK_POINT, None, MemberHandlers.timer_check_point, LOOK),
         RequestRow(_R.GET_TIMER_METRICS, None, MemberHandlers.timer_counts, LOOK),
         RequestRow(_R.NOTIFY_MIN_BROKER_ID_CHANGE, None, MemberHandlers.hear, OPERATE),

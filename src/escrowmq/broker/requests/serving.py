@@ -4,7 +4,7 @@ by does not matter here."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from escrowmq.base.answer import HELD, Refusal, Reply
@@ -49,6 +49,12 @@ class Serving:
         self.rows = bound(handlers)
         self.has_served = False
         """Whether anything was served since `forget_served` that parts may have to finish."""
+
+    def serve_instead(
+        self, change: Callable[[dict[int, RequestRow]], dict[int, RequestRow]]
+    ) -> None:
+        """Serve what is made of the present rows, before anybody is served."""
+        self.rows = change(self.rows)
 
     def look_at_door(self) -> None:
         """Whether anybody is judged at all: limits may have been set, or lifted."""

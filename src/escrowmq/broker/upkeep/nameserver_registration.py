@@ -96,6 +96,8 @@ class Registration(Part):
         self._is_leaving = False
         self.on_known: Callable[[], None] | None = None
         """Called each time a name server has taken the registration."""
+        self.on_welcome: Callable[[dict[str, str]], None] | None = None
+        """Told what it said then: a slave learns there who its master is."""
         for index, address in enumerate(
             filter(None, (part.strip() for part in settings.name_servers.split(";")))
         ):
@@ -103,7 +105,13 @@ class Registration(Part):
             peer = -1 - index
             self._servers[peer] = _NameServer(peer, host.strip("[]"), int(port))
 
-    def is_name_server(self, peer: int) -> bool:
+    def again(self, now_ms: int) -> None:
+        """Register anew with all that are connected, and hear what they say."""
+        for server in self._servers.values():
+            if server.is_connected:
+                self._register(server, self._topics.file(), now_ms)
+
+    def calls(self, peer: int) -> bool:
         """Whether a connection is one of these."""
         return peer in self._servers
 
@@ -196,6 +204,8 @@ class Registration(Part):
         def heard(reply: Command | None, now_ms: int) -> None:
             if reply is not None and reply.code == Response.SUCCESS:
                 self._note_taken(server)
+                if self.on_welcome is not None:
+                    self.on_welcome(reply.ext or {})
                 if self.on_known is not None:
                     self.on_known()
             elif self._signs_as and reply and reply.code == Response.ESCROW_SIGNATURE_WANTED:
@@ -248,6 +258,15 @@ class Registration(Part):
             sealed = sign_own(code, ext, body, secret=secret, session=server.session)
             return {**ext, SIGNATURE: sealed}
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
+
+    def signed_for_broker(self, ext: dict[str, str]) -> dict[str, str]:
+        """The fields of a request without a body with those that prove to another broker who asks,
+        if this one has an account."""
+        if self._signs_as is None:
+            return ext
+        key, secret = self._signs_as
+        ext = {**ext, ACCESS_KEY: key}
+        return {**ext, SIGNATURE: sign(ext, b"", secret=secret)}
 
     def _note_taken(self, server: _NameServer) -> None:
         if not server.is_registered:

@@ -1,0 +1,95 @@
+"""Settings of copies of the log: who is master and who slave, and what a message waits for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from escrowmq.base.setting_facts import FIXED, LIVE
+
+Role = Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
+
+
+class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """Who copies a broker's log, or whose log it copies (RocketMQ's MessageStoreConfig)."""
+
+    role: Annotated[
+        Role,
+        Meta(
+            description="SYNC_MASTER: senders wait for inSyncReplicas; SLAVE: a copy of the master "
+            "that has the same brokerName",
+            extra=FIXED,
+        ),
+    ] = field(default="ASYNC_MASTER", name="brokerRole")
+    ha_port: Annotated[
+        int,
+        Meta(ge=0, le=65_535, description="slaves connect there; 0: listenPort + 1", extra=FIXED),
+    ] = field(default=0, name="haListenPort")
+    ha_bind: Annotated[
+        str,
+        Meta(description="address of that port; bindAddress when empty", extra=FIXED),
+    ] = field(default="", name="escrowHaBindAddress")
+    ha_host: Annotated[
+        str, Meta(description="address that slaves are told; brokerIP1 when empty", extra=FIXED)
+    ] = field(default="", name="brokerIP2")
+    ha_master: Annotated[
+        str,
+        Meta(
+            description="of a slave: HOST:PORT of its master's haListenPort, instead of what the "
+            "name server says",
+            extra=FIXED,
+        ),
+    ] = field(default="", name="haMasterAddress")
+    in_sync_copies: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=32,
+            description="of a SYNC_MASTER: copies that a message needs before its sender is "
+            "answered, the master's own among them",
+            extra=FIXED,
+        ),
+    ] = field(default=1, name="inSyncReplicas")
+    slave_timeout_ms: Annotated[
+        int,
+        Meta(
+            ge=1, description="a sender waits for them at most so long, then FLUSH_SLAVE_TIMEOUT",
+            extra=FIXED,
+        ),
+    ] = field(default=3_000, name="slaveTimeout")  # fmt: skip
+    slave_reads: Annotated[
+        bool, Meta(description="of a slave: consumers may pull from it", extra=LIVE)
+    ] = field(default=False, name="slaveReadEnable")
+    batch_size: Annotated[
+        int,
+        Meta(ge=1_024, le=4_194_292, description="bytes of the log sent at once", extra=FIXED),
+    ] = field(default=32_768, name="haTransferBatchSize")
+    heartbeat_ms: Annotated[
+        int, Meta(ge=100, description="a sign of life after so long without any", extra=FIXED)
+    ] = field(default=5_000, name="haSendHeartbeatInterval")
+    housekeeping_ms: Annotated[
+        int, Meta(ge=1_000, description="a connection silent for this is closed", extra=FIXED)
+    ] = field(default=20_000, name="haHousekeepingInterval")
+    gap_size_max: Annotated[
+        int, Meta(ge=0, description="a slave further behind is not in sync", extra=FIXED)
+    ] = field(default=268_435_456, name="haMaxGapNotInSync")
+    needs_ticket: Annotated[
+        bool,
+        Meta(
+            description="let only slaves of EscrowMQ in, which ask for a ticket by a request that "
+            "accounts are asked for",
+            extra=FIXED,
+        ),
+    ] = field(default=False, name="escrowHaTickets")
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the log is another broker's."""
+        return self.role == "SLAVE"
+
+    @property
+    def copies(self) -> int:
+        """How many copies senders wait for; 1: for none but the master's own."""
+        return self.in_sync_copies if self.role == "SYNC_MASTER" else 1

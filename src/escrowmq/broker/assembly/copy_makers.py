@@ -1,0 +1,52 @@
+"""Puts together what copies the log: loaded only by a broker that is not alone."""
+
+from __future__ import annotations
+
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.replication.master import Master
+from escrowmq.broker.replication.master_tables import Ask, MasterTables
+from escrowmq.broker.replication.slave_requests import rows_of_slave
+from escrowmq.broker.replication.slaves import Slaves
+from escrowmq.broker.upkeep.nameserver_registration import Registration
+
+__all__ = ["master_of", "rows_of_slave", "slaves_of"]
+
+
+def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
+    """A master's slaves."""
+    return Slaves(
+        replica,
+        b.store,
+        output=b.output,
+        moment=b.moment,
+        chance=b.chance,
+        release=b.answers.waiting.release,
+    )
+
+
+def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
+    """A slave's master."""
+
+    def tables(ask: Ask) -> MasterTables:
+        return MasterTables(
+            store=b.store,
+            topics=b.topics,
+            groups=b.groups,
+            offsets=b.offsets,
+            output=b.output,
+            ask=ask,
+        )
+
+    return Master(
+        b.settings,
+        replica,
+        b.store.follow(),
+        identity=b.identity,
+        registration=registration,
+        peers=b.peers,
+        output=b.output,
+        moment=b.moment,
+        tables=tables,
+        drain=b.store.take_arrivals,
+    )

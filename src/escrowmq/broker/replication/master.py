@@ -1,0 +1,401 @@
+"""A slave's end: it finds its master, copies its log, and asks for its tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Dial, Effect
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.wire import Wire
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.outgoing_requests import OnAnswer
+from escrowmq.broker.output import Output
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.peers import Peers
+from escrowmq.broker.present_input import Moment
+from escrowmq.broker.replication.master_tables import Ask, MasterTables
+from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
+from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
+from escrowmq.store.copied import CopiedLog
+
+_log = logging.getLogger(__name__)
+
+LOG_PEER: Final = -1_000_001
+TABLES_PEER: Final = -1_000_002
+"""The connections of a slave to its master. Those to name servers count from -1 down."""
+
+RETRY_MS: Final = 5_000
+_QUIET_MS: Final = 30_000
+"""Between attempts when the master's log is another one: somebody has to do something."""
+
+_ANSWER_MS: Final = 3_000
+_NEVER_MS: Final = (1 << 62) - 1
+
+_GIVE_UP: Final = (
+    "Name the right master; or, to give up what is here, stop this slave, move its folder away and "
+    "start it empty"
+)
+
+Address = tuple[str, int]
+
+
+def address_of(text: str) -> Address | None:
+    """HOST:PORT taken apart; None when it is not that."""
+    host, _, port = text.rpartition(":")
+    return (host.strip("[]"), int(port)) if host and port.isdigit() else None
+
+
+class Link:
+    """One of the two connections."""
+
+    def __init__(self, peer: int, wire: Wire) -> None:
+        self.peer = peer
+        self.wire = wire
+        self.is_dialling = self.is_connected = False
+        self.due_ms = 0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether there is neither a connection nor an attempt at one."""
+        return not self.is_dialling and not self.is_connected
+
+
+class Master(Part):
+    """Front of the log's connection and part at once (broker.front.Front)."""
+
+    name = "following the master"
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        replica: ReplicaSettings,
+        log: CopiedLog,
+        *,
+        identity: Identity,
+        registration: Registration,
+        peers: Peers,
+        output: Output,
+        moment: Moment,
+        tables: Callable[[Ask], MasterTables],
+        drain: Callable[[], object],
+    ) -> None:
+        self._settings = settings
+        self._replica = replica
+        self._log = log
+        self._identity = identity
+        self._registration = registration
+        self._peers = peers
+        self._output = output
+        self._moment = moment
+        self._tables_link = Link(TABLES_PEER, Wire.REMOTING)
+        self._log_link = Link(LOG_PEER, Wire.HA)
+        self.tables = tables(self._ask)
+        self._ha_address = address_of(replica.ha_master)
+        self._address: Address | None = None
+        self._look_ms = 0
+        self._terms = FollowingTerms(
+            heartbeat_ms=replica.heartbeat_ms, housekeeping_ms=replica.housekeeping_ms
+        )
+        self._overlap = Overlap()
+        self.follower: Follower | None = None
+        self._next: Follower | None = None
+        """For the connection that is being made."""
+        self._said = ""
+        self.fault = ""
+        """Why nothing is copied; empty while it is."""
+        self._is_copying = False
+        """Whether the present connection is known to be to this log's master."""
+        self.heard_ms = self.said_ms = 0
+        self._drain = drain
+        registration.on_welcome = self._welcomed
+
+    # -- who the master is -------------------------------------------------------------------
+
+    def _welcomed(self, ext: dict[str, str]) -> None:
+        """A name server has told who the master is, if there is one."""
+        ha_address = address_of(ext.get("haServerAddr", ""))
+        address = address_of(ext.get("masterAddr", ""))
+        if address is None:
+            return
+        if not self._replica.ha_master and ha_address is not None:
+            self._ha_address = ha_address
+        if address != self._address:
+            _log.info("the master of %s is %s:%d", self._settings.name, *address)
+            self._address = address
+            self._look_ms = self._tables_link.due_ms = self._log_link.due_ms = 0
+            for link in (self._tables_link, self._log_link):
+                if link.is_connected:
+                    self._output.add(Close(link.peer, "the master is another one now"))
+
+    def calls(self, peer: int) -> bool:
+        """Whether a connection is one of ours to the master."""
+        return peer in (LOG_PEER, TABLES_PEER)
+
+    # -- connections -------------------------------------------------------------------------
+
+    def begin(self, peer: Peer) -> MasterDialogue:
+        """The master's replication port has let us in. (A slave has none of its own.)"""
+        if peer.id == LOG_PEER:
+            self._log_link.is_connected, self._log_link.is_dialling = True, False
+            self.follower, self._next = self._next, None
+            self._is_copying = False
+            self._report()
+        else:
+            self._output.add(Close(peer.id, "a slave has no slaves"))
+        return MasterDialogue(self, peer)
+
+    def connected(self, peer: int, now_ms: int) -> None:
+        """The master answers questions now."""
+        if peer == TABLES_PEER:
+            self._tables_link.is_connected, self._tables_link.is_dialling = True, False
+            self.tables.connected()
+            self.tables.wake(now_ms)
+            if self._log_link.is_down:
+                self._log_link.due_ms = now_ms
+
+    def unreached(self, peer: int, now_ms: int) -> None:
+        """A connection is gone, or was not made."""
+        link = self._log_link if peer == LOG_PEER else self._tables_link
+        was_dialling = link.is_dialling
+        link.is_dialling = link.is_connected = False
+        link.due_ms = max(link.due_ms, now_ms + RETRY_MS)
+        if peer == LOG_PEER:
+            self.follower = self._next = None
+            if not self.fault:
+                host, port = self._ha_address or ("", 0)
+                what = "cannot be reached" if was_dialling else "has gone"
+                self._tell(f"the master's replication port {host}:{port} {what}; dialled again")
+        self._look_ms = min(self._look_ms, now_ms + RETRY_MS)
+
+    def wake(self, now_ms: int) -> None:
+        """Dial, ask, and say that we are there."""
+        if (self._address is None or self._log_link.is_down) and now_ms >= self._look_ms:
+            self._look_ms = now_ms + RETRY_MS
+            self._registration.again(now_ms)
+        tables, log = self._tables_link, self._log_link
+        if tables.is_down and self._address is not None and now_ms >= tables.due_ms:
+            self._dial(tables, self._address, now_ms)
+        if tables.is_connected:
+            self.tables.wake(now_ms)
+        if log.is_down and now_ms >= log.due_ms:
+            self._begin_copying(now_ms)
+        self._report()
+
+    def wake_at_ms(self) -> int:
+        """When something is due."""
+        tables, log = self._tables_link, self._log_link
+        due_ms = [_NEVER_MS]
+        if self._address is None or log.is_down:
+            due_ms.append(self._look_ms)
+        if tables.is_down and self._address is not None:
+            due_ms.append(tables.due_ms)
+        if tables.is_connected:
+            due_ms.append(self.tables.due_ms)
+        if log.is_down and self._ha_address is not None:
+            due_ms.append(log.due_ms)
+        if self.follower is not None:
+            due_ms.append(self.follower.wake_at_ms())
+        return min(due_ms)
+
+    def _dial(self, link: Link, address: Address, now_ms: int) -> None:
+        link.is_dialling = True
+        link.due_ms = now_ms + RETRY_MS
+        self._output.add(Dial(link.peer, *address, wire=link.wire))
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def _begin_copying(self, now_ms: int) -> None:
+        """Ask for a ticket, and then for the log. A master of RocketMQ's has no tickets; nor does
+        one of which only the replication port is known."""
+        log = self._log
+        self._log_link.due_ms = now_ms + RETRY_MS
+        if self._ha_address is None:
+            return
+        start = -1 if log.is_empty else self._overlap.start(log)
+        if not self._tables_link.is_connected:
+            if self._address is None:
+                self._dial_log(start, now_ms)
+            return
+
+        def heard(reply: Command | None, now_ms: int) -> None:
+            if reply is None or not self._log_link.is_down:
+                return
+            ext = reply.ext or {}
+            if reply.code == Response.SUCCESS and ext.get("ticket", "").isdigit():
+                begins_at = int(ext.get("start", "0"))
+                self._dial_log(start, now_ms, ticket=int(ext["ticket"]), begins_at=begins_at)
+            elif reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
+                self._dial_log(start, now_ms)
+            else:
+                self._tell(f"the master gives this slave nothing: {reply.remark}. {_GIVE_UP}")
+
+        ext = {"start": str(start), "identity": self._identity.address}
+        self._call(Request.ESCROW_FOLLOW, ext, heard)
+
+    def _dial_log(
+        self, start: int, now_ms: int, *, ticket: int | None = None, begins_at: int | None = None
+    ) -> None:
+        assert self._ha_address is not None
+        if start < 0 and ticket is None:
+            _log.info(
+                "this slave is empty, and begins where its master's last file of the log does: "
+                "RocketMQ's masters offer nothing else"
+            )
+        first = max(start, 0) if begins_at is None else begins_at
+        self._next = Follower(
+            self._log, self._terms, start=first, begins_at=begins_at, ticket=ticket, now_ms=now_ms
+        )
+        self._dial(self._log_link, self._ha_address, now_ms)
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Bytes of the master's log."""
+        follower = self.follower
+        if follower is None:
+            return
+        self.heard_ms = now_ms
+        try:
+            follower.receive(data, now_ms)
+        except ForeignLog as error:
+            self._foreign(error, now_ms)
+        except (RemoteProtocolError, StorageError, OSError) as error:
+            self._stop(str(error), now_ms)
+        else:
+            if follower.is_ahead:
+                self._tell(
+                    f"the master's log ends before this one, which ends at {self._log.end_offset}: "
+                    f"the master has lost something, or is another one. {_GIVE_UP}"
+                )
+            elif follower.is_proved and not self._is_copying:
+                self._overlap.is_same()
+                self._goes_on()
+        self.tables.take_behind_log()
+
+    def _foreign(self, error: ForeignLog, now_ms: int) -> None:
+        if not self._overlap.differs(self._log, error.log_offset):
+            self._close(str(error), now_ms, retry_ms=now_ms)
+            return
+        self._tell(
+            f"the master's log is not this slave's: {error}. Nothing was appended. {_GIVE_UP}"
+        )
+        self._close(str(error), now_ms, retry_ms=now_ms + _QUIET_MS)
+
+    def _stop(self, reason: str, now_ms: int) -> None:
+        self._tell(f"copying has stopped: {reason}")
+        self._close(reason, now_ms, retry_ms=now_ms + RETRY_MS)
+
+    def _close(self, reason: str, now_ms: int, *, retry_ms: int) -> None:
+        self.follower = None
+        self._log_link.due_ms = retry_ms
+        self._output.add(Close(LOG_PEER, reason))
+
+    def _goes_on(self) -> None:
+        self._is_copying = True
+        self.fault = self._said = ""
+        _log.info("the master's log is copied from offset %d on", self._log.end_offset)
+
+    def _tell(self, fault: str) -> None:
+        """Say once why nothing is copied, however often it is tried."""
+        self.fault = fault
+        if fault != self._said:
+            self._said = fault
+            _log.error("%s", fault)
+
+    def settle(self, now_ms: int) -> None:
+        """Say what is kept by now. Nobody waits at a slave for what arrives."""
+        self._drain()
+        self._report()
+
+    def _report(self) -> None:
+        follower, now_ms = self.follower, self._moment.now_ms
+        if follower is None:
+            return
+        try:
+            report = follower.reports(now_ms)
+        except RemoteProtocolError as error:
+            self._stop(str(error), now_ms)
+            return
+        if report:
+            self.said_ms = now_ms
+            self._output.send(LOG_PEER, report)
+
+    def take(self) -> list[Effect]:
+        """What is to be done at the end of an input."""
+        if self.follower is not None:
+            self._report()
+        return self._output.take()
+
+    def keeps_from(self, until: int, now_ms: int) -> int:
+        """Segments before an offset are to go: as long as the master has them they stay, since it
+        keeps them for something."""
+        begin = self.tables.log_begin
+        return 0 if begin < 0 else min(until, begin)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def _ask(self, code: int, heard: OnAnswer) -> None:
+        self._call(code, {}, heard)
+
+    def _call(self, code: int, ext: dict[str, str], heard: OnAnswer) -> None:
+        until_ms = self._moment.now_ms + _ANSWER_MS
+        ext = self._registration.signed_for_broker(ext)
+        self._peers.call(TABLES_PEER, code, ext=ext, on_answer=heard, until_ms=until_ms)
+
+    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+        """A slave has no slaves."""
+        raise UsageError("this broker is a slave itself: ask its master, brokerId 0")
+
+    def ha_status(self) -> dict[str, object]:
+        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        host, port = self._ha_address or ("", 0)
+        return {
+            "haClientRuntimeInfo": {
+                "isActivated": self.follower is not None,
+                "lastReadTimestamp": self.heard_ms,
+                "lastWriteTimestamp": self.said_ms,
+                "masterAddr": f"{host}:{port}" if host else "",
+                "masterFlushOffset": 0,
+                "maxOffset": self._log.end_offset,
+                "transferredByteInSecond": 0,
+            },
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": False,
+            "masterCommitLogMaxOffset": max(self.tables.log_end, 0),
+        }
+
+
+class MasterDialogue:
+    """The connection that the log comes by (broker.dialogue.Dialogue)."""
+
+    __slots__ = ("_master", "_peer")
+
+    def __init__(self, master: Master, peer: Peer) -> None:
+        self._master = master
+        self._peer = peer
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """A part of the log."""
+        if self._peer.id == LOG_PEER:
+            self._master.receive(data, now_ms)
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """There are no questions here."""
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """There are none of ours either."""
+
+    def let_in(self) -> None:
+        """There is nobody to let in."""
+
+    def lost(self, now_ms: int) -> None:
+        """It is gone; `Master.unreached` hears of it."""

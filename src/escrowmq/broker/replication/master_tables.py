@@ -1,0 +1,237 @@
+"""What a slave knows beside the log: its master's topics, groups, offsets and progress, asked for
+again and again. RocketMQ's slaves do so as well (SlaveSynchronize), once a minute.
+
+Offsets and progress say what was read and settled of a log. They are taken over only once the log
+is here as far as the master had it then: a slave that is made master must not take for settled what
+it does not have."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Replace
+from escrowmq.broker.output import Output
+from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
+from escrowmq.codec import fastjson
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.delivery import assignment, delay_queues, timer
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import EscrowMQError
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+ROUND_MS: Final = 2_000
+"""Between rounds: what changes at the master is here within 5 s."""
+
+_AT_ONCE: Final = (Request.GET_ALL_TOPIC_CONFIG, Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+_BEHIND_THE_LOG: Final = (
+    Request.GET_ALL_MESSAGE_REQUEST_MODE,
+    Request.GET_ALL_CONSUMER_OFFSET,
+    Request.GET_ALL_DELAY_OFFSET,
+    Request.GET_TIMER_CHECK_POINT,
+)
+
+
+class TablesState(msgspec.Struct, frozen=True):
+    """What a master of ours says of its tables: each number changes with its table."""
+
+    topics: int
+    groups: int
+    offsets: int
+    log_begin: int
+    log_end: int
+
+
+_STATE_FIELDS: Final = {
+    Request.GET_ALL_TOPIC_CONFIG: "topics",
+    Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: "groups",
+    Request.GET_ALL_CONSUMER_OFFSET: "offsets",
+}
+
+_TIMER_STATE_SIZE: Final = 32
+"""Of its answer, what says how far the timer is; behind it stands when that was asked."""
+
+Ask = Callable[[int, Callable[[Command | None, int], None]], None]
+"""Puts a question to the master, and has the answer heard."""
+
+
+class MasterTables:
+    """One round after another over one connection."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        output: Output,
+        ask: Ask,
+    ) -> None:
+        self._store = store
+        self._topics, self._groups, self._offsets = topics, groups, offsets
+        self._output = output
+        self._ask = ask
+        self._todo: deque[int] = deque()
+        self._fetched: dict[int, bytes] = {}
+        """What waits until the log is here."""
+        self._known: TablesState | None = None
+        self._bodies: dict[int, bytes] = {}
+        self._gone: set[str] = set()
+        self._is_ours = True
+        self._needed_end = -1
+        self._faults: set[str] = set()
+        self.due_ms = 0
+        self.log_begin = self.log_end = -1
+        """The master's, when it was asked last; -1 before."""
+        self.is_complete = False
+        """Whether everything has been taken over once."""
+
+    def connected(self) -> None:
+        """The master is there, and may be another one."""
+        self._todo.clear()
+        self._fetched.clear()
+        self._known = None
+        self._needed_end = -1
+        self._bodies.clear()
+        self._is_ours = True
+        self.due_ms = 0
+
+    def wake(self, now_ms: int) -> None:
+        """Begin a round when it is due."""
+        if now_ms < self.due_ms:
+            return
+        # A round that has no answer is over with its connection, or a little later.
+        self.due_ms = now_ms + ROUND_MS
+        self._ask_state(self._compare)
+
+    # -- what has changed --------------------------------------------------------------------
+
+    def _ask_state(self, then: Callable[[TablesState, int], None]) -> None:
+        code = Request.ESCROW_REPLICA_STATE if self._is_ours else Request.GET_BROKER_RUNTIME_INFO
+
+        def heard(reply: Command | None, now_ms: int) -> None:
+            if reply is None:
+                return
+            if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED and self._is_ours:
+                self._is_ours = False  # RocketMQ's
+                self._ask_state(then)
+            elif reply.code == Response.SUCCESS:
+                self._guarded("its state", lambda: then(self._state_of(reply), now_ms))
+            else:
+                self._tell_fault(f"its state is not told: {reply.remark}")
+
+        self._ask(code, heard)
+
+    def _state_of(self, reply: Command) -> TablesState:
+        if self._is_ours:
+            state = decode_body(TablesState, reply.body)
+        else:
+            table = fastjson.decode(reply.body)["table"]
+            begin, end = int(table["commitLogMinOffset"]), int(table["commitLogMaxOffset"])
+            state = TablesState(0, 0, 0, log_begin=begin, log_end=end)
+        self.log_begin, self.log_end = state.log_begin, state.log_end
+        return state
+
+    def _compare(self, state: TablesState, now_ms: int) -> None:
+        wanted: tuple[int, ...] = _AT_ONCE + _BEHIND_THE_LOG
+        known = self._known
+        if known is not None and self._is_ours:
+            wanted = tuple(
+                code
+                for code in wanted
+                if (field := _STATE_FIELDS.get(code)) is None
+                or getattr(known, field) != getattr(state, field)
+            )
+        self._known = state
+        self._todo = deque(wanted)
+        self._next(now_ms)
+
+    def _next(self, now_ms: int) -> None:
+        if not self._todo:
+            self._ask_state(self._note_end)
+            return
+        code = self._todo.popleft()
+
+        def heard(reply: Command | None, now_ms: int) -> None:
+            if reply is None:
+                self._known = None  # asked for again
+                return
+            if reply.code == Response.SUCCESS:
+                self._guarded(f"the answer to request {code}", lambda: self._take(code, reply.body))
+            elif code != Request.GET_TIMER_CHECK_POINT:  # it may have no timer
+                self._known = None
+                self._tell_fault(f"request {code} is not served: {reply.remark}")
+            self._next(now_ms)
+
+        self._ask(code, heard)
+
+    def _note_end(self, state: TablesState, now_ms: int) -> None:
+        """All was asked for; the master's log ends there now."""
+        self._needed_end = state.log_end
+        self.take_behind_log()
+
+    # -- taking over -------------------------------------------------------------------------
+
+    def _take(self, code: int, body: bytes) -> None:
+        told = body[:_TIMER_STATE_SIZE] if code == Request.GET_TIMER_CHECK_POINT else body
+        if self._bodies.get(code) == told:
+            return
+        if code == Request.GET_ALL_TOPIC_CONFIG:
+            self._gone = self._topics.take_over(body)
+        elif code == Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
+            self._groups.take_over(body)
+        else:
+            self._fetched[code] = body
+        self._bodies[code] = told
+
+    def take_behind_log(self) -> None:
+        """Take over what says something of the log, as soon as the log is here."""
+        if self._needed_end < 0 or self._store.end_offset < self._needed_end:
+            return
+        self._needed_end = -1
+        for topic in self._gone:
+            self._store.delete_topic(topic)
+        self._gone = set()
+        fetched, self._fetched = self._fetched, {}
+        for code, body in fetched.items():
+            self._guarded(f"the answer to request {code}", partial(self._keep, code, body))
+        self.is_complete = True
+
+    def _keep(self, code: int, body: bytes) -> None:
+        if code == Request.GET_ALL_CONSUMER_OFFSET:
+            self._offsets.take_over(body)
+            self._output.add(Replace(OFFSETS_FILE, self._offsets.save()))
+        elif code == Request.GET_ALL_DELAY_OFFSET:
+            fastjson.decode(body)
+            self._output.add(Replace(delay_queues.PATH, body))
+        elif code == Request.GET_TIMER_CHECK_POINT:
+            self._output.add(Replace(timer.PATH, body.ljust(timer.FILE_SIZE, b"\0")))
+        else:
+            fastjson.decode(body)
+            self._output.add(Replace(assignment.PATH, body))
+
+    def _guarded(self, what: str, take: Callable[[], object]) -> None:
+        """What a master says may be anything."""
+        try:
+            take()
+        except (EscrowMQError, msgspec.MsgspecError, AttributeError, KeyError, TypeError,
+                ValueError, OverflowError) as error:  # fmt: skip
+            self._known = None
+            self._tell_fault(f"{what} cannot be read ({type(error).__name__}: {error})")
+
+    def _tell_fault(self, fault: str) -> None:
+        if fault not in self._faults:
+            self._faults = {fault}
+            _log.error("the master's tables are not all copied: %s", fault)

@@ -1,0 +1,80 @@
+"""What a slave does not serve. It stores nothing of its own, and what it knows beside the log is
+its master's: whoever wants something changed is sent to the master."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.answer import Pulled, Refusal, Reply
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.asked import Asked, Question, RequestRow
+from escrowmq.broker.reads.pull_rules import PullFlag
+from escrowmq.broker.requests.on_pull import PullHandlers
+from escrowmq.codec.headers import PullHeader
+
+_R: Final = Request
+
+OF_THE_MASTER: Final = frozenset(
+    {
+        _R.SEND_MESSAGE, _R.SEND_MESSAGE_V2, _R.SEND_BATCH_MESSAGE, _R.SEND_REPLY_MESSAGE,
+        _R.SEND_REPLY_MESSAGE_V2, _R.CONSUMER_SEND_MSG_BACK, _R.RECALL_MESSAGE,
+        _R.END_TRANSACTION, _R.RESUME_CHECK_HALF_MESSAGE,
+        _R.ESCROW_DECIDE, _R.ESCROW_ABANDON, _R.ESCROW_DECISION,
+        _R.POP_MESSAGE, _R.POP_ROLLBACK, _R.PEEK_MESSAGE, _R.NOTIFICATION, _R.POLLING_INFO,
+        _R.ACK_MESSAGE, _R.BATCH_ACK_MESSAGE, _R.CHANGE_MESSAGE_INVISIBLETIME,
+        _R.SET_MESSAGE_REQUEST_MODE,
+        _R.ESCROW_PENDING_LIST, _R.ESCROW_PENDING_COUNT, _R.ESCROW_SHOW, _R.ESCROW_SETTLE,
+        _R.ESCROW_CHECK, _R.ESCROW_DISCARDED_LIST, _R.ESCROW_DISCARDED_RESUME,
+        _R.ESCROW_KEY_ROTATE, _R.ESCROW_REDELIVER_DEAD,
+        _R.UPDATE_AND_CREATE_TOPIC, _R.UPDATE_AND_CREATE_TOPIC_LIST, _R.DELETE_TOPIC_IN_BROKER,
+        _R.CLEAN_UNUSED_TOPIC, _R.CLEAN_EXPIRED_CONSUMEQUEUE,
+        _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, _R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        _R.DELETE_SUBSCRIPTIONGROUP, _R.UPDATE_AND_GET_GROUP_FORBIDDEN,
+        _R.INVOKE_BROKER_TO_RESET_OFFSET, _R.CLONE_GROUP_OFFSET, _R.QUERY_CORRECTION_OFFSET,
+    }
+)  # fmt: skip
+"""What stores something, or changes what a slave copies, or is about what a slave does not keep:
+what is pending, what was popped."""
+
+_PULLS: Final = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
+_BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
+"""In RocketMQ's words (NettyRemotingAbstract), by which its consumers go on at the master."""
+
+
+def rows_of_slave(
+    rows: dict[int, RequestRow], replica: ReplicaSettings, pulls: PullHandlers
+) -> dict[int, RequestRow]:
+    """The rows of a broker as a slave serves them."""
+
+    def refused(_: Question) -> Reply:
+        # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker
+        # (DefaultMQProducer.retryResponseCodes).
+        return Refusal(
+            Response.SERVICE_NOT_AVAILABLE,
+            "service not available now: this broker is a slave, which stores what its master does; "
+            "ask the master of its name, brokerId 0",
+        )
+
+    def pulled(asked: Asked[PullHeader]) -> Reply:
+        if not replica.slave_reads:
+            return Refusal(Response.SYSTEM_BUSY, _BUSY)
+        # Nothing waits at a slave: what is not here may be at the master.
+        asked.header = _without_waiting(asked.header)
+        reply = pulls.pull(asked)
+        if isinstance(reply, Pulled) and reply.code != Response.SUCCESS:
+            return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
+        return reply
+
+    served = {code: row for code, row in rows.items() if code not in OF_THE_MASTER}
+    for code in OF_THE_MASTER & rows.keys():
+        served[code] = msgspec.structs.replace(rows[code], header=None, serve=refused)
+    for code in _PULLS:
+        served[code] = msgspec.structs.replace(rows[code], serve=pulled)
+    return served
+
+
+def _without_waiting(header: PullHeader) -> PullHeader:
+    return msgspec.structs.replace(header, sys_flag=header.sys_flag & ~PullFlag.SUSPEND)

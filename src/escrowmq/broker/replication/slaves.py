@@ -1,0 +1,213 @@
+"""A master's end of RocketMQ's replication port: it sends what was stored, and hears what of it
+each slave has."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Effect
+from escrowmq.base.log_throttle import Seldom
+from escrowmq.base.ports import Chance
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.output import Output
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.present_input import Moment
+from escrowmq.errors import RemoteProtocolError, UsageError
+from escrowmq.replica.replicas import Replicas
+from escrowmq.replica.sending import SendingTerms, Ticket
+from escrowmq.replica.tickets import Tickets
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+_SAID_MAX: Final = 20
+_SAID_SPAN_MS: Final = 60_000
+
+
+class Slaves(Part):
+    """Front and part at once (broker.front.Front): whoever comes in by that port is a slave."""
+
+    name = "slaves"
+
+    def __init__(
+        self,
+        replica: ReplicaSettings,
+        store: Store,
+        *,
+        output: Output,
+        moment: Moment,
+        chance: Chance,
+        release: Callable[[], None],
+    ) -> None:
+        self._settings = replica
+        self._store = store
+        self._output = output
+        self._moment = moment
+        self._release = release
+        """Gives the answers that waited for copies."""
+        terms = SendingTerms(
+            batch_size=replica.batch_size,
+            heartbeat_ms=replica.heartbeat_ms,
+            housekeeping_ms=replica.housekeeping_ms,
+            needs_ticket=replica.needs_ticket,
+        )
+        self.replicas = Replicas(store.log, terms, gap_max=replica.gap_size_max)
+        self._tickets = Tickets(chance)
+        self._said = Seldom(lines_max=_SAID_MAX, span_ms=_SAID_SPAN_MS, kinds_max=_SAID_MAX)
+        if replica.copies > 1:
+            store.ends.wait_for_copies(timeout_ms=replica.slave_timeout_ms)
+
+    # -- connections -------------------------------------------------------------------------
+
+    def begin(self, peer: Peer) -> SlaveDialogue:
+        """A slave has connected, or somebody who found the port."""
+        now_ms = self._moment.now_ms
+        host, _, port = peer.address.rpartition(":")
+        doomed = self.replicas.add(peer.id, host, int(port), self._redeem, now_ms)
+        if doomed is not None:
+            self._output.add(Close(doomed, "too many connections of slaves"))
+        return SlaveDialogue(self, peer)
+
+    def _redeem(self, number: int) -> Ticket | None:
+        return self._tickets.take(number, self._moment.now_ms)
+
+    def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
+        """Bytes of one."""
+        try:
+            self.replicas.receive(peer.id, data, now_ms)
+        except RemoteProtocolError as error:
+            self._close(peer.id, str(error), now_ms)
+        if self._confirm():
+            self._release()
+
+    def gone(self, peer: Peer) -> None:
+        """One is gone, and counts no more."""
+        if peer.id in self.replicas.peers:
+            self.replicas.remove(peer.id)
+
+    def _close(self, peer: int, reason: str, now_ms: int) -> None:
+        address = self.replicas.address(peer)
+        self.replicas.remove(peer)
+        if self._said.says("closed", now_ms):
+            _log.warning("the slave's connection from %s is closed: %s", address, reason)
+        self._output.add(Close(peer, reason))
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def take(self) -> list[Effect]:
+        """What is to be done at the end of an input, with what slaves are sent of it."""
+        if len(self.replicas):
+            self._send()
+        return self._output.take()
+
+    def _send(self) -> None:
+        """Send what was stored, and count what has come."""
+        replicas, now_ms = self.replicas, self._moment.now_ms
+        if replicas.has_lag():
+            for peer in replicas.peers:
+                try:
+                    found = replicas.transfers(peer, now_ms)
+                except RemoteProtocolError as error:
+                    self._close(peer, str(error), now_ms)
+                    continue
+                if found:
+                    self._output.send(peer, *found)
+
+    def _confirm(self) -> bool:
+        """Say how far as many copies are as senders wait for; whether that has changed."""
+        ends, copies = self._store.ends, self._settings.copies
+        if copies <= 1:
+            return False
+        confirmed = self.replicas.confirmed(copies)
+        if confirmed <= ends.confirmed:
+            return False
+        ends.made_confirmed(confirmed)
+        return True
+
+    def wake(self, now_ms: int) -> None:
+        """Signs of life; and who gives none is gone."""
+        for peer in self.replicas.peers:
+            try:
+                sign = self.replicas.wake(peer, now_ms)
+            except RemoteProtocolError as error:
+                self._close(peer, str(error), now_ms)
+                continue
+            if sign:
+                self._output.send(peer, sign)
+
+    def wake_at_ms(self) -> int:
+        """When one is due."""
+        return self.replicas.wake_at_ms()
+
+    # -- requests ----------------------------------------------------------------------------
+
+    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+        """What a slave of ours is told that wants to copy the log from an offset on, or all of it
+        (-1). UsageError says why it cannot."""
+        low, end = self._store.min_log_offset, self._store.end_offset
+        begins = low if start < 0 else start
+        if begins > end:
+            raise UsageError(
+                f"this master's log ends at {end}, and is asked for from {start} on: the slave has "
+                "more than its master"
+            )
+        if begins < low:
+            raise UsageError(
+                f"this master's log begins at {low} now, and is asked for from {start} on: what is "
+                "between is deleted"
+            )
+        ticket = self._tickets.give(Ticket(start=begins, identity=identity), now_ms)
+        return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
+
+    def ha_status(self) -> dict[str, object]:
+        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        return {
+            "haConnectionInfo": [
+                {
+                    "addr": slave.address,
+                    "diff": slave.behind_size,
+                    "inSync": slave.is_in_sync,
+                    "slaveAckOffset": slave.acknowledged,
+                    "transferFromWhere": slave.sent_end,
+                    "transferredByteInSecond": slave.bytes_per_s,
+                }
+                for slave in self.replicas.figures()
+            ],
+            "inSyncSlaveNums": self.replicas.in_sync_count,
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.end_offset,
+        }
+
+
+class SlaveDialogue:
+    """One connection at the replication port (broker.dialogue.Dialogue)."""
+
+    __slots__ = ("_peer", "_slaves")
+
+    def __init__(self, slaves: Slaves, peer: Peer) -> None:
+        self._slaves = slaves
+        self._peer = peer
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """How far the slave is."""
+        self._slaves.receive(self._peer, data, now_ms)
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """There are no questions here."""
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """There are none of ours either: whoever waits for an answer is told that none came."""
+
+    def let_in(self) -> None:
+        """There is nobody to let in."""
+
+    def lost(self, now_ms: int) -> None:
+        """It is gone."""
+        self._slaves.gone(self._peer)

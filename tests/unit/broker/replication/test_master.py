@@ -1,0 +1,240 @@
+"""A slave and its master: what is the same at the end, and what neither takes from anybody."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import Loss
+from tests.harness.exchange import COMMIT, SMALL
+from tests.harness.pair import Pair, log_of, queues_of
+
+STATUS = Request.GET_BROKER_HA_STATUS
+
+
+def stores(pair: Pair) -> tuple[Store, Store]:
+    return pair.master.core.broker.store, pair.slave.core.broker.store
+
+
+def are_same(pair: Pair) -> bool:
+    ours, theirs = stores(pair)
+    return log_of(ours) == log_of(theirs) and queues_of(ours) == queues_of(theirs)
+
+
+def some_traffic(pair: Pair, count: int = 30, *, size: int = 20) -> None:
+    """Messages, and transactions of every kind of end."""
+    caller = pair.master.connect("producer")
+    caller.heartbeat(producer="p")
+    for number in range(count):
+        caller.send("orders", b"body %d" % number * size, queue_id=number % 3)
+        half = caller.prepare("orders", b"half %d" % number, group="p")
+        if number % 3:
+            caller.end(half, COMMIT)
+    caller.leave()
+
+
+@pytest.mark.parametrize("size", [7, 1 << 20])
+def test_logs_and_queues_are_the_same(size: int) -> None:
+    pair = Pair()
+    pair.cut_into = size
+    some_traffic(pair)
+    pair.introduce()
+    pair.advance(100)
+    assert stores(pair)[1].end_offset
+    assert are_same(pair)
+    some_traffic(pair)
+    pair.advance(2_500)
+    assert are_same(pair)
+
+
+def test_all_that_the_master_has_is_copied_over_files() -> None:
+    pair = Pair(
+        store=msgspec.structs.replace(SMALL, log_segment_size=8192),
+        slave_store=msgspec.structs.replace(SMALL, log_segment_size=8192),
+    )
+    some_traffic(pair)
+    ours, theirs = stores(pair)
+    assert len(ours.log.segments.starts) > 3
+    pair.introduce()
+    pair.advance(100)
+    assert theirs.min_log_offset == 0
+    assert are_same(pair)
+
+
+def test_a_slave_goes_on_after_any_end(caplog: pytest.LogCaptureFixture) -> None:
+    pair = Pair()
+    pair.introduce()
+    for nth, loss in enumerate([None, Loss.NOTHING, Loss.PREFIX, Loss.ALL]):
+        some_traffic(pair)
+        pair.advance(1_000)
+        pair.start_slave_again(loss, seed=nth)
+        some_traffic(pair, 3)
+        pair.advance(12_000)
+        assert are_same(pair), loss
+    assert not [r for r in caplog.records if "log is not this slave's" in r.message]
+
+
+def test_a_cut_connection_is_made_again() -> None:
+    pair = Pair()
+    pair.introduce()
+    some_traffic(pair, 3)
+    pair.cut()
+    some_traffic(pair, 3)
+    pair.advance(3_000)
+    assert not are_same(pair)
+    pair.mend()
+    pair.advance(6_000)
+    assert are_same(pair)
+
+
+def test_tables_are_there_within_five_seconds() -> None:
+    pair = Pair()
+    pair.introduce()
+    pair.advance(3_000)
+    pair.master.create_topic("late", queues=5)
+    operator = pair.master.connect("operator")
+    group = {"groupName": "readers"}
+    body = msgspec.json.encode(group)
+    assert operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+    operator.send("late", b"x", queue_id=4)
+    operator.ask(
+        Request.UPDATE_CONSUMER_OFFSET,
+        {"consumerGroup": "readers", "topic": "late", "queueId": "4", "commitOffset": "1"},
+    )
+    pair.advance(5_000)
+    broker = pair.slave.core.broker
+    topic = broker.topics.get("late")
+    assert topic is not None
+    assert topic.write_queue_nums == 5
+    assert broker.groups.peek("readers") is not None
+    assert broker.offsets.get("readers", "late", 4) == 1
+    assert b"late" in (pair.slave.disk.read("config/topics.json") or b"")
+    assert b"late@readers" in (pair.slave.disk.read("config/consumerOffset.json") or b"")
+    operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "late"})
+    pair.advance(5_000)
+    assert broker.topics.get("late") is None
+    assert broker.store.topics() == pair.master.core.broker.store.topics()
+
+
+def test_what_was_read_and_settled_is_not_known_before_the_log_is_there() -> None:
+    """Else a slave that is made master would take for settled what it does not have."""
+    settings = msgspec.structs.replace(SMALL, log_segment_size=8192, reserve_size=512)
+    pair = Pair(store=settings, slave_store=msgspec.structs.replace(settings))
+    pair.introduce()
+    pair.advance(3_000)
+    slave = pair.slave.core.broker
+    some_traffic(pair)
+    operator = pair.master.connect("operator")
+    committed = {"consumerGroup": "g", "topic": "orders", "queueId": "0", "commitOffset": "9"}
+    operator.ask(Request.UPDATE_CONSUMER_OFFSET, committed)
+    pair.slave.disk.room = pair.slave.disk.used
+    some_traffic(pair, 200)
+    operator.ask(Request.UPDATE_CONSUMER_OFFSET, committed | {"commitOffset": "60"})
+    pair.slave.gets_over_errors = True
+    pair.advance(6_000)
+    assert slave.store.end_offset < pair.master.core.broker.store.end_offset
+    assert slave.offsets.get("g", "orders", 0) < 60
+    pair.slave.disk.room = None
+    pair.advance(12_000)
+    assert are_same(pair)
+    assert slave.offsets.get("g", "orders", 0) == 60
+
+
+def test_another_clusters_slave_gets_one_word_and_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = Pair()
+    some_traffic(other, 5)
+    other.introduce()
+    other.advance(100)
+    pair = Pair()
+    some_traffic(pair, 40, size=21)
+    foreign = other.slave.disk
+    other.slave.core.close(other.slave.now_ms)
+    foreign.restart()
+    pair.slave = pair.new_slave(other.slave.store_settings, foreign)
+    before = log_of(stores(pair)[1])
+    caplog.clear()
+    pair.introduce()
+    pair.advance(70_000)
+    assert log_of(stores(pair)[1]) == before
+    told = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
+    ours = log_of(stores(pair)[0])
+    first = next(n for n, (a, b) in enumerate(zip(ours, before, strict=False)) if a != b)
+    assert len(told) == 1, told
+    assert f"differ from offset {first} on" in told[0]
+    assert "move its folder away" in told[0]
+
+
+def test_a_slave_with_more_than_its_master_says_so_and_keeps_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    other = Pair()
+    some_traffic(other, 50)
+    other.introduce()
+    other.advance(100)
+    pair = Pair()
+    some_traffic(pair, 2)
+    other.slave.core.close(other.slave.now_ms)
+    other.slave.disk.restart()
+    pair.slave = pair.new_slave(other.slave.store_settings, other.slave.disk)
+    end = stores(pair)[1].end_offset
+    caplog.clear()
+    pair.introduce()
+    pair.advance(30_000)
+    assert stores(pair)[1].end_offset == end
+    told = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
+    assert len(told) == 1, told
+
+
+def test_status_of_both() -> None:
+    pair = Pair()
+    some_traffic(pair, 3)
+    pair.introduce()
+    pair.advance(100)
+    end = stores(pair)[0].end_offset
+    status = msgspec.json.decode(pair.master.connect().ask(STATUS).body)
+    (slave,) = status["haConnectionInfo"]
+    assert (status["master"], status["inSyncSlaveNums"]) == (True, 1)
+    assert (slave["slaveAckOffset"], slave["diff"], slave["inSync"]) == (end, 0, True)
+    status = msgspec.json.decode(pair.slave.connect().ask(STATUS).body)
+    assert status["master"] is False
+    assert status["haClientRuntimeInfo"]["masterAddr"] == "10.0.0.1:10912"
+    assert status["haClientRuntimeInfo"]["maxOffset"] == end
+
+
+def test_a_slave_keeps_what_its_master_has(caplog: pytest.LogCaptureFixture) -> None:
+    settings = msgspec.structs.replace(SMALL, log_segment_size=8192, delete_when="00;23")
+    pair = Pair(store=settings, slave_store=msgspec.structs.replace(settings))
+    some_traffic(pair)
+    pair.introduce()
+    pair.advance(3_000)
+    slave = stores(pair)[1]
+    slave.retention.ask()
+    slave.retention.clean(slave.last_stored_ms + 1_000 * 3_600_000)
+    assert slave.min_log_offset == 0
+
+
+def test_tickets_alone_open_a_port_that_wants_them() -> None:
+    pair = Pair(master=ReplicaSettings(needs_ticket=True))
+    some_traffic(pair, 3)
+    pair.introduce()
+    pair.advance(100)
+    assert are_same(pair)
+
+
+def test_a_broker_alone_gives_no_tickets() -> None:
+    pair = Pair()
+    alone = pair.promote()
+    alone.replica = None
+    alone.reopen()
+    reply = alone.connect().ask(Request.ESCROW_FOLLOW, {"start": "-1"})
+    assert reply.code == Response.SERVICE_NOT_AVAILABLE
+    assert "haListenPort" in (reply.remark or "")
+    status = msgspec.json.decode(alone.connect().ask(STATUS).body)
+    assert status["haConnectionInfo"] == []
