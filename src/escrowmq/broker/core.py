@@ -286,7 +286,11 @@ class BrokerCore:
         return self.assembly.measuring.families(now_ms)
 
     def refusal(self) -> str:
-        """Why no messages are taken; empty when they are."""
+        """Why no messages are taken; empty when they are. A slave takes none, and is well as long
+        as it copies."""
+        copying = self.assembly.copying
+        if copying.front is not None and copying.callers:
+            return copying.front.fault
         return self.assembly.measuring.refusal()
 
 

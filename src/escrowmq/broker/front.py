@@ -38,5 +38,9 @@ class Caller(Protocol):
 class CopyFront(Front, Protocol):
     """The front of copies of the log (broker/replication)."""
 
+    @property
+    def fault(self) -> str:
+        """Of a slave: why nothing is copied; empty while it is, and at a master."""
+
     def take(self) -> list[Effect]:
         """What is to be done at the end of an input, and what copies are sent, or say, of it."""

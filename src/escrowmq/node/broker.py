@@ -77,6 +77,7 @@ class BrokerNode:
         self.port = int(self._door.getsockname()[1])
         self._fast_door = _bind_fast(host, port)
         told = settings.advertised_host
+        self._is_slave = replica is not None and replica.is_slave
         self._ha_door: socket.socket | None = None
         ha_port = self.port + HA_ABOVE
         if replica is not None and not replica.is_slave:
@@ -193,7 +194,7 @@ class BrokerNode:
         if not self.core.registration.is_known:
             return "not registered: no name server has taken this broker's registration yet"
         refusal = self.core.refusal()
-        return f"read-only: {refusal}" if refusal else ""
+        return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
     def _measure(self) -> list[Family]:
         assert self._shell is not None

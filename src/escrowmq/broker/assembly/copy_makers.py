@@ -6,11 +6,12 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.replication.master import Master
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
+from escrowmq.broker.replication.rivals import Rivals
 from escrowmq.broker.replication.slave_requests import rows_of_slave
 from escrowmq.broker.replication.slaves import Slaves
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 
-__all__ = ["master_of", "rows_of_slave", "slaves_of"]
+__all__ = ["master_of", "rivals_of", "rows_of_slave", "slaves_of"]
 
 
 def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
@@ -23,6 +24,11 @@ def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
         chance=b.chance,
         release=b.answers.waiting.release,
     )
+
+
+def rivals_of(b: Broker, registration: Registration) -> Rivals:
+    """Other masters of a master's name."""
+    return Rivals(b.settings, b.identity, registration)
 
 
 def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:

@@ -141,16 +141,16 @@ class Assembly:
         )
 
     def _copy(self, b: Broker, replica: ReplicaSettings, members: MemberHandlers) -> Copying:
-        from escrowmq.broker.assembly.copy_makers import master_of, rows_of_slave, slaves_of
+        from escrowmq.broker.assembly import copy_makers as make
 
         if not replica.is_slave:
-            slaves = slaves_of(b, replica)
-            self.parts = (*self.parts, slaves)
+            slaves = make.slaves_of(b, replica)
+            self.parts = (*self.parts, slaves, make.rivals_of(b, self.registration))
             members.tell_of(slaves)
             return Copying(slaves)
-        master = master_of(b, replica, self.registration)
+        master = make.master_of(b, replica, self.registration)
         members.tell_of(master)
-        self.serving.serve_instead(partial(rows_of_slave, replica=replica, pulls=self.pulls))
+        self.serving.serve_instead(partial(make.rows_of_slave, replica=replica, pulls=self.pulls))
         # Nothing that stores, asks or delivers by itself.
         self.parts = (
             *(master, self.pulls, self.clients, self.registration, self.door),

@@ -109,7 +109,7 @@ class Master(Part):
         self._next: Follower | None = None
         """For the connection that is being made."""
         self._said = ""
-        self.fault = ""
+        self.fault = "no name server has told yet who the master is"
         """Why nothing is copied; empty while it is."""
         self._is_copying = False
         """Whether the present connection is known to be to this log's master."""
@@ -169,7 +169,8 @@ class Master(Part):
         link.due_ms = max(link.due_ms, now_ms + RETRY_MS)
         if peer == LOG_PEER:
             self.follower = self._next = None
-            if not self.fault:
+            if self._is_copying or was_dialling:
+                self._is_copying = False
                 host, port = self._ha_address or ("", 0)
                 what = "cannot be reached" if was_dialling else "has gone"
                 self._tell(f"the master's replication port {host}:{port} {what}; dialled again")
@@ -293,6 +294,7 @@ class Master(Part):
 
     def _close(self, reason: str, now_ms: int, *, retry_ms: int) -> None:
         self.follower = None
+        self._is_copying = False
         self._log_link.due_ms = retry_ms
         self._output.add(Close(LOG_PEER, reason))
 
@@ -365,6 +367,7 @@ class Master(Part):
                 "maxOffset": self._log.end_offset,
                 "transferredByteInSecond": 0,
             },
+            "escrowFault": self.fault,
             "haConnectionInfo": [],
             "inSyncSlaveNums": 0,
             "master": False,

@@ -5,12 +5,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect
-from escrowmq.base.log_throttle import Seldom
+from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.ports import Chance
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.output import Output
@@ -25,14 +24,12 @@ from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
-_SAID_MAX: Final = 20
-_SAID_SPAN_MS: Final = 60_000
-
 
 class Slaves(Part):
     """Front and part at once (broker.front.Front): whoever comes in by that port is a slave."""
 
     name = "slaves"
+    fault = ""
 
     def __init__(
         self,
@@ -58,7 +55,7 @@ class Slaves(Part):
         )
         self.replicas = Replicas(store.log, terms, gap_max=replica.gap_size_max)
         self._tickets = Tickets(chance)
-        self._said = Seldom(lines_max=_SAID_MAX, span_ms=_SAID_SPAN_MS, kinds_max=_SAID_MAX)
+        self._said = Repeats()
         if replica.copies > 1:
             store.ends.wait_for_copies(timeout_ms=replica.slave_timeout_ms)
 
@@ -93,8 +90,9 @@ class Slaves(Part):
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
         address = self.replicas.address(peer)
         self.replicas.remove(peer)
-        if self._said.says("closed", now_ms):
-            _log.warning("the slave's connection from %s is closed: %s", address, reason)
+        ending = self._said.ending(address.rpartition(":")[0], now_ms)
+        if ending is not None:
+            _log.warning("a slave's connection from %s is closed: %s%s", address, reason, ending)
         self._output.add(Close(peer, reason))
 
     # -- the log -----------------------------------------------------------------------------

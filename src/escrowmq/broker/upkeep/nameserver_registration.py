@@ -14,6 +14,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Dial
 from escrowmq.base.fixed_limits import HEARTBEAT_TIMEOUT_MS
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.outgoing_requests import OnAnswer
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peers import Peers
@@ -96,6 +97,8 @@ class Registration(Part):
         self._is_leaving = False
         self.on_known: Callable[[], None] | None = None
         """Called each time a name server has taken the registration."""
+        self.on_connected: Callable[[int], None] | None = None
+        """Called when a name server is there, before it is told of this broker."""
         self.on_welcome: Callable[[dict[str, str]], None] | None = None
         """Told what it said then: a slave learns there who its master is."""
         for index, address in enumerate(
@@ -104,6 +107,14 @@ class Registration(Part):
             host, _, port = address.rpartition(":")
             peer = -1 - index
             self._servers[peer] = _NameServer(peer, host.strip("[]"), int(port))
+
+    def ask(self, code: int, ext: dict[str, str], on_answer: OnAnswer, now_ms: int) -> None:
+        """Ask a name server that is connected, if there is one."""
+        server = next((s for s in self._servers.values() if s.is_connected), None)
+        if server is not None:
+            signed = self._signed(server, code, ext)
+            until_ms = now_ms + self._settings.register_interval_ms
+            self._peers.call(server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms)
 
     def again(self, now_ms: int) -> None:
         """Register anew with all that are connected, and hear what they say."""
@@ -130,6 +141,8 @@ class Registration(Part):
         server.is_connected, server.is_dialling = True, False
         server.session, server.signed_count = "", 0
         server.retry_ms = _RETRY_MS
+        if self.on_connected is not None:
+            self.on_connected(now_ms)
         self._register(server, self._topics.file(), now_ms)
 
     def unreached(self, peer: int, now_ms: int) -> None:

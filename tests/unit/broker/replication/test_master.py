@@ -238,3 +238,19 @@ def test_a_broker_alone_gives_no_tickets() -> None:
     assert "haListenPort" in (reply.remark or "")
     status = msgspec.json.decode(alone.connect().ask(STATUS).body)
     assert status["haConnectionInfo"] == []
+
+
+def test_a_slave_is_well_while_it_copies() -> None:
+    pair = Pair()
+    assert "name server" in pair.slave.core.refusal()
+    some_traffic(pair, 3)
+    pair.introduce()
+    pair.advance(100)
+    assert pair.slave.core.refusal() == ""
+    pair.cut()
+    assert "10.0.0.1:10912" in pair.slave.core.refusal()
+    status = msgspec.json.decode(pair.slave.connect().ask(STATUS).body)
+    assert "10.0.0.1:10912" in status["escrowFault"]
+    pair.mend()
+    pair.advance(6_000)
+    assert pair.slave.core.refusal() == ""

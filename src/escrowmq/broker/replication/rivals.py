@@ -1,0 +1,84 @@
+"""Two masters of one name: both would take messages, and clients are shown the one that registered
+last. Nobody decides between them here; both say so, again and again, until one is stopped."""
+
+from __future__ import annotations
+
+import logging
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.base.log_throttle import Repeats
+from escrowmq.broker.identity import Identity
+from escrowmq.broker.part import Part
+from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+LOOK_MS: Final = 7_000
+"""Between looks at who is registered. A registration is made anew each 30 s: in between, one of two
+masters sees the other's."""
+
+
+class _Group(msgspec.Struct, rename="camel"):
+    broker_addrs: dict[str, str] = {}
+
+
+class _Answer(msgspec.Struct, rename="camel"):
+    broker_member_group: _Group | None = None
+
+
+class Rivals(Part):
+    """Asks a name server who is the master of this broker's name."""
+
+    name = "other masters"
+
+    def __init__(
+        self, settings: BrokerSettings, identity: Identity, registration: Registration
+    ) -> None:
+        self._settings = settings
+        self._identity = identity
+        self._registration = registration
+        self._said = Repeats()
+        self._look_ms = 0
+        self.rival = ""
+        """Its address; empty when there is none."""
+        registration.on_connected = self._look
+
+    def wake(self, now_ms: int) -> None:
+        """Look who is registered."""
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
+            self._look(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When the next look is due."""
+        return self._look_ms
+
+    def _look(self, now_ms: int) -> None:
+        ext = {"clusterName": self._settings.cluster, "brokerName": self._settings.name}
+        self._registration.ask(Request.GET_BROKER_MEMBER_GROUP, ext, self._heard, now_ms)
+
+    def _heard(self, reply: Command | None, now_ms: int) -> None:
+        if reply is None or reply.code != Response.SUCCESS or not reply.body:
+            return
+        try:
+            group = decode_body(_Answer, reply.body).broker_member_group
+        except EscrowMQError:
+            return
+        master = "" if group is None else group.broker_addrs.get("0", "")
+        self.rival = master if master != self._identity.address else ""
+        if not self.rival:
+            return
+        ending = self._said.ending(self.rival, now_ms)
+        if ending is not None:
+            _log.error(
+                "%s is registered as the master of %s, and so is this broker, at %s: both take "
+                "messages, which the other one does not have. Stop one of them%s",
+                self.rival, self._settings.name, self._identity.address, ending,
+            )  # fmt: skip
