@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
 import msgspec
@@ -11,6 +11,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.topics import QueueStatus, Topics
+from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec import dead_letter_bodies
 from escrowmq.codec.dead_letter_bodies import WhichLetters
 from escrowmq.errors import RouteMissing, TopicNotFound
@@ -30,9 +31,26 @@ class _Page(msgspec.Struct, rename="camel"):
 
 
 async def redeliver(
-    cluster: Cluster, group: str, *, topic: str, limit: int | None, dry_run: bool
+    cluster: Cluster,
+    group: str,
+    *,
+    topic: str,
+    limit: int | None,
+    dry_run: bool,
+    only: Sequence[tuple[str, int, int]] | None = None,
 ) -> AsyncIterator[DeadLetter]:
     """Implements `Groups.redeliver_dead`."""
+    if only is not None:
+        for broker, queue_id, queue_offset in only[:limit]:
+            one = QueueStatus(
+                queue=MessageQueue(Topic.DLQ_PREFIX + group, broker, queue_id),
+                min_offset=queue_offset,
+                max_offset=queue_offset + 1,
+                updated_ms=0,
+            )
+            async for letter in _of_queue(cluster, group, one, topic, None, dry_run):
+                yield letter
+        return
     try:
         described = await Topics(cluster).describe(Topic.DLQ_PREFIX + group)
     except (TopicNotFound, RouteMissing):  # nothing ever died
@@ -60,7 +78,8 @@ async def _of_queue(
         end=queue.max_offset,  # what dies again meanwhile is for the next time
         is_dry_run=dry_run,
     )
-    while wanted.begin >= 0 and (limit is None or limit > 0):
+    # The broker says where its queue goes on, which may be behind what was there at first.
+    while 0 <= wanted.begin < wanted.end and (limit is None or limit > 0):
         wanted.limit = _PAGE_COUNT if limit is None else min(limit, _PAGE_COUNT)
         page = await cluster.ask_for(
             address, Request.ESCROW_REDELIVER_DEAD, _Page, body=msgspec.json.encode(wanted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -225,11 +225,18 @@ class Groups:
                 await self._cluster.ask(address, Request.DELETE_TOPIC_IN_NAMESRV, topic)
 
     async def redeliver_dead(
-        self, group: str, *, topic: str = "", limit: int | None = None, dry_run: bool = False
+        self,
+        group: str,
+        *,
+        topic: str = "",
+        limit: int | None = None,
+        dry_run: bool = False,
+        only: Sequence[tuple[str, int, int]] | None = None,
     ) -> AsyncIterator[DeadLetter]:
         """Redeliver a group's dead letters to it, the oldest first. No other group sees the copies,
         and their attempts are counted from zero. `topic` selects those that failed there, `limit`
-        sets a maximum, `dry_run` only lists them.
+        sets a maximum, `dry_run` only lists them. `only` selects single ones, each by broker, queue and
+        queue offset, as a dry run lists them.
 
         Each dead letter is redelivered once, however often this is called, even after a crash in
         between: one that was redelivered before is listed as `done`. A copy that fails again
@@ -242,7 +249,7 @@ class Groups:
         from escrowmq.client.admin.dead_letters import redeliver
 
         async for letter in redeliver(
-            self._cluster, group, topic=topic, limit=limit, dry_run=dry_run
+            self._cluster, group, topic=topic, limit=limit, dry_run=dry_run, only=only
         ):
             yield letter
 
