@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.spoken import moment
-from escrowmq.cli.broker_summary import summary
 from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_all, told
 from escrowmq.cli.printing import say, show_json
+from escrowmq.client.admin.broker_summary import summary
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:

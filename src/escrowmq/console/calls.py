@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.console.api import (
+    access,
+    brokers,
+    dead_letters,
     groups,
     jobs,
     messages,
@@ -24,6 +27,9 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *topics.OPERATIONS,
     *groups.OPERATIONS,
     *offsets.OPERATIONS,
+    *dead_letters.OPERATIONS,
+    *brokers.OPERATIONS,
+    *access.OPERATIONS,
     *search.OPERATIONS,
     *messages.OPERATIONS,
     *jobs.OPERATIONS,

@@ -6,6 +6,9 @@ from typing import Final
 
 from starlette.responses import Response
 
+from escrowmq.console.calls import OPERATIONS
+from escrowmq.console.operations import PREFIX
+from escrowmq.console.problems import Problem
 from escrowmq.console.site import Page, Shown
 from escrowmq.console.words import as_hex, as_json, as_text, cut_note
 
@@ -99,6 +102,62 @@ def listing(page: Page) -> dict[str, str]:
     return {key: page.query[key] for key in wanted if key in page.query}
 
 
+async def dead_letters(page: Page) -> Response:
+    """Those of one group."""
+    name, topic = page.request.path_params["group"], page.query.get("topic", "")
+    number = page.query.get("page", "")
+    found = await page.try_ask("dead-letters.list", group=name, topic=topic, page=number)
+    problem = found if isinstance(found, Problem) else None
+    if problem is not None and problem.refused.code != "not_supported":
+        raise problem
+    return page.render(
+        "dead_letters.html", name=name, topic=topic, found=None if problem else found
+    )
+
+
+async def brokers(page: Page) -> Response:
+    """All of them."""
+    return page.render("brokers.html", found=await page.ask("brokers.list"))
+
+
+async def broker(page: Page) -> Response:
+    """One, with its settings."""
+    name, query = page.request.path_params["broker"], page.query
+    found = await page.ask("brokers.show", broker=name)
+    settings = await page.try_ask(
+        "brokers.settings", broker=name, part=query.get("part", ""), which=query.get("which", "")
+    )
+    problem = settings.refused if isinstance(settings, Problem) else None
+    return page.render(
+        "broker.html", name=name, found=found, settings=[] if problem else settings,
+        problem=problem,
+    )  # fmt: skip
+
+
+async def accounts(page: Page) -> Response:
+    """Who may do what, and why."""
+    query = page.query
+    wanted = {key: query.get(key, "") for key in ("user", "action", "resource", "address")}
+    verdicts = None
+    if wanted["user"] and wanted["action"] and wanted["resource"]:
+        verdicts = await page.try_ask("access.explain", **wanted)
+    users = await page.try_ask("access.users", part=query.get("part", ""))
+    policies = await page.try_ask("access.policies", user=query.get("part", ""))
+    return page.render(
+        "accounts.html", wanted=wanted,
+        verdicts=verdicts, users=users, policies=policies, is_problem=_is_problem,
+    )  # fmt: skip
+
+
+def _is_problem(found: object) -> bool:
+    return isinstance(found, Problem)
+
+
+async def help_page(page: Page) -> Response:
+    """Keys, and the calls of the API."""
+    return page.render("help.html", calls=OPERATIONS, prefix=PREFIX)
+
+
 async def jobs(page: Page) -> Response:
     """What is done in the background."""
     return page.render("jobs.html", found=await page.ask("jobs.list"))
@@ -121,7 +180,12 @@ PAGES: Final[tuple[tuple[str, Shown], ...]] = (
     ("/topics/{topic}", topic),
     ("/groups", groups),
     ("/groups/{group}", group),
+    ("/groups/{group}/dead-letters", dead_letters),
     ("/messages", messages),
     ("/messages/{id}", message),
+    ("/brokers", brokers),
+    ("/brokers/{broker}", broker),
+    ("/accounts", accounts),
     ("/jobs", jobs),
+    ("/help", help_page),
 )

@@ -83,6 +83,13 @@ class Page:
         self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
         return await operation(self.asking, wanted)
 
+    async def try_ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
+        """The answer of a call, or the Problem that there is none: the rest of the page stands."""
+        try:
+            return await self.ask(name, **given)
+        except Problem as problem:
+            return problem
+
     def name(self, call: str, rest: str) -> None:
         """Say at the page's foot that a call has what is drawn."""
         self.sources.append(Source(call, PREFIX + rest))

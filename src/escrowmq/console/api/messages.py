@@ -170,7 +170,7 @@ async def tail(asking: Asking, wanted: TailWanted) -> Tail:
         queue, count = status.queue, status.max_offset - first
         found += await desk.memo.get(
             ("tail", queue, first, count),
-            partial(_stretch, admin, queue, first, count),
+            partial(stretch, admin, queue, first, count),
             fresh_s=30,
         )
     found.sort(key=lambda one: (one.stored_ms, one.log_offset), reverse=True)
@@ -180,7 +180,7 @@ async def tail(asking: Asking, wanted: TailWanted) -> Tail:
     )
 
 
-async def _stretch(
+async def stretch(
     admin: Admin, queue: MessageQueue, first: int, count: int
 ) -> list[ReceivedMessage]:
     """So many messages of a queue, by as many pulls as its broker wants for them."""

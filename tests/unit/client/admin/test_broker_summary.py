@@ -2,11 +2,10 @@ from __future__ import annotations
 
 import json
 
-from tests.harness.exchange import START_MS, Exchange
-
 from escrowmq.base.codes import Request
 from escrowmq.base.spoken import size_text
-from escrowmq.cli.broker_summary import summary
+from escrowmq.client.admin.broker_summary import summary
+from tests.harness.exchange import START_MS, Exchange
 
 
 def runtime(exchange: Exchange) -> dict[str, str]:

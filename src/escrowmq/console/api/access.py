@@ -1,0 +1,81 @@
+"""Who may do what: users and policies of the brokers, and why somebody may or may not."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.client.admin.access import Answer as Verdict
+from escrowmq.client.admin.access import PolicyEntry, UserSummary
+from escrowmq.console.operations import Asking, Operation
+from escrowmq.console.tables import Listed, Paging, cut
+from escrowmq.errors import UsageError
+
+
+class UsersWanted(Paging, kw_only=True):
+    """Which of them."""
+
+    part: Annotated[str, Meta(description="of the name")] = ""
+
+
+class PoliciesWanted(Paging, kw_only=True):
+    """Which of them."""
+
+    user: str = ""
+    resource: Annotated[str, Meta(description="part of it")] = ""
+
+
+class Asked(msgspec.Struct, kw_only=True):
+    """May somebody do something?"""
+
+    user: Annotated[str, Meta(min_length=1)]
+    action: Annotated[str, Meta(min_length=1, description="pub, sub, get, update, ...")]
+    resource: Annotated[str, Meta(min_length=1, description="a topic, Group:g, Cluster:c")]
+    address: Annotated[str, Meta(description="where the user comes from")] = "127.0.0.1"
+
+
+async def users(asking: Asking, wanted: UsersWanted) -> Listed[UserSummary]:
+    """Users of ACL 2.0, by name."""
+    admin = await asking.desk.admin()
+    found = await asking.desk.memo.get(
+        ("users", wanted.part), lambda: admin.access.users(wanted.part), fresh_s=10
+    )
+    return cut(sorted(found, key=lambda one: (one.name, one.broker)), wanted)
+
+
+async def policies(asking: Asking, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
+    """Entries of ACL 2.0, by user."""
+    admin = await asking.desk.admin()
+    found = await asking.desk.memo.get(
+        ("policies", wanted.user, wanted.resource),
+        lambda: admin.access.policies(wanted.user, resource=wanted.resource),
+        fresh_s=10,
+    )
+    return cut(sorted(found, key=lambda one: (one.user, one.resource, one.broker)), wanted)
+
+
+async def explain(asking: Asking, wanted: Asked) -> list[Verdict]:
+    """What each broker says, and which rule decides. Nothing: nobody is asked who he is."""
+    try:
+        ipaddress.ip_address(wanted.address)
+    except ValueError as error:
+        raise UsageError(f"address={wanted.address}: an IP address is expected") from error
+    admin = await asking.desk.admin()
+    return await admin.access.explain(
+        wanted.user, wanted.action, wanted.resource, address=wanted.address
+    )
+
+
+OPERATIONS: Final = (
+    Operation(name="access.users", method="GET", path="/access/users", wants=UsersWanted,
+              gives=Listed[UserSummary], summary="Users of the brokers", handler=users),
+    Operation(name="access.policies", method="GET", path="/access/policies",
+              wants=PoliciesWanted, gives=Listed[PolicyEntry], summary="What users may do",
+              handler=policies),
+    Operation(name="access.explain", method="GET", path="/access/explain", wants=Asked,
+              gives=list[Verdict], summary="Why somebody may do something, or not",
+              handler=explain),
+)  # fmt: skip

@@ -1,0 +1,174 @@
+"""Dead letters: browsed, given back to their group, exported."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from functools import partial
+from typing import Annotated, Final
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.base.message import Topic
+from escrowmq.client.admin.dead_letters import DeadLetter
+from escrowmq.console.answers import Answer
+from escrowmq.console.api.messages import MessageShown, shown, stretch
+from escrowmq.console.api.settling import ROWS_MAX
+from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.problems import Problem
+from escrowmq.console.tables import SIZE_MAX, Listed
+from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
+
+EXPORTED_MAX: Final = 500
+EXPORTED_SIZE_MAX: Final = 16 * 1024 * 1024
+"""Bytes of bodies in one export, and one body."""
+
+COUNTED_MAX: Final = 2_000
+"""Letters that a preview goes through to count them."""
+
+LOOKED_THROUGH_MAX: Final = 20_000
+_PLACE: Final = re.compile(r"(.+)[/:](\d{1,9})@(\d{1,18})")
+
+
+class LettersWanted(msgspec.Struct, kw_only=True):
+    """Which page of them."""
+
+    group: Annotated[str, Meta(min_length=1)]
+    topic: Annotated[str, Meta(description="where they failed")] = ""
+    page: Annotated[int, Meta(ge=1)] = 1
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
+
+
+class Redeliver(Deed, kw_only=True):
+    """Which of them: the ones that are named, or all that match."""
+
+    group: Annotated[str, Meta(min_length=1)]
+    topic: Annotated[str, Meta(description="where they failed")] = ""
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    letters: Annotated[
+        list[str], Meta(description="single ones, as BROKER:QUEUE@OFFSET; all when empty")
+    ] = msgspec.field(default_factory=list)
+
+
+class ExportWanted(msgspec.Struct, kw_only=True):
+    """Whose."""
+
+    group: Annotated[str, Meta(min_length=1)]
+
+
+class Export(Answer, kw_only=True):
+    """Letters with their bodies."""
+
+    items: list[MessageShown]
+    is_part: bool
+    """Whether there are more than fit into one answer."""
+
+
+async def listed(asking: Asking, wanted: LettersWanted) -> Listed[DeadLetter]:
+    """Dead letters, the oldest first of each queue, and whether they were given back before."""
+    admin = await asking.desk.admin()
+    first = (wanted.page - 1) * wanted.size
+    if first > LOOKED_THROUGH_MAX:
+        raise UsageError(f"page={wanted.page}: so far down nobody looks; choose by a topic")
+    found: list[DeadLetter] = []
+    nth = 0
+    async for letter in admin.groups.redeliver_dead(wanted.group, topic=wanted.topic, dry_run=True):
+        if nth >= first + wanted.size:
+            return Listed(items=found, total=None, page=wanted.page, pages=None, has_more=True)
+        if nth >= first:
+            found.append(letter)
+        nth += 1
+    pages = max(1, -(-nth // wanted.size))
+    return Listed(items=found, total=nth, page=wanted.page, pages=pages)
+
+
+async def redeliver(asking: Asking, wanted: Redeliver) -> Change:
+    """Give letters back to their group alone, in the background."""
+    admin = await asking.desk.admin()
+    ask = partial(
+        admin.groups.redeliver_dead, wanted.group, topic=wanted.topic, limit=wanted.limit,
+        only=_places(wanted.letters) if wanted.letters else None,
+    )  # fmt: skip
+    rows: list[Row] = []
+    count, is_whole = 0, True
+    async for letter in ask(dry_run=True):
+        if letter.status != "dead":
+            continue
+        count += 1
+        if len(rows) < ROWS_MAX:
+            rows.append(Row(what=_said(letter), before="dead", after="redelivered"))
+        if count >= COUNTED_MAX:
+            is_whole = False
+            break
+    if not count:
+        raise Problem(409, "nothing_to_do", "no such letter is still dead",
+                      "each is given back once; one that dies again is another")  # fmt: skip
+    many = f"{count}" if is_whole else f"more than {count - 1}"
+    if wanted.dry_run:
+        said = f"{many} dead letters would be redelivered to {wanted.group}, and to no other group."
+        return Change(is_dry_run=True, said=said, count=count if is_whole else None, rows=rows)
+
+    async def steps() -> AsyncIterator[str]:
+        async for letter in ask(dry_run=False):
+            if letter.status == "redelivered":
+                yield ""
+
+    job = asking.desk.jobs.begin(
+        f"Redeliver dead letters of {wanted.group}", steps, who=asking.who.name,
+        total=count if is_whole else None,
+    )  # fmt: skip
+    return Change(
+        is_dry_run=False, said=f"{many} letters: job {job.id} redelivers them.",
+        count=count if is_whole else None, job=job.id,
+    )  # fmt: skip
+
+
+def _said(letter: DeadLetter) -> str:
+    keys = f" ({letter.keys})" if letter.keys else ""
+    return f"{letter.message_id}{keys}, failed in {letter.topic or 'an unknown topic'}"
+
+
+def _places(letters: list[str]) -> list[tuple[str, int, int]]:
+    found = []
+    for text in letters:
+        match = _PLACE.fullmatch(text)
+        if match is None:
+            raise UsageError(f"letters: {text!r} is none; BROKER:QUEUE@OFFSET is expected")
+        found.append((match[1], int(match[2]), int(match[3])))
+    return found
+
+
+async def export(asking: Asking, wanted: ExportWanted) -> Export:
+    """The newest letters with their whole bodies."""
+    admin = await asking.desk.admin()
+    try:
+        described = await admin.topics.describe(Topic.DLQ_PREFIX + wanted.group)
+    except (TopicNotFound, RouteMissing):  # nothing ever died
+        return Export(items=[], is_part=False)
+    found: list[MessageShown] = []
+    size = 0
+    for status in described.queues:
+        first = max(status.min_offset, status.max_offset - EXPORTED_MAX)
+        is_part = first > status.min_offset
+        for at in range(first, status.max_offset):
+            if size >= EXPORTED_SIZE_MAX or len(found) >= EXPORTED_MAX:
+                return Export(items=found, is_part=True)
+            for message in await stretch(admin, status.queue, at, 1):
+                found.append(shown(message, with_body="whole"))
+                size += len(message.body)
+        if is_part:
+            return Export(items=found, is_part=True)
+    return Export(items=found, is_part=False)
+
+
+_ALL: Final = "/groups/{group}/dead-letters"
+OPERATIONS: Final = (
+    Operation(name="dead-letters.list", method="GET", path=_ALL, wants=LettersWanted,
+              gives=Listed[DeadLetter], summary="Dead letters of a group", handler=listed),
+    Operation(name="dead-letters.export", method="GET", path=f"{_ALL}/export", wants=ExportWanted,
+              gives=Export, summary="Dead letters with their bodies", handler=export),
+    Operation(name="dead-letters.redeliver", method="POST", path=f"{_ALL}/redeliver",
+              wants=Redeliver, gives=Change, summary="Redeliver dead letters",
+              handler=redeliver),
+)  # fmt: skip
