@@ -26,22 +26,23 @@ from escrowmq.store.store_parts import Holdings
 
 
 class LongBatch:
-    """A batch too long for one turn: its records are made in parts, without a place yet, and
-    placed and stored in one go, which costs a tenth."""
+    """A batch too long for one turn of the loop. Its records are encoded in parts, without an
+    offset yet, and then given their offsets and stored in one step, which costs a tenth of the
+    encoding."""
 
     def __init__(self, message: Message, *, has_crc: bool) -> None:
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
         self.message = message
         self.sizes: list[int] = []
-        """Of the records."""
+        """Sizes of the records."""
         self._has_crc = has_crc
         self._records = bytearray()
         self._singles: list[Message] = []
         self._counts: list[int] = []
-        """Of the messages of each part."""
+        """Number of messages in each part."""
 
     def add(self, pieces: Sequence[Piece]) -> None:
-        """Make the next records."""
+        """Encode the next records."""
         message = self.message
         records = encode_pieces(
             message,
@@ -57,7 +58,7 @@ class LongBatch:
         self._singles += [_single(message, properties) for _, _, _, properties in pieces]
 
     def placed(self, *, queue_offset: int, log_offset: int, stored_ms: int) -> bytes:
-        """The records at their place."""
+        """The records with their offsets filled in."""
         place_run(
             self._records,
             self.sizes,
@@ -70,11 +71,11 @@ class LongBatch:
         return with_crcs(records, self.sizes) if self._has_crc else records
 
     def log_offsets(self, log_offset: int) -> Iterator[int]:
-        """Where the records are, when the first is there."""
+        """The log offsets of the records if the first one is at the given offset."""
         return accumulate(self.sizes[:-1], initial=log_offset)
 
     def runs(self, queue: ConsumeQueue, put: Put) -> Iterator[DispatchRun]:
-        """What is to be told of the records once they are stored."""
+        """What to dispatch for the records once they are stored."""
         queue_offset, log_offset = put.queue_offset, put.log_offset
         begin = 0
         for count in self._counts:
@@ -89,7 +90,7 @@ class LongBatch:
 
 
 class BatchPuts:
-    """Puts them."""
+    """Stores batches."""
 
     def __init__(
         self,
@@ -104,7 +105,7 @@ class BatchPuts:
 
     def put(self, message: Message, pieces: Sequence[Piece], now_ms: int) -> list[Put]:
         """Append messages of one queue, all or none, with consecutive queue offsets. They are as
-        `message` but for their flags, bodies and properties."""
+        `message`, except for their flags, bodies and properties."""
         assert pieces, "a batch has messages"
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
         held = self._held
@@ -143,7 +144,7 @@ class BatchPuts:
         return puts
 
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
-        """Why messages of a batch cannot be stored; None when they can."""
+        """Why the messages of a batch cannot be stored; None when they can."""
         held = self._held
         if held.standing.refusal is not None:
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
@@ -152,13 +153,13 @@ class BatchPuts:
         return self._judge(message, body_size, properties_size)
 
     def begin(self, message: Message) -> LongBatch:
-        """A batch that comes in parts; nothing is stored before `put_long`."""
+        """Begin a batch that arrives in parts; nothing is stored before `put_long`."""
         return LongBatch(message, has_crc=self._held.settings.appends_crc)
 
     def put_long(self, batch: LongBatch, now_ms: int) -> Put:
-        """Append all of it, or nothing. The answer has the place of the first record, and the size
-        and the end of all. They are shown to consumers part by part; what is stored behind them is
-        shown after them."""
+        """Append the whole batch, or nothing. The result has the offset of the first record, and
+        the size and end of all of them. Consumers see the batch part by part; records stored after
+        it become visible after it."""
         assert batch.sizes, "a batch has messages"
         held, message = self._held, batch.message
         if held.standing.refusal is not None:
@@ -196,7 +197,7 @@ def _singles(
 
 
 def _single(message: Message, properties: dict[str, str]) -> Message:
-    """What is to be known of one of them when it is shown to consumers."""
+    """What to dispatch for one message of a batch."""
     return Message(
         topic=message.topic,
         body=b"",

@@ -1,8 +1,7 @@
-"""Whether the files of a store agree: log, queues, index, checkpoint, consumers' offsets.
+"""Checks whether the files of a store agree: log, queues, index, checkpoint, consumers' offsets.
 
-Reads everything, changes nothing. What an abnormal end leaves behind and a start mends by itself
-is a note; what cannot be right is damage.
-"""
+It reads everything and changes nothing. What an abnormal end leaves behind and a start repairs by
+itself is a note; what cannot be right is damage."""
 
 from __future__ import annotations
 
@@ -44,7 +43,7 @@ OFFSETS: Final = "config/consumerOffset.json"
 
 
 class CheckFinding(msgspec.Struct, frozen=True):
-    """One thing found; `is_damage` when it cannot be right."""
+    """One finding; `is_damage` when it cannot be right."""
 
     where: str
     text: str
@@ -52,7 +51,7 @@ class CheckFinding(msgspec.Struct, frozen=True):
 
 
 class Checked(msgspec.Struct):
-    """The outcome of a check."""
+    """The result of a check."""
 
     records_count: int = 0
     log_begin: int = 0
@@ -70,7 +69,7 @@ class Checked(msgspec.Struct):
 
 
 class Check:
-    """One check of one store. `readers` take over the tables by path, as a start would."""
+    """One check of one store. `readers` parse the tables, by path, as a start would."""
 
     def __init__(
         self, disk: Disk, settings: StoreSettings, *, readers: dict[str, Take] | None = None
@@ -87,7 +86,8 @@ class Check:
         self._starts = array("q")
         self._units: dict[tuple[str, int], tuple[int, bytearray]] = {}
         self._earlier: Counter[tuple[str, int]] = Counter()
-        """Messages of queues that began again behind them, and no note says why."""
+        """Messages that lie before the start of a queue that began again, without a note that says
+        why."""
         snapshot = read_snapshot(disk)
         self._deleted = Deleted()
         if snapshot is not None:
@@ -119,7 +119,8 @@ class Check:
             self.checked.findings.append(CheckFinding(where, text, is_damage=False))
 
     def _mendable(self, where: str, text: str) -> None:
-        """Damage in a store that was closed, normal in any other."""
+        """Record something that is damage in a store that was closed cleanly and normal in any
+        other."""
         if self.checked.was_closed:
             self._damage(where, text)
         else:
@@ -209,7 +210,7 @@ class Check:
     def _compare(
         self, where: str, queue: consume_queue.ConsumeQueue, start: int, units: bytearray
     ) -> None:
-        """Units against records. Positional: one after the other."""
+        """Compare units with records. Its arguments are positional: it is called once a record."""
         end = start + len(units) // ENTRY_SIZE
         if queue.end < end:
             self._mendable(where, f"it ends at {queue.end}, the log has records up to {end}")
@@ -277,7 +278,7 @@ class Check:
     # -- tables ---------------------------------------------------------------------------------
 
     def _check_tables(self) -> None:
-        """Read each table as a start does, which goes back to a former one or refuses."""
+        """Read each table as a start does, which falls back to the previous version or refuses."""
         for path in (TOPICS, GROUPS, OFFSETS, *self._readers):
             if path not in self._tables:
                 self._tables[path] = self._read(path)
@@ -314,11 +315,12 @@ class Check:
 
 
 def _nobody(data: bytes | None) -> None:
-    """Of what the table says, only that it is one matters."""
+    """A reader that accepts any table: only whether it is valid matters."""
 
 
 def sized(disk: Disk, settings: StoreSettings) -> StoreSettings:
-    """Settings with the file sizes that a store was made with, as far as its files tell."""
+    """The settings with the file sizes that the store was created with, as far as its files
+    show."""
     changes: dict[str, int] = {}
     folder = commit_log.FOLDER
     for name in disk.names(folder):

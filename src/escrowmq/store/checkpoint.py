@@ -1,8 +1,7 @@
-"""The checkpoint file: store times up to which log, queues and index are durable.
+"""The checkpoint file: the store times up to which log, queues and index are durable.
 
-It is written in place (within one sector, so it needs no room) after the syncs that make it true,
-and becomes durable with the next sync.
-"""
+It is written in place (within one sector, so it needs no space) after the syncs that make it true,
+and becomes durable with the next sync."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ from escrowmq.codec.entries import (
 PATH: Final = "checkpoint"
 _SECTOR_SIZE: Final = 512
 _FOREIGN: Final = slice(40, 496)
-"""What newer RocketMQ brokers may keep between our fields is left as it is."""
+"""Newer RocketMQ brokers may keep data between our fields; it is left as it is."""
 
 _MARGIN_MS: Final = 3_000
 
@@ -34,7 +33,7 @@ class CheckpointFile:
         self.value = Checkpoint()
 
     def load(self, now_ms: int) -> list[str]:
-        """Read the file, created when absent; times in the future are damage and count as 0."""
+        """Read the file, or create it; times in the future are damage and count as 0."""
         notes = []
         size = self._disk.size(PATH)
         if size is not None and size != CHECKPOINT_SIZE:
@@ -53,16 +52,16 @@ class CheckpointFile:
 
     @property
     def safe_ms(self) -> int:
-        """What was stored before this is durable in log and queues (getMinTimestamp)."""
+        """Everything stored before this time is durable in log and queues (getMinTimestamp)."""
         return max(min(self.value.log_ms, self.value.queue_ms) - _MARGIN_MS, 0)
 
     @property
     def is_stale(self) -> bool:
-        """Whether the file does not say what is known."""
+        """Whether the file lags behind what is known."""
         return self._encoded() != self._written
 
     def write(self) -> bool:
-        """Write the value when it has changed; whether it was."""
+        """Write the value if it has changed. Returns whether it was written."""
         data = self._encoded()
         if data == self._written or self._file is None:
             return False
@@ -71,7 +70,7 @@ class CheckpointFile:
         return True
 
     def write_again(self) -> None:
-        """Write what was written again, although it has not changed (store/failed_syncs.py)."""
+        """Write the same value again, even though it has not changed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
             # What is read there may be what the disk had before: the page can have been dropped.
             self._file.write(0, self._written)
@@ -82,11 +81,11 @@ class CheckpointFile:
         return data[: _FOREIGN.start] + self._foreign + data[_FOREIGN.stop : _SECTOR_SIZE]
 
     def files(self) -> list[File]:
-        """The file, to be synced."""
+        """The file, for a sync."""
         return [self._file] if self._file is not None else []
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

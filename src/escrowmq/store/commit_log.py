@@ -1,8 +1,7 @@
 """The commit log: every record of every topic, one after another, in segments of one length.
 
-A record never crosses a segment's end: 8 bytes at least stay free there for the filler, which
-says that the next record starts the next segment.
-"""
+A record never crosses the end of a segment: at least 8 bytes stay free there for the filler, which
+says that the next record starts the next segment."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ FOLDER: Final = "commitlog"
 
 
 class CommitLog:
-    """Appends records. `reserve_size` bytes of room ahead of the end are
-    kept for settling writes."""
+    """Appends records. `reserve_size` bytes of space after the end are kept for settling writes."""
 
     def __init__(self, disk: Disk, *, segment_size: int, reserve_size: int) -> None:
         self.segments = Segments(disk, FOLDER, segment_size=segment_size, is_sequential=True)
@@ -33,7 +31,7 @@ class CommitLog:
         self.read = self.segments.read
         self.read_runs, self.memory_at = self.segments.read_runs, self.segments.memory_at
         self._ordinary_end = 0
-        """What the reserve has said last; a copy, as each append compares with it."""
+        """The latest answer of the reserve; cached, because each append compares with it."""
         self._file: File | None = None
         self._file_start = 0
         self._unsynced: list[File] = []
@@ -44,33 +42,34 @@ class CommitLog:
         return self.segments.first
 
     def start(self, end_offset: int) -> None:
-        """Take up appending at an offset, after recovery."""
+        """Start appending at an offset, after recovery."""
         self.end_offset = self._ordinary_end = end_offset
         self._reserve.begin_at(end_offset)
         self._file = None
         self._unsynced = []
 
     def time_at(self, now_ms: int) -> int:
-        """The store time of what is put now: never before that of another record."""
+        """The store time of a record put now: never earlier than that of an earlier record."""
         return max(now_ms, self.stored_ms)
 
     def stamp(self, stored_ms: int) -> None:
-        """The newest record was stored at a time."""
+        """Note the time at which the newest record was stored."""
         self.stored_ms = max(stored_ms, self.stored_ms)
 
     def go_back(self, now_ms: int) -> None:
-        """Stamp records with this time from now on, although there are some of a later one."""
+        """Stamp records with this time from now on, even though earlier records have a later
+        one."""
         self.stored_ms = now_ms
 
     def fits(self, size: int) -> bool:
-        """Whether a record of a size can be appended before the segment must be rolled."""
+        """Whether a record of this size fits before the end of the segment."""
         left = self.segment_size - self.end_offset % self.segment_size
         return size + FILLER_SIZE <= left
 
     @property
     def room_end(self) -> int:
-        """Up to here ordinary records can be appended without a new segment, and without asking
-        the disk for room."""
+        """Ordinary records can be appended up to here without a new segment and without asking the
+        disk for space."""
         segment_end = self.end_offset - self.end_offset % self.segment_size + self.segment_size
         end = segment_end - FILLER_SIZE
         if end > self._ordinary_end:
@@ -78,8 +77,8 @@ class CommitLog:
         return end
 
     def append(self, record: bytes, stored_ms: int, *, is_settling: bool = False) -> None:
-        """Write a record (or several) of a time at the end; DiskFull, with nothing written, without
-        room."""
+        """Write one record (or several) with this time at the end. DiskFull, with nothing written,
+        when there is no space."""
         end_offset = self.end_offset
         end = end_offset + len(record)
         if end > self._ordinary_end:
@@ -96,7 +95,8 @@ class CommitLog:
             self.stored_ms = stored_ms
 
     def make_room(self, size: int) -> bool:
-        """Try to have room for several settling records of a total size; whether there is."""
+        """Try to get space for several settling records of this total size. Returns whether there
+        is."""
         end = self.end_offset + size
         if not self.fits(size):  # what a segment's end leaves empty is less than the next record
             segments_count = size // self.segment_size + 1
@@ -104,8 +104,8 @@ class CommitLog:
         return self._has_room(end, is_settling=True)
 
     def roll(self, size: int, *, is_settling: bool = False) -> None:
-        """Close the segment with a filler and go on at the start of the next one, where `size`
-        bytes have room. DiskFull, with nothing changed, when they have not."""
+        """Close the segment with a filler and continue at the start of the next one, with space for
+        `size` bytes. DiskFull, with nothing changed, when there is none."""
         start = self.segments.start_of(self.end_offset) + self.segment_size
         left = start - self.end_offset
         assert left >= FILLER_SIZE, left
@@ -123,18 +123,18 @@ class CommitLog:
         file.write(position - self._file_start, data)
 
     def extend(self) -> bool:
-        """Try to have the reserved room in full; whether it is."""
+        """Try to fill up the reserve. Returns whether it is full."""
         return self._has_room(self.end_offset, is_settling=False)
 
     def unsynced(self) -> tuple[File, ...]:
-        """The files to sync so that everything up to the present end becomes durable."""
+        """The files to sync so that everything up to the current end becomes durable."""
         files = tuple(self._unsynced)
         # It is written to while that sync is under way, and is wanted by the next one too.
         self._unsynced = [self._file] if self._file is not None else []
         return files
 
     def drop_ahead(self) -> None:
-        """Remove segments made ahead of need that hold nothing."""
+        """Remove segments that were created in advance and hold nothing."""
         while self.segments.last >= max(self.end_offset, 1):
             self.segments.remove(self.segments.last)
         self._ordinary_end = self.end_offset

@@ -1,8 +1,8 @@
 """The tables under `config/`: topics.json, consumerOffset.json and the like.
 
-Read tolerantly (RocketMQ writes integer keys without quotes). Whoever writes one keeps its former
-content beside it (`base.ports.former_path`), which stands in for one that is absent, empty or torn.
-"""
+They are read tolerantly (RocketMQ writes integer keys without quotes). Every writer keeps the
+previous version beside the new one (`base.ports.former_path`), which is used when the file is
+absent, empty or torn."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _MISREAD: Final = (
     OverflowError,
     struct.error,
 )
-"""What is raised by a reader that finds other values in a file than were ever written to it."""
+"""The exceptions of a reader that finds values which were never written to the file."""
 
 
 Take = Callable[[bytes | None], None]
 
 _ABSENT: Final = "is not there"
 _BLANK: Final = b" \t\r\n\0"
-"""What a file holds that lost its content with the power; there is no JSON of it."""
+"""The content of a file that lost its data in a power failure; it is not JSON."""
 
 
 def take_table(disk: Disk, path: str, take: Take) -> str:
-    """Hand a table's content to whoever takes it over, or its former content when it is absent,
-    empty or unreadable; None when there is neither. What there is to say about it, else empty.
+    """Pass the content of a table to its reader, or the previous version when it is absent, empty
+    or unreadable; None when there is neither. Returns what there is to report, else an empty text.
 
-    CorruptRecord when something is there, but nothing that can be read."""
+    Raises CorruptRecord when a file exists but none can be read."""
     problem = _try(path, disk.read(path), take)
     if not problem:
         return ""
@@ -58,7 +58,7 @@ def take_table(disk: Disk, path: str, take: Take) -> str:
 
 
 def _try(path: str, data: bytes | None, take: Take) -> str:
-    """Empty when the data was taken, else what is wrong with it."""
+    """Empty when the reader accepted the data, else what is wrong with it."""
     if data is None:
         return _ABSENT
     if path.endswith(".json") and not data.strip(_BLANK):

@@ -1,8 +1,7 @@
-"""A consume queue: where the nth message of a topic's queue stands in the log, 20 bytes each.
+"""A consume queue: where the nth message of a topic's queue is in the log, 20 bytes each.
 
-Unit n is at byte 20 n of the queue's files. `next_offset` is what the next message put will get,
-`end` what consumers see: they differ while records wait for their sync.
-"""
+Unit n is at byte 20 n of the queue's files. `next_offset` is the offset of the next message put,
+`end` is what consumers see: they differ while records wait for their sync."""
 
 from __future__ import annotations
 
@@ -27,16 +26,16 @@ GAP_SIZE: Final = 0x7FFFFFFF
 """The record size in a unit that stands for no message."""
 
 _NO_SIZES: Final = (GAP_SIZE, 0)
-"""The record sizes in units of no message: 0 stands where none was ever written."""
+"""The record sizes in units without a message: 0 stands where none was ever written."""
 
 _GAPS_READ_COUNT: Final = 4096
-"""Units that a search reads at once where it finds none of a message."""
+"""Units that a search reads at once while it finds none with a message."""
 
 _COLUMN_SIZE: Final = 4096 * ENTRY_SIZE
-"""Bytes of units of which columns are made at once."""
+"""Bytes of units that are judged column by column at once."""
 
 _UNITS_AGAIN_COUNT: Final = 16_384
-"""Units that are written anew in one turn."""
+"""Units that are rewritten in one turn."""
 
 _pack: Final = ENTRY.pack
 
@@ -69,7 +68,7 @@ class ConsumeQueue:
         self._file_start = self._file_end = 0
 
     def append(self, log_offset: int, record_size: int, tags_code: int) -> None:
-        """Write the unit at `end`. DiskFull, with nothing changed, when there is no room."""
+        """Write the unit at `end`. DiskFull, with nothing changed, when there is no space."""
         position = self.end * ENTRY_SIZE
         if position >= self._file_end or position < self._file_start:
             self._switch(position, log_offset)
@@ -80,8 +79,8 @@ class ConsumeQueue:
         self.is_dirty = True
 
     def put_units(self, units: bytes) -> None:
-        """Write at `end` the units of messages that are put with it, or were before. DiskFull when
-        they have no room: they are to be written later then."""
+        """Write at `end` the units of messages that are being put, or were put before. DiskFull
+        when there is no space; they must then be written later."""
         count = len(units) // ENTRY_SIZE
         assert not len(units) % ENTRY_SIZE, len(units)
         end = self.end + count
@@ -99,15 +98,15 @@ class ConsumeQueue:
         self.end += count
 
     def go_on(self) -> None:
-        """The next message follows the last one that has a unit."""
+        """Continue after the last message that has a unit."""
         self.next_offset = self.end
 
     def expect(self, next_offset: int) -> None:
-        """Messages up to an offset are put; their units come."""
+        """Messages up to an offset are put; their units follow."""
         self.next_offset = max(self.next_offset, next_offset)
 
     def reserve(self, count: int) -> None:
-        """Have room for the units of so many messages more; DiskFull when there is none."""
+        """Get space for the units of this many more messages; DiskFull when there is none."""
         position, size = self.next_offset * ENTRY_SIZE, count * ENTRY_SIZE
         while size:
             start = self.files.start_of(position)
@@ -119,8 +118,8 @@ class ConsumeQueue:
     def append_at(
         self, queue_offset: int, log_offset: int, record_size: int, tags_code: int
     ) -> None:
-        """The same at an offset; between it and the end there is a gap where a start has found
-        damage, and no room."""
+        """Write a unit at an offset. A gap remains before it where a start found damage and the
+        disk had no space."""
         if self.end != queue_offset:
             assert self.end < queue_offset, (self.end, queue_offset)
             is_first = not self.end
@@ -130,12 +129,13 @@ class ConsumeQueue:
         self.append(log_offset, record_size, tags_code)
 
     def append_run(self, units: list[tuple[int, int, int]]) -> None:
-        """The same for several; DiskFull, with nothing changed, when not all have room."""
+        """Write several units at `end`; DiskFull, with nothing changed, when not all of them
+        fit."""
         self.write(self.end, b"".join([_pack(*unit) for unit in units]))
         self.end += len(units)
 
     def fill_gap(self, queue_offset: int) -> None:
-        """Put units that stand for no message, up to an offset."""
+        """Write units without a message up to an offset."""
         begin = self.end
         assert begin < queue_offset, (begin, queue_offset)
         if not begin:  # no unit was ever there: the files before this one need not be
@@ -145,7 +145,7 @@ class ConsumeQueue:
         self.end = queue_offset
 
     def write(self, queue_offset: int, units: bytes) -> None:
-        """Overwrite units, over as many files as they need."""
+        """Overwrite units, across files if necessary."""
         position = queue_offset * ENTRY_SIZE
         while units:
             start = self.files.start_of(position)
@@ -159,7 +159,8 @@ class ConsumeQueue:
             self.is_dirty = True
 
     def merge(self, queue_offset: int, units: bytes) -> bool:
-        """Make the queue have these units, as the log says; whether one had to be changed."""
+        """Make the queue contain these units, as the log says. Returns whether one had to be
+        changed."""
         count = len(units) // ENTRY_SIZE
         if queue_offset > self.end:
             self.fill_gap(queue_offset)
@@ -179,7 +180,7 @@ class ConsumeQueue:
         return is_changed
 
     def units(self, queue_offset: int, count: int) -> bytes:
-        """Encoded units from an offset, of however many files; fewer where the queue ends."""
+        """Encoded units from an offset on, across files; fewer where the queue ends."""
         found = []
         count = min(count, self.end - queue_offset)
         while count > 0:
@@ -192,7 +193,7 @@ class ConsumeQueue:
         return b"".join(found)
 
     def units_of_file(self, queue_offset: int, count: int) -> bytes:
-        """Encoded units from an offset; fewer where a file or the queue ends."""
+        """Encoded units from an offset on; fewer where a file or the queue ends."""
         left = self.end - queue_offset
         if left < count:
             count = left
@@ -215,7 +216,7 @@ class ConsumeQueue:
         return None if found[1] == GAP_SIZE else found
 
     def load(self) -> list[str]:
-        """Find what is on disk: `end` is behind the last unit that can be one."""
+        """Find what is on disk: `end` is after the last plausible unit."""
         notes = self.files.load()
         starts = self.files.starts
         per_file = self.files.segment_size
@@ -231,7 +232,8 @@ class ConsumeQueue:
         return notes
 
     def truncate(self, queue_offset: int) -> None:
-        """Forget the units from an offset on; zeros take their place, lest they be found again."""
+        """Remove the units from an offset on and overwrite them with zeros, so that they are not
+        found again."""
         position = queue_offset * ENTRY_SIZE
         # From the end on: a kill in between leaves no hole, for which `load` drops all files.
         while self.files.last > position or (self.files.last == position and position > 0):
@@ -249,13 +251,13 @@ class ConsumeQueue:
         self.min = min(self.min, self.end)
 
     def doubt_last(self) -> None:
-        """The last unit does not lead to a record of this queue: it is to be built again."""
+        """The last unit does not lead to a record of this queue: it must be rebuilt."""
         self.is_suspect = True
         self.end -= 1
 
     def end_at_log(self, log_offset: int) -> bool:
-        """Forget the units of records from a log offset on, and what stands behind the end of a
-        queue that was in doubt; whether there was either."""
+        """Remove the units of records from a log offset on, and whatever follows the end of a queue
+        in doubt. Returns whether there was either."""
         high = self.end
         low = self._without_torn(self.first_at_log(log_offset))
         if low < high:
@@ -266,8 +268,8 @@ class ConsumeQueue:
         return was_suspect or self.end < high
 
     def _without_torn(self, end: int) -> int:
-        """Where units end, when those right before an end were never written, or not up to their
-        sizes: a loss of power kept those behind them, or the first bytes of the last one."""
+        """The end of the units, without those right before it that were never written or not with
+        their sizes: a power failure kept later ones, or only the first bytes of the last one."""
         count = 1
         while end > self.min:
             begin = max(end - count, self.min)
@@ -279,9 +281,9 @@ class ConsumeQueue:
         return end
 
     def first_at_log(self, log_offset: int) -> int:
-        """The first queue offset whose record stands at a log offset or behind it.
+        """The first queue offset whose record is at or after a log offset.
 
-        Looked for from the end: gaps are few, and units rise."""
+        It is searched from the end: gaps are few, and log offsets rise."""
         low, high = self.min, self.end
         while low < high:
             middle = (low + high) // 2
@@ -293,8 +295,8 @@ class ConsumeQueue:
         return low
 
     def unit_up_to(self, queue_offset: int, low: int) -> tuple[int, tuple[int, int, int] | None]:
-        """The last unit of a message up to an offset, not before `low`, and its own offset. Where
-        damage left a long gap, many units are looked at in one read."""
+        """The last unit with a message up to an offset, not before `low`, and its own offset. Where
+        damage left a long gap, many units are read at once."""
         unit = self.unit(queue_offset)
         if unit is not None and unit[1]:
             return queue_offset, unit
@@ -309,8 +311,8 @@ class ConsumeQueue:
         return low, None
 
     def drop_before(self, log_offset: int) -> int:
-        """Trim to the records from a log offset on: `min` moves, and files that lie wholly before
-        it are removed, but for the last one; how many."""
+        """Trim to the records from a log offset on: `min` moves, and files wholly before it are
+        removed, except the last one. Returns how many were removed."""
         self.min = self.first_at_log(log_offset)
         removed = 0
         while len(self.files.starts) > 1:
@@ -323,8 +325,8 @@ class ConsumeQueue:
         return removed
 
     def drop_dead(self, log_offset: int) -> bool:
-        """Remove the files whose units lead before a log offset: they are of a topic that was
-        deleted there, and a loss of power brought them back. Whether there were any."""
+        """Remove the files whose units lead before a log offset: they belong to a topic that was
+        deleted there, and a power failure brought them back. Returns whether there were any."""
         found = False
         while self.files.starts:
             ends_dead = self.end > self.min and self._leads_before(self.end - 1, log_offset)
@@ -346,8 +348,8 @@ class ConsumeQueue:
         return unit is not None and unit[0] < log_offset
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Write the units of records from a log offset on to their places again, in parts.
-        CorruptRecord where they are not what the store wrote: units rise, zeros do not."""
+        """Rewrite the units of records from a log offset on in place, in parts. CorruptRecord where
+        they are not what the store wrote: their log offsets rise, those of zeros do not."""
         # The search goes past units that were lost, as zeros: the one before shows that they were.
         at = max(self.first_at_log(log_offset) - 1, self.min)
         while (at := max(at, self.min)) < self.end:
@@ -375,22 +377,23 @@ class ConsumeQueue:
 
     @property
     def _writing_start(self) -> int:
-        """Where the file of the next unit starts, or the last file there is. A file may have been
-        made ahead, for a message that is put and has no unit yet: it is not the one written to."""
+        """Where the file of the next unit starts, or the last file that exists. A file may have
+        been created in advance, for a message without a unit yet: that one is not being written
+        to."""
         return max(min(self.files.last, self.files.start_of(self.end * ENTRY_SIZE)), 0)
 
     def has_file(self, position: int) -> bool:
-        """Whether the file that starts at a position is there, with one unit at least."""
+        """Whether the file that starts at a position exists and has at least one unit."""
         return self.files.has(position) and self.end * ENTRY_SIZE > position
 
     def distrust_from(self, log_offset: int) -> None:
-        """Take the units of records from a log offset on for unsynced."""
+        """Treat the units of records from a log offset on as unsynced."""
         if len(self.files.starts) > 1:  # else its one file counts as unsynced anyway
             start = self.files.start_of(self.first_at_log(log_offset) * ENTRY_SIZE)
             self._dirty_start = min(self._dirty_start, start)
 
     def distrust(self) -> None:
-        """Take every unit for unsynced."""
+        """Treat every unit as unsynced."""
         self._dirty_start = 0
         self.is_dirty = self.end > self.min
 
@@ -401,7 +404,7 @@ class ConsumeQueue:
         self._disk.remove(f"{FOLDER}/{self.topic}")
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         self._let_go()
         self.files.close()
 
@@ -420,9 +423,9 @@ class ConsumeQueue:
         self._journal.note(self.topic, self.queue_id, position=position, log_offset=log_offset)
 
     def _find_end(self) -> None:
-        """The queue ends behind its last unit. Units rise; where they do not, one is damaged or
-        left over, and the queue is taken to end before it, `is_suspect`: recovery reads the log
-        from the last good unit on."""
+        """Find the end of the queue, after its last unit. Log offsets rise; where they do not, one
+        unit is damaged or left over, and the queue ends before it, marked `is_suspect`: recovery
+        reads the log from the last good unit on."""
         self.end = self.min
         start = self.files.last
         if start < 0:
@@ -439,10 +442,10 @@ class ConsumeQueue:
 
 
 def rising(units: bytes) -> int:
-    """How many units from the first on can be units of one queue: sizes above 0, offsets rise.
+    """How many units, from the first on, can belong to one queue: sizes above 0, log offsets rise.
 
-    A start asks it of each queue's last file. What is usual is judged column by column; measured:
-    0.1 us a unit, where a loop takes 0.3."""
+    A start calls it for the last file of each queue. The usual case is judged column by column:
+    measured 0.1 us a unit, where a loop takes 0.3."""
     last = -1
     for begin in range(0, len(units), _COLUMN_SIZE):
         part = units[begin : begin + _COLUMN_SIZE]
@@ -467,5 +470,5 @@ def rising(units: bytes) -> int:
 
 @lru_cache(maxsize=16)
 def _columns(count: int) -> tuple[Callable[[bytes], tuple[int, ...]], ...]:
-    """What takes the log offsets out of so many units, and what the sizes."""
+    """Two functions that extract the log offsets and the sizes of this many units."""
     return Struct(">" + "q12x" * count).unpack, Struct(">" + "8xi8x" * count).unpack

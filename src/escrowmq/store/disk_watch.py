@@ -1,4 +1,5 @@
-"""How full the disk is: above the warning level no messages are taken, until it has room again."""
+"""How full the disk is: above the warning level no messages are accepted until there is space
+again."""
 
 from __future__ import annotations
 
@@ -15,15 +16,16 @@ _WATCH_FULL_MS: Final = 1_000
 
 
 class DiskWatch:
-    """Looks at the disk of the log."""
+    """Watches the disk of the log."""
 
     def __init__(self, held: Holdings) -> None:
         self._held = held
         self.percent = 0
-        """How full it was when it was looked at last."""
+        """How full the disk was at the last check."""
 
     def look(self, now_ms: int) -> int:
-        """Look how full the disk is, and refuse messages or take them; when to look again."""
+        """Check how full the disk is, and refuse or accept messages. Returns when to check
+        again."""
         settings = self._held.settings
         self.percent = percent(self._held.disk.usage(FOLDER))
         warning = settings.disk_warning_percent
@@ -40,7 +42,7 @@ class DiskWatch:
         return now_ms + interval_ms
 
     def note_room(self, full: str | None) -> None:
-        """The disk is full, or has room again."""
+        """Note that the disk is full, or has space again."""
         standing = self._held.standing
         if full is not None:
             standing.refuse(full, is_lasting=False)

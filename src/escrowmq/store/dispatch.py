@@ -27,7 +27,7 @@ _KEYS_BATCH_SIZE: Final = 256 * KEY_SIZE
 
 
 class Dispatch(NamedTuple):
-    """A record that consumers and the index are to learn of. Without a queue, it gets no unit."""
+    """A record to be made visible to consumers and the index. Without a queue it gets no unit."""
 
     queue: ConsumeQueue | None
     message: Message
@@ -38,21 +38,21 @@ class Dispatch(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """It may be shown once the log may be seen up to here."""
+        """It may be made visible once the log is visible up to here."""
         return self.log_offset + self.record_size
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts there is this one."""
+        """Whether a record that starts at an offset is this one."""
         return log_offset == self.log_offset
 
     def singles(self) -> list[Dispatch]:
-        """Itself alone."""
+        """Only itself."""
         return [self]
 
 
 class DispatchRun(NamedTuple):
-    """Records of one queue, one behind another, that are to be learnt of one by one: with the same
-    names, what the first is."""
+    """Consecutive records of one queue that are dispatched one by one: with `Dispatch`'s names, for
+    the first of them."""
 
     queue: ConsumeQueue | None
     message: Message
@@ -64,15 +64,15 @@ class DispatchRun(NamedTuple):
 
     @property
     def due_end(self) -> int:
-        """The first of them may be shown once the log may be seen up to here."""
+        """The first record may be made visible once the log is visible up to here."""
         return self.log_offset + self.sizes[0]
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts there is one of these."""
+        """Whether a record that starts at an offset is one of these."""
         return log_offset in accumulate(self.sizes[:-1], initial=self.log_offset)
 
     def singles(self) -> list[Dispatch]:
-        """Each by itself."""
+        """Each record by itself."""
         rows = zip(
             repeat(self.queue),
             self.messages,
@@ -85,8 +85,7 @@ class DispatchRun(NamedTuple):
 
 
 class UnitsOf(NamedTuple):
-    """The units of one queue's records, which stand behind one another in it. Without a queue, they
-    are not written."""
+    """The consecutive units of one queue's records. Without a queue they are not written."""
 
     queue: ConsumeQueue | None
     topic: str
@@ -95,7 +94,7 @@ class UnitsOf(NamedTuple):
     units: bytes
 
     def arrivals(self, stored_ms: int) -> Iterator[Arrival]:
-        """Each record, as those are told who wait for it."""
+        """Each record as an arrival, for those who wait for it."""
         for nth, (log_offset, size, code) in enumerate(ENTRY.iter_unpack(self.units)):
             queue_offset = self.queue_offset + nth
             yield Arrival(
@@ -104,36 +103,37 @@ class UnitsOf(NamedTuple):
 
 
 class UnseenRun(NamedTuple):
-    """Records of one input (store/run) that are to be learnt of together, and their keys."""
+    """Records of one input (store/run) that are dispatched together, and their keys."""
 
     log_offset: int
-    """Of the first."""
+    """The log offset of the first record."""
 
     data: bytes
     stored_ms: int
     parts: list[UnitsOf]
     keys: bytes
     is_awaited: Callable[[str, int], bool]
-    """Whether somebody waits for the messages of a queue."""
+    """Whether anything waits for the messages of a queue."""
 
     @property
     def due_end(self) -> int:
-        """Behind the last of them: they may be shown once the log may be seen up to here."""
+        """The end of the last record: all may be made visible once the log is visible up to
+        here."""
         return self.log_offset + len(self.data)
 
     def covers(self, log_offset: int) -> bool:
-        """Whether a record that starts there is one of these."""
+        """Whether a record that starts at an offset is one of these."""
         return any(
             log_offset == at for part in self.parts for at, _, _ in ENTRY.iter_unpack(part.units)
         )
 
     def without(self, topic: str) -> UnseenRun:
-        """The same where nobody is to see the records of a topic."""
+        """This run without the units of one topic's records."""
         parts = [p._replace(queue=None) if p.topic == topic else p for p in self.parts]
         return self._replace(parts=parts)
 
     def singles(self) -> list[Dispatch]:
-        """Each by itself."""
+        """Each record by itself."""
         return self.held_back(0)[0]
 
     def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
@@ -154,8 +154,8 @@ Unseen = Dispatch | DispatchRun | UnseenRun
 
 class Dispatcher:
     """Makes records visible: writes units and index entries in the log's order, as far as the log
-    may be seen (`LogEnds.visible_end`). A full disk stalls it; it goes on when there is room, since
-    nothing that it writes is lost while the log is there."""
+    may be seen (`LogEnds.visible_end`). A full disk stalls it. It continues when there is space:
+    nothing is lost, because everything can be derived from the log."""
 
     def __init__(
         self,
@@ -173,22 +173,23 @@ class Dispatcher:
         self.stalled: str | None = None
         self.delays_ms = delays_ms
         self.arrivals: list[Arrival] = []
-        """What became visible that nobody was told of."""
+        """Messages that became visible and were not reported yet."""
         self._keys = bytearray()
         self.keys_count = 0
-        """Entries that were put into the index."""
+        """Entries added to the index."""
 
     def take_arrivals(self) -> list[Arrival]:
-        """Hand over, and forget, what became visible.
+        """Return, and forget, what became visible.
 
-        Index keys stay collected till there are enough, a query comes or a flush round: one at a
-        time they cost three times as much, and recovery adds what a killed process did not."""
+        Index keys stay collected until there are enough, a query arrives or a flush round begins:
+        one at a time they cost three times as much, and recovery adds those that a killed process
+        did not write."""
         found, self.arrivals = self.arrivals, []
         return found
 
     def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:
-        """After a recovery, which has dispatched all of the log up to its end, when the newest of
-        it was stored; but for what a full disk had no room for."""
+        """Start after a recovery that has dispatched the whole log up to its end, except what a
+        full disk had no space for. The time is that of the newest record."""
         self.dispatched_offset, self.dispatched_ms = log_end, stored_ms
         if stalled:
             first = stalled[0]
@@ -196,24 +197,24 @@ class Dispatcher:
             self.stall("the disk is full", stalled)
 
     def stall(self, reason: str, items: Sequence[Unseen] = ()) -> None:
-        """Nothing can be dispatched just now; these wait for it too."""
+        """Nothing can be dispatched now; these wait too."""
         self.stalled = reason
         self.waiting.extend(items)
 
     def wait(self, items: Iterable[Unseen]) -> None:
-        """These are shown when their turn comes: behind what waits already."""
+        """Make these visible in their turn, after everything that waits already."""
         self.waiting.extend(items)
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is more for `run` to do just now."""
+        """Whether `run` has more to do now."""
         if not self.waiting or self.stalled is not None:
             return False
         return self.waiting[0].due_end <= self._ends.visible_end
 
     @property
     def is_held_up(self) -> bool:
-        """Whether something waits that consumers could see already."""
+        """Whether something waits that consumers could already see."""
         if not self.waiting:
             return False
         return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
@@ -225,11 +226,11 @@ class Dispatcher:
 
     @property
     def unseen_from(self) -> int:
-        """Consumers cannot see the records of the log from here on."""
+        """The log offset from which on consumers cannot see the records."""
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
 
     def unqueue(self, topic: str) -> None:
-        """A topic is deleted: what waits of it is not to be seen."""
+        """A topic is being deleted: its waiting records will not become visible."""
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
                 self.waiting[at] = item.without(topic)
@@ -244,9 +245,9 @@ class Dispatcher:
         log_offset: int,
         record_size: int,
     ) -> None:
-        """Make the record that was put last visible, now or when it may be.
+        """Make the record put last visible, now or when it may be.
 
-        Positional: it is called once a message."""
+        Its arguments are positional: it is called once a message."""
         stored_ms = self._log.stored_ms
         if not self.waiting and log_offset + record_size <= self._ends.visible_end:
             try:
@@ -260,7 +261,7 @@ class Dispatcher:
         )
 
     def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
-        """Dispatch what waits and may be seen, with so many parts of long batches at most."""
+        """Dispatch what waits and may be seen, with at most this many parts of long batches."""
         waiting, seen_until = self.waiting, self._ends.visible_end
         try:
             while waiting and waiting[0].due_end <= seen_until:
@@ -291,9 +292,9 @@ class Dispatcher:
         record_size: int,
         stored_ms: int,
     ) -> None:
-        """Dispatch one record now. DiskFull, with nothing done, when there is no room.
+        """Dispatch one record now. DiskFull, with nothing done, when there is no space.
 
-        Positional: it is called once a message."""
+        Its arguments are positional: it is called once a message."""
         properties = message.properties
         if queue is not None:
             tags = properties.get("TAGS")
@@ -374,7 +375,7 @@ class Dispatcher:
             self.flush_keys()
 
     def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
-        """The units of records up to an offset of the log are written; these are their keys."""
+        """Note that the units of records up to a log offset are written; these are their keys."""
         self.dispatched_offset, self.dispatched_ms = end, stored_ms
         if self.index is not None:
             self._keys += keys
@@ -382,8 +383,8 @@ class Dispatcher:
                 self.flush_keys()
 
     def _dispatch_unseen(self, run: UnseenRun) -> None:
-        """Dispatch a run now. Where a queue has no room, what has some is seen all the same, as far
-        as the run's queues come before it."""
+        """Dispatch a run now. Where a queue has no space, the queues before it in the run become
+        visible all the same."""
         for nth, (queue, topic, queue_id, first, units) in enumerate(run.parts):
             if queue is None:
                 continue
@@ -401,11 +402,11 @@ class Dispatcher:
         self.dispatched_run(run.due_end, run.stored_ms, run.keys)
 
     def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Messages became visible of which somebody is to be told."""
+        """Note messages that became visible and have to be reported."""
         self.arrivals += arrivals
 
     def flush_keys(self) -> None:
-        """Write the index entries that were collected; they stay when the disk is full."""
+        """Write the collected index entries; they stay collected when the disk is full."""
         if self.index is None or not self._keys:
             return
         keys, self._keys = self._keys, bytearray()
@@ -419,7 +420,7 @@ class Dispatcher:
             self.stalled = str(error)
 
     def index_found(self, keys: bytearray) -> None:
-        """Add keys that recovery found missing. Without room they wait in memory, as they did
+        """Add keys that recovery found missing. Without space they wait in memory, as they did
         before the process ended; DiskFull when they are too many for that."""
         assert self.index is not None
         if not self._keys:
@@ -438,14 +439,14 @@ class Dispatcher:
             )
 
     def forget_found(self) -> None:
-        """Forget keys that wait, since recovery is about to find them again."""
+        """Forget the waiting keys, because recovery is about to find them again."""
         self._keys, self.stalled = bytearray(), None
 
 
 def unit_code(
     properties: dict[str, str], stored_ms: int, code: int, delays_ms: dict[int, int]
 ) -> int:
-    """What a unit of the schedule topic keeps: when the message is due."""
+    """What a unit of the schedule topic holds instead of a tags code: when the message is due."""
     delay = number_in(properties.get(Property.DELAY), most=LONG_MAX)
     if not delay or not delays_ms:
         return code

@@ -1,4 +1,4 @@
-"""Progress that is saved no earlier than the log that it rests on is durable."""
+"""Progress that is saved only once the part of the log it depends on is durable."""
 
 from __future__ import annotations
 
@@ -10,25 +10,26 @@ T = TypeVar("T")
 
 
 class Mark(NamedTuple, Generic[T]):
-    """Progress at a moment."""
+    """Progress at one moment."""
 
     log_end: int
-    """The deliveries before this place are in the state, and to be durable before it is saved."""
+    """The deliveries before this offset are part of the state, and must be durable before it is
+    saved."""
 
     scan_from: int
-    """From this place on the log may hold deliveries that are not in the state."""
+    """From this offset on the log may hold deliveries that are not part of the state."""
 
     state: T
 
 
 class Marks(Generic[T]):
-    """Progress that waits for its deliveries to be durable."""
+    """Progress that waits until its deliveries are durable."""
 
     def __init__(self) -> None:
         self._marks: list[Mark[T]] = []
 
     def note(self, mark: Mark[T]) -> None:
-        """The progress now. Of many that wait, every second is forgotten."""
+        """Note the progress of this moment. When many wait, every second one is dropped."""
         if self._marks and self._marks[-1].log_end == mark.log_end:
             self._marks.pop()
         self._marks.append(mark)
@@ -36,7 +37,7 @@ class Marks(Generic[T]):
             del self._marks[-2:0:-2]
 
     def take(self, durable_offset: int) -> Mark[T] | None:
-        """The newest progress whose deliveries are all durable; None when none became so."""
+        """The newest progress whose deliveries are all durable; None when there is none yet."""
         found = None
         count = 0
         for mark in self._marks:

@@ -16,7 +16,7 @@ from escrowmq.codec.record import encode_record, encode_run
 from escrowmq.store.results import Put, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
-"""The fixed fields of a record with two IPv6 hosts and a long topic."""
+"""The size of the fixed fields of a record with two IPv6 hosts and a long topic."""
 
 Piece = tuple[int, bytes, bytes, dict[str, str]]
 """What one message of a batch has of its own: flag, body, encoded properties, properties."""
@@ -44,13 +44,13 @@ def judge(
 
 
 def too_large(size: int, size_max: int) -> Put:
-    """The answer to a message whose record no segment holds."""
+    """The result for a message whose record fits into no segment."""
     reason = f"record of {size} bytes, segments take {size_max}"
     return Put(PutStatus.MESSAGE_ILLEGAL, reason=reason)
 
 
 def size_bound(message: Message) -> int:
-    """What the record of a message takes at most."""
+    """The largest size that the record of a message can have."""
     properties_size = len(encode_properties(message.properties)) + CRC_PROPERTY_SIZE + 1
     return _OVERHEAD_MAX + len(message.body) + len(message.topic.encode()) + properties_size
 
@@ -58,7 +58,8 @@ def size_bound(message: Message) -> int:
 def encode_with_crc(
     message: Message, properties: bytes, queue_offset: int, log_offset: int, stored_ms: int
 ) -> bytes:
-    """A record with RocketMQ's CRC property at its end. Positional: once a message."""
+    """A record with RocketMQ's CRC property at its end. Its arguments are positional: it is called
+    once a message."""
     record = encode_record(
         message,
         properties=ended(properties) + bytes(CRC_PROPERTY_SIZE),
@@ -78,7 +79,7 @@ def encode_pieces(
     has_crc: bool,
     stored_ms: int,
 ) -> list[bytes]:
-    """Records one behind another, from a queue offset and a log offset on."""
+    """Consecutive records from a queue offset and a log offset on."""
     if has_crc:
         pieces = [
             (flag, body, ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)
@@ -91,13 +92,13 @@ def encode_pieces(
 
 
 def ended(properties: bytes) -> bytes:
-    """Properties that end as they should. Clients leave the last 0x02 out, and a value may end with
-    a zero, which at a record's end would look like a torn write."""
+    """Properties with a proper end. Clients leave out the last 0x02, and a value may end with a
+    zero, which would look like a torn write at the end of a record."""
     return properties + b"\x02" if properties and properties[-1] != 2 else properties
 
 
 def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
-    """Pieces of which none has properties that end with a zero."""
+    """The pieces, none of whose properties end with a zero."""
     if b"\0" not in [piece[2][-1:] for piece in pieces]:
         return pieces
     return [
@@ -107,13 +108,13 @@ def without_zeros(pieces: Sequence[Piece]) -> Sequence[Piece]:
 
 
 def _with_crc(record: bytes) -> bytes:
-    """Fill in the CRC property, for which room was left at the end."""
+    """Fill in the CRC property, whose space was left at the end."""
     record = record[:-CRC_PROPERTY_SIZE]
     return record + crc_property(record)
 
 
 def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
-    """Records one behind another, each with the CRC property of what it is now."""
+    """Consecutive records, each with the CRC property of its present content."""
     ends = accumulate(sizes)
     return b"".join(
         [_with_crc(records[end - size : end]) for size, end in zip(sizes, ends, strict=True)]
@@ -123,7 +124,7 @@ def with_crcs(records: bytes, sizes: Sequence[int]) -> bytes:
 def answers_of(
     records: list[bytes], *, queue_offset: int, log_offset: int, stored_ms: int
 ) -> list[Put]:
-    """What is answered to the messages whose records were appended there."""
+    """The results for the messages whose records were appended there."""
     puts = []
     for number, record in enumerate(records, queue_offset):
         log_end = log_offset + len(record)

@@ -1,14 +1,13 @@
-"""What a sync that failed may have lost is written anew, so that messages can be taken again.
+"""Rewrites what a failed sync may have lost, so that messages can be accepted again.
 
-After a failed fdatasync Linux may call pages clean that never reached the disk: a later sync that
-succeeds proves nothing for them. Mostly they still hold what was written. So all that was written
-since it was last durable is read back, judged by the chain of records and their checksums, and
-written to its place again, which makes a sync bring it to the disk. Where it cannot be read back
-whole, only a start can find out what the disk has.
+After a failed fdatasync, Linux may mark pages as clean that never reached the disk: a later
+successful sync proves nothing for them. Usually they still hold what was written. So everything
+written since it was last durable is read back, verified by the chain of records and their
+checksums, and written again in place, which makes a sync bring it to the disk. If it cannot be read
+back completely, only a restart can find out what is on the disk.
 
 A start does the same within one boot of the machine (recovery.py): the process before it may have
-ended because of such a sync.
-"""
+ended because of such a sync."""
 
 from __future__ import annotations
 
@@ -29,20 +28,20 @@ from escrowmq.store.store_parts import Holdings
 _log = logging.getLogger(__name__)
 
 AGAIN_MS: Final = 1_000
-"""The first attempt comes so long after the failure, each further one after twice the time."""
+"""The time between the failure and the first attempt; it doubles with each further one."""
 
 AGAIN_MAX_MS: Final = 60_000
 _NEVER_MS: Final = 1 << 62
 _PAGE_SIZE: Final = 4096
 _SECTOR_SIZE: Final = 512
 _PART_SIZE: Final = 1024 * 1024
-"""Bytes of the log that are written anew in one turn; more where one record is larger."""
+"""Bytes of the log that are rewritten in one turn; more where one record is larger."""
 
 _FIRST_READ_SIZE: Final = 4096
 
 
 class Mending:
-    """The way out of a failed sync: one attempt after another, in small parts."""
+    """Recovers from a failed sync: one attempt after another, in small parts."""
 
     def __init__(
         self,
@@ -61,10 +60,10 @@ class Mending:
         self._due_ms = _NEVER_MS
         self.failures_count = 0
         self.lost = ""
-        """Why a restart is needed; empty while there is hope."""
+        """Why a restart is needed; empty while repair is possible."""
 
     def sync_failed(self, now_ms: int) -> None:
-        """A sync failed: try in a while."""
+        """A sync failed: try after a while."""
         self.failures_count += 1
         self._try_later(now_ms)
 
@@ -75,7 +74,7 @@ class Mending:
             self._wait_ms = min(2 * self._wait_ms, AGAIN_MAX_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Go on with the attempt, if it is time."""
+        """Continue the attempt if it is time."""
         if now_ms < self._due_ms or self._wanted is not None:
             return
         if self._attempt is None:
@@ -95,20 +94,20 @@ class Mending:
         return _NEVER_MS if self._wanted is not None else self._due_ms
 
     def sync_wanted(self) -> Sync | None:
-        """The sync that is to show whether the disk is sound, once all is written anew."""
+        """The sync that shows whether the disk works, once everything is rewritten."""
         if self._wanted is None or self._is_wanted_taken:
             return None
         self._is_wanted_taken = True
         return self._wanted
 
     def synced(self) -> None:
-        """It did: everything is durable."""
+        """That sync succeeded: everything is durable."""
         self._attempt = self._wanted = None
         self._due_ms, self._wait_ms = _NEVER_MS, AGAIN_MS
 
     def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
-        """Write anew whatever a checkpoint does not call durable, and want a sync of it all.
-        Nothing is put meanwhile. CorruptRecord when it is not what was written."""
+        """Rewrite everything that a checkpoint does not call durable, and request a sync of all of
+        it. Nothing is put meanwhile. CorruptRecord when it is not what was written."""
         held, log = self._held, self._held.log
         segments, begin, end = log.segments, self._held.ends.durable, log.end_offset
         for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
@@ -124,9 +123,8 @@ class Mending:
 
 
 def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
-    """Write the units and index entries of records from a log offset on to their places again, in
-    parts. CorruptRecord where they are not what was written. Topics may be deleted between parts.
-    """
+    """Rewrite the units and index entries of records from a log offset on in place, in parts.
+    CorruptRecord where they are not what was written. Topics may be deleted between parts."""
     for queue in list(held.queues):
         parts = queue.write_again(log_offset)
         place = queue.topic, queue.queue_id
@@ -150,8 +148,8 @@ def safe_segment(held: Holdings) -> int:
 
 
 def young_from(held: Holdings) -> int:
-    """Where the first record stands that was stored too late to be durable everywhere, as far as
-    queues lead there: units that were lost are of such records."""
+    """The offset of the first record that was stored too late to be durable everywhere, as far as
+    queues lead to it: lost units belong to such records."""
     safe_ms, found = held.durability.safe_ms, held.log.segments.end
     for queue in held.queues:
         low, high = queue.min, queue.end
@@ -183,13 +181,13 @@ def _is_young(held: Holdings, queue: ConsumeQueue, queue_offset: int, safe_ms: i
 
 
 def log_files(segments: Segments, begin: int, end: int) -> tuple[File, ...]:
-    """The files that hold a stretch of the log."""
+    """The files that hold a range of the log."""
     starts = range(segments.start_of(begin), end, segments.segment_size)
     return tuple(file for start in starts if (file := segments.file(start)) is not None)
 
 
 def write_log_again(segments: Segments, position: int, size: int) -> None:
-    """Write a stretch of one segment to its place again, and what stands before it in its page."""
+    """Rewrite a range of one segment in place, including the start of its first page."""
     start = segments.start_of(position)
     file = segments.file(position)
     if file is not None:
@@ -200,8 +198,8 @@ def write_log_again(segments: Segments, position: int, size: int) -> None:
 def whole_parts(
     segments: Segments, begin: int, end: int, *, has_crc: bool
 ) -> Iterator[tuple[int, int]]:
-    """The places and sizes of parts of the log, from a record's start on, each seen to be whole
-    records; CorruptRecord where one is not."""
+    """The offsets and sizes of parts of the log, from the start of a record on, each verified to be
+    whole records; CorruptRecord where one is not."""
     position = begin
     while (position := max(position, segments.first)) < end:
         following = segments.start_of(position) + segments.segment_size
@@ -222,8 +220,8 @@ def whole_parts(
 
 
 def _lacks_sector(record: Scanned) -> bool:
-    """Whether a part of the properties is zeros that would lie in a sector of its own: all else
-    that a lost sector takes with it is missed by the body's checksum, or by sizes."""
+    """Whether a part of the properties is zeros that would fill a sector: anything else that a lost
+    sector takes with it is detected by the body's checksum, or by sizes."""
     properties = record.properties
     if b"\0" not in properties:
         return False

@@ -1,9 +1,8 @@
-"""When what is synced, and what follows from a sync.
+"""When which files are synced, and what follows from a sync.
 
-The log comes first: with SYNC_FLUSH as soon as something waits and no sync is under way, so that
-one sync serves all that came in the meantime. Queues and index are flushed in rounds; when a round
-is through, the checkpoint may say so.
-"""
+The log comes first: with SYNC_FLUSH as soon as something waits and no sync is running, so that one
+sync serves everything that arrived meanwhile. Queues and index are flushed in rounds; after a
+round, the checkpoint may record it."""
 
 from __future__ import annotations
 
@@ -22,13 +21,13 @@ _log = logging.getLogger(__name__)
 _PAGE_SIZE: Final = 4096
 _FILE_SPAN_MS: Final = 20
 _ROUND_SPAN_MAX_MS: Final = 60_000
-"""The next round of queue files is so much later for each file of this one, at most so much."""
+"""Each queue file in a round delays the next round by this much, up to a limit."""
 
 _ROUND_FILES_MAX: Final = 32
-"""Files of queues and index in one sync, at most; the rest of a round follows."""
+"""The most files of queues and index in one sync; the rest of a round follows."""
 
 _ROUND_FILES_MAX_WAITED: Final = 4
-"""The same in a sync that senders wait for."""
+"""The most files in a sync that senders wait for."""
 
 _NEVER_MS: Final = 1 << 62
 _ALL: Final = _NEVER_MS
@@ -53,26 +52,26 @@ class Flusher:
         self._flushed_at_ms = 0
         self._round: list[File] = []
         self._queues: list[ConsumeQueue] = []
-        """Queues of the round whose files are still to be found: with many, each has its turn."""
+        """Queues of the round whose files are still to be collected, some at a time."""
         self._round_ms = -1
         self._round_offset = 0
-        """The present round is about the units and index entries of records before it."""
+        """The current round is about the units and index entries of records before this offset."""
         self._round_due_ms = self._round_began_ms = 0
         self._found_count = 0
         self._is_put_off = False
         self.quiet_until_ms = 0
-        """Nothing is wanted before, however much is stored: each input asks, and to find that out
-        takes three calls."""
+        """No sync is wanted before this time, however much is stored. Each input asks, and finding
+        out takes three calls."""
 
     def started(self, now_ms: int, *, stored_ms: int) -> None:
-        """The store was opened and everything in it synced."""
+        """The store was opened and everything in it is synced."""
         self._flushed_at_ms, self.quiet_until_ms = now_ms, 0  # the clock may have been set back
         self._round_due_ms = now_ms + self._queue_interval_ms
         self._all_synced(stored_ms)
         self._say()
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """The next sync, if one is due and none under way."""
+        """The next sync, if one is due and none is running."""
         if self._under_way is not None or self._is_finished:
             return None
         held = self._held
@@ -97,7 +96,7 @@ class Flusher:
         return self._under_way
 
     def _be_quiet(self) -> None:
-        """Nothing is due, and until a time nothing will be."""
+        """Note that nothing is due until a time."""
         if not self._ends.waits_for_disk and not self._queues:
             wait_ms = min(self._interval_ms, self._thorough_ms)
             self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
@@ -108,7 +107,7 @@ class Flusher:
 
     @property
     def _is_awaited(self) -> bool:
-        """Whether somebody waits for the next sync."""
+        """Whether anything waits for the next sync."""
         return self._ends.waits_for_disk and self._unsynced_size > 0
 
     def _is_flush_due(self, now_ms: int) -> bool:
@@ -119,7 +118,7 @@ class Flusher:
         )
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """A sync is done: show what became durable, and note it in the checkpoint."""
+        """A sync has finished: make visible what became durable, and note it in the checkpoint."""
         assert self._under_way is not None, "a sync was wanted"
         assert log_offset == self._under_way.log_offset, log_offset
         self._under_way = None
@@ -136,22 +135,22 @@ class Flusher:
             self._held.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
-        """A sync failed: none is wanted until what it may have lost is written anew."""
+        """A sync failed: none is wanted until what it may have lost is rewritten."""
         self.failed, self._under_way, self.quiet_until_ms = reason, None, 0
 
     @property
     def is_busy(self) -> bool:
-        """Whether a sync is under way, or none is wanted any more."""
+        """Whether a sync is running, or none is wanted any more."""
         return self._under_way is not None or self._is_finished
 
     def begin(self, sync: Sync | None) -> Sync | None:
-        """The sync of whoever mends what a failed one has left."""
+        """Begin the sync that follows the repair of a failed one."""
         self._under_way, self._under_way_ms = sync, self._held.log.stored_ms
         return sync
 
     def take_round(self, now_ms: int) -> tuple[File, ...]:
-        """Begin a round anew, with whatever counts as unsynced, and hand over all its files: what
-        the failed sync was to make durable is among them."""
+        """Restart the round with everything that counts as unsynced, and return all its files: what
+        the failed sync should have made durable is among them."""
         self._round, self._queues, self._round_ms = [], [], -1
         self._collect(now_ms)
         self._find_files(_ALL)
@@ -159,14 +158,15 @@ class Flusher:
         return (*files, *self._durability.files())
 
     def forget_queues(self) -> None:
-        """Queues are about to be removed; the round goes on with the others."""
+        """Queues are about to be removed; the round continues with the others."""
         self._round, self._queues, self._round_ms = [], [], -1
         # Files that the round had taken count as clean already: nobody would sync them.
         for queue in self._held.queues:
             queue.distrust()
 
     def wake_at_ms(self) -> int:
-        """When `sync_wanted` may want something; what is wanted at once is not a matter of time."""
+        """When `sync_wanted` may want something; what is wanted at once does not depend on the
+        time."""
         if self._under_way is not None:
             return _NEVER_MS
         if self.failed is not None:
@@ -227,9 +227,9 @@ class Flusher:
         )
 
     def _begin_round(self, now_ms: int) -> None:
-        """Begin a round, unless a file cannot be opened just now. Then those that were found are
-        synced, and the checkpoint says nothing: the log does not wait, the next round has the rest.
-        """
+        """Begin a round, unless a file cannot be opened just now. In that case the files found so
+        far are synced without a checkpoint: the log does not wait, and the next round has the
+        rest."""
         if self._round or self._queues or self._round_ms >= 0:
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
@@ -247,7 +247,7 @@ class Flusher:
         self._queues, self._round_ms = [], -1
 
     def _find_some(self) -> None:
-        """Find the files of as many queues as the next sync may take."""
+        """Collect the files of as many queues as the next sync may take."""
         try:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
@@ -264,7 +264,7 @@ class Flusher:
         self._round_due_ms = max(self._round_due_ms, self._round_began_ms + span_ms)
 
     def _collect(self, now_ms: int) -> None:
-        """Collect what changed: queues, the files of the index, and the checkpoint if it did."""
+        """Collect what changed: queues, the files of the index, and the checkpoint."""
         self._round_due_ms = now_ms + self._queue_interval_ms
         held = self._held
         held.dispatcher.flush_keys()

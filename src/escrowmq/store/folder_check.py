@@ -1,9 +1,8 @@
-"""Whether a data folder holds a store that is kept here: not another kind's, and not without its
-log.
+"""Whether a data folder holds a store of the supported kind, with its log.
 
-A start that took either for an empty store would be ready over nothing, and would overwrite what
-leads to the messages. `store check` asks the same.
-"""
+A start that took another kind of store, or one without its log, for an empty store would be ready
+with nothing in it, and would overwrite what leads to the messages. `store check` uses the same
+test."""
 
 from __future__ import annotations
 
@@ -20,21 +19,21 @@ _ROCKSDB: Final = "CURRENT"
 """The one file that every RocksDB folder has."""
 
 _OTHERS: Final = ("users", "acls")
-"""RocksDB folders below `config/` that are no part of a store: accounts of ACL 2.0."""
+"""RocksDB folders below `config/` that are not part of a store: accounts of ACL 2.0."""
 
 _DLEDGER: Final = "dledger-"
 
 
 def refuse_other(disk: Disk, *, boot: str = "") -> None:
-    """StorageError when the folder holds a store that nobody here can read, or the remains of one
-    whose log is somewhere else. `boot` names the machine's present boot, if known."""
+    """StorageError when the folder holds a store of an unsupported kind, or the remains of one
+    whose log is elsewhere. `boot` names the machine's present boot, if known."""
     fault = _other_kind(disk) or _without_log(disk, boot)
     if fault:
         raise StorageError(fault)
 
 
 def _other_kind(disk: Disk) -> str:
-    """What of RocketMQ's other kinds of stores is there; empty when nothing is."""
+    """Which files of RocketMQ's other kinds of stores exist; empty when there are none."""
     names = disk.names("")
     folders = [name for name in names if name.startswith(consume_queue.FOLDER)]
     tables = TABLES.rstrip("/")
@@ -55,7 +54,7 @@ def _other_kind(disk: Disk) -> str:
 
 
 def _without_log(disk: Disk, boot: str) -> str:
-    """Why there was a log once, when there is none; else empty."""
+    """Why there must have been a log when there is none; else empty."""
     if has_log(disk):
         return ""
     witness = _witness(disk, boot)
@@ -68,7 +67,7 @@ def _without_log(disk: Disk, boot: str) -> str:
 
 
 def has_log(disk: Disk) -> bool:
-    """Whether there is a file of the log. One of length 0 was never written to."""
+    """Whether there is a file of the log. A file of length 0 was never written to."""
     folder = commit_log.FOLDER
     return any(
         len(name) == NAME_SIZE and name.isdigit() and disk.size(f"{folder}/{name}")
@@ -77,8 +76,9 @@ def has_log(disk: Disk) -> bool:
 
 
 def _witness(disk: Disk, boot: str) -> str:
-    """What says that there were messages in a log. Queues do so after a clean stop, or when the
-    machine has run on since: the first ones may outlive a log that was lost with the power."""
+    """The evidence that a log once had messages. Queues are evidence after a clean stop, or within
+    the same boot of the machine: their first units may survive a log that was lost in a power
+    failure."""
     snapshot = read_snapshot(disk)
     if snapshot is not None and snapshot.queue_ends:
         return f"queues.json knows {len(snapshot.queue_ends)} topics with messages"

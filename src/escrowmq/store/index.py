@@ -1,9 +1,8 @@
-"""Index files: from a message's key to the records that carry it.
+"""Index files: from a message's key to the records that have it.
 
-Layout in codec/entries.py. A slot keeps the number of the newest entry of its chain, an entry that
-of the next older one; a number that is not below the header's count stands for nothing. No key is
-kept, only a hash: whoever finds a record here has to compare.
-"""
+Layout in codec/entries.py. A slot holds the number of the newest entry of its chain, an entry that
+of the next older one; a number that is not below the header's count means none. Only a hash of the
+key is stored, so a reader has to compare the record's key."""
 
 from __future__ import annotations
 
@@ -26,7 +25,7 @@ _HEADER_SIZE: Final = INDEX_HEADER.size
 _SLOT_SIZE: Final = INDEX_SLOT.size
 _ENTRY_SIZE: Final = INDEX_ENTRY.size
 _CHAIN_MAX: Final = 65_536
-"""Entries followed from one slot by one query."""
+"""Entries that one query follows from one slot."""
 
 _BLOCK: Final = 16_384
 _PAGE_SIZE: Final = 4096
@@ -35,8 +34,8 @@ _PAGES_AT_ONCE: Final = 256
 
 @runtime_checkable
 class ScatterFile(Protocol):
-    """A file that reads and writes many small pieces in one call, which spares an index half of
-    what a key costs (measured: 2.4 to 1.2 us)."""
+    """A file that reads and writes many small pieces in one call, which halves the cost of a key
+    (measured: 2.4 to 1.2 us)."""
 
     def read_many(self, positions: list[int], size: int) -> bytes:
         """The pieces of one size from these positions, joined."""
@@ -48,17 +47,17 @@ class ScatterFile(Protocol):
 
 @runtime_checkable
 class MemoryFile(Protocol):
-    """A file that lies in memory, where the compiled lane reads and writes the slots themselves: a
-    message costs a quarter less than with those pieces (measured: 2.3 to 1.6 us)."""
+    """A file mapped into memory, where the native lane reads and writes the slots itself: a message
+    costs a quarter less than with pieces (measured: 2.3 to 1.6 us)."""
 
     block_bits: int
-    """Where it may be written is decided by blocks of so many bits."""
+    """Writability is tracked in blocks of this many bits."""
 
     def memory(self) -> native.Buffer:
-        """All of it."""
+        """The whole file."""
 
     def make_ready(self, blocks: set[int]) -> None:
-        """Have blocks be safe to be read and written; DiskFull when there is no room for one."""
+        """Make blocks safe to read and write; DiskFull when there is no space for one."""
 
 
 class IndexFile:
@@ -87,11 +86,11 @@ class IndexFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether no entry fits any more."""
+        """Whether no further entry fits."""
         return self.count >= self.entries_max
 
     def put(self, keys: bytes) -> int:
-        """Add keys, as many as fit; how many were taken. The header is written once."""
+        """Add as many keys as fit. Returns how many were taken. The header is written once."""
         first = self.count
         keys = keys[: (self.entries_max - first) * KEY_SIZE]
         if not keys:
@@ -111,7 +110,7 @@ class IndexFile:
         return taken_count
 
     def _put_in_pieces(self, keys: bytes, first: int) -> int:
-        """Write entries from a number on, and the slots; how many of these had none."""
+        """Write entries from a number on, and the slots. Returns how many slots were empty."""
         places = find_slots(keys, self.slots_count, _HEADER_SIZE)
         heads = self._slots_at(places)
         entries, newest, fresh_count = chain(keys, places, heads, first, self.begin_ms)
@@ -121,7 +120,8 @@ class IndexFile:
         return fresh_count
 
     def _put_in_memory(self, keys: bytes, first: int) -> int | None:
-        """The same by the compiled lane; None, with nothing done, where it cannot."""
+        """Write entries and slots with the native lane; None, with nothing done, where it
+        cannot."""
         lane, file = native.index_lane, self._in_memory
         if lane is None or file is None:
             return None
@@ -155,7 +155,7 @@ class IndexFile:
             self.file.write(at, piece)
 
     def write_header(self) -> None:
-        """Write what is known about the whole."""
+        """Write the header."""
         self.file.write(
             0,
             INDEX_HEADER.pack(
@@ -169,8 +169,8 @@ class IndexFile:
         )
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Write the entries of records from a log offset on to their places again, in parts, and
-        the slots that lead to them. CorruptRecord where entries are not what was written."""
+        """Rewrite the entries of records from a log offset on in place, in parts, and the slots
+        that lead to them. CorruptRecord where entries are not what was written."""
         first, newest = self._first_from(log_offset), 0
         pages: set[int] = set()
         while first < self.count:
@@ -200,8 +200,8 @@ class IndexFile:
         self.file.write_again(0, _HEADER_SIZE)
 
     def _first_from(self, log_offset: int) -> int:
-        """The last entry of a record before a log offset: from there on they are to be judged. What
-        is lost is zeros, so that the search may end early, and never late."""
+        """The last entry of a record before a log offset; entries are verified from there on. Lost
+        entries are zeros, so the search may stop too early but never too late."""
         first = self.count
         while first > 1:
             block = max(first - _BLOCK, 1)
@@ -213,7 +213,7 @@ class IndexFile:
         return first
 
     def find(self, code: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Log offsets of entries with a hash and a time in between, newest first."""
+        """Log offsets of entries with this hash within a span of time, newest first."""
         at = _HEADER_SIZE + code % self.slots_count * _SLOT_SIZE
         (number,) = INDEX_SLOT.unpack(self.file.read(at, _SLOT_SIZE))
         limit = self.count
@@ -242,8 +242,8 @@ class IndexFile:
     def problem(self, *, is_last: bool, is_thorough: bool) -> str | None:
         """Why the file cannot be trusted after an abnormal end, or None.
 
-        A killed process leaves at most a batch that was not counted yet. A power cut leaves any
-        mixture of old and new pages, so that only a replay of all entries tells: `is_thorough`,
+        A killed process leaves at most one batch that was not counted yet. A power failure leaves
+        any mixture of old and new pages, so only a replay of all entries (`is_thorough`) can tell:
         0.2 us an entry."""
         # Files are begun one after the other: one that is not full is the last, or lost its head.
         if self.count == 1 or not (self.is_full or is_last):
@@ -272,7 +272,7 @@ class IndexFile:
 
 
 class Index:
-    """All index files; the newest one is written."""
+    """All index files; the newest one is written to."""
 
     def __init__(
         self, disk: Disk, *, slots_count: int, entries_max: int, zone: tzinfo = UTC
@@ -288,7 +288,7 @@ class Index:
         """Records up to here are indexed."""
 
     def load(self) -> list[str]:
-        """Open the files there are; what has another length is removed, to be built again."""
+        """Open the existing files; those of a wrong length are removed, to be rebuilt."""
         notes = []
         for name in self._disk.names(FOLDER):
             path = f"{FOLDER}/{name}"
@@ -303,8 +303,8 @@ class Index:
         return notes
 
     def put(self, keys: bytearray) -> None:
-        """Add keys, in files as needed, and take those from the array that are there: when there is
-        no room for the rest (DiskFull), it is left in it."""
+        """Add keys, in new files as needed, and remove the added ones from the array: without space
+        for the rest (DiskFull), they stay in it."""
         while keys:
             if not self.files or self.files[-1].is_full:
                 _, _, stored_ms = KEY.unpack_from(keys)
@@ -322,7 +322,8 @@ class Index:
                 yield from file.find(code, begin_ms=begin_ms, end_ms=end_ms)
 
     def drop_before(self, log_offset: int) -> int:
-        """Remove files that lead only to what the log has no more, but the last; how many."""
+        """Remove files that lead only to what the log no longer has, except the last one. Returns
+        how many."""
         removed = 0
         while len(self.files) > 1 and self.files[0].end_log_offset < log_offset:
             self._remove(self.files[0])
@@ -330,7 +331,7 @@ class Index:
         return removed
 
     def drop_from(self, file: IndexFile) -> None:
-        """Remove a file and all younger ones."""
+        """Remove a file and all newer ones."""
         at = self.files.index(file)
         for doomed in self.files[at:][::-1]:
             self._remove(doomed)
@@ -348,12 +349,12 @@ class Index:
         return [file.file for file in dirty]
 
     def distrust_from(self, log_offset: int) -> None:
-        """Take the files with entries of records from a log offset on for unsynced."""
+        """Treat the files with entries of records from a log offset on as unsynced."""
         self._dirty = [file for file in self.files if file.end_log_offset >= log_offset]
 
     def write_again(self, log_offset: int) -> Iterator[None]:
-        """Write the entries of records from a log offset on to their places again, in parts. Old
-        files may be removed between them."""
+        """Rewrite the entries of records from a log offset on in place, in parts. Old files may be
+        removed between them."""
         for file in [file for file in self.files if file.end_log_offset >= log_offset]:
             if file.count > 1:
                 parts = file.write_again(log_offset)
@@ -364,11 +365,11 @@ class Index:
 
     @property
     def is_dirty(self) -> bool:
-        """Whether there are entries that no sync was asked for."""
+        """Whether there are entries without a requested sync."""
         return bool(self._dirty)
 
     def close(self) -> None:
-        """Let go of the files."""
+        """Close the files."""
         for file in self.files:
             file.file.close()
         self.files = []
@@ -410,7 +411,7 @@ class Index:
 
 
 _LOOKED_AT_MAX: Final = 100_000
-"""Slots that are looked at one by one; with more, all of them are."""
+"""Slots that are checked one by one; with more than this, all of them are."""
 
 
 def decode_slots(encoded: bytes) -> array.array[int]:
@@ -424,8 +425,8 @@ def decode_slots(encoded: bytes) -> array.array[int]:
 
 
 def all_below(encoded: bytes, count: int) -> bool:
-    """Whether all slots are from 0 up to, and not including, a number. Judged byte by byte of the
-    numbers, each byte of all slots at once: 25 ms for 5 M slots, where `max` and `min` take 250."""
+    """Whether all slots are at least 0 and below a number. They are judged byte by byte, each byte
+    of all slots at once: 25 ms for 5 M slots, where `max` and `min` take 250."""
     for nth in range(_SLOT_SIZE):
         column, edge = encoded[nth::_SLOT_SIZE], count >> 8 * (_SLOT_SIZE - 1 - nth) & 0xFF
         if column.translate(None, bytes(range(edge + 1))):

@@ -1,9 +1,9 @@
-"""How far the log is written, durable and copied, and the two questions that follow from it: up to
-where consumers may see it, and whether the sender of a record may be answered.
+"""How far the log is written, durable and replicated, and what follows: up to where consumers may
+see it, and whether the sender of a record may be answered.
 
-Whoever moves an end says so here: a sync moves `durable`, a replica's report moves `confirmed`.
-Nobody else compares offsets with a setting: `visible_end` and `answerable_end` are made for that.
-"""
+Every change of an end is reported here: a sync moves `durable`, a replica's report moves
+`confirmed`. No other module compares offsets with settings: it asks `visible_end` and
+`answerable_end`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from escrowmq.base.codes import Response
 from escrowmq.store.commit_log import CommitLog
 
 NO_END: Final = 1 << 62
-"""An end beyond every log: nothing is waited for."""
+"""An end beyond every log: nothing has to be waited for."""
 
 
 class LogEnds:
-    """All ends are log offsets. With ASYNC_FLUSH and no replicas to wait for, what is written may
-    be seen and answered at once; then both ends are `NO_END`."""
+    """All ends are log offsets. With ASYNC_FLUSH and no replicas to wait for, everything written
+    may be seen and answered at once; both ends are then `NO_END`."""
 
     def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
         self._log = log
@@ -30,13 +30,13 @@ class LogEnds:
         self._copies_timeout_ms = 0
         self.durable = 0
         self.confirmed = 0
-        """As many replicas as are needed have the log up to here."""
+        """As many replicas as required have the log up to here."""
         self.visible_end = 0
         """Consumers may see records that end here or before."""
         self.answerable_end = 0
         """Senders of records that end here or before may be answered."""
         self.holds_answers = False
-        """Whether any answer waits for more than that its record is written."""
+        """Whether answers wait for more than the write of their record."""
         self._draw()
 
     @property
@@ -46,29 +46,29 @@ class LogEnds:
 
     @property
     def level(self) -> str:
-        """What a record has reached when its sender is answered."""
+        """How safe a record is when its sender is answered."""
         return "disk" if self.waits_for_disk else "memory"
 
     def start(self, end_offset: int) -> None:
-        """After a recovery: the log ends there and is durable."""
+        """After a recovery: the log ends at this offset and is durable."""
         self.durable = end_offset
         self._draw()
 
     def made_durable(self, log_offset: int) -> None:
-        """A sync of everything up to an offset is done."""
+        """A sync of everything up to an offset has finished."""
         assert log_offset <= self.written, (log_offset, self.written)
         self.durable = max(self.durable, log_offset)
         self._draw()
 
     def made_confirmed(self, log_offset: int) -> None:
-        """So many replicas as are needed have the log up to an offset. It never runs back: what
-        was confirmed once is on their disks, whoever is connected now."""
+        """As many replicas as required have the log up to an offset. It never decreases: what was
+        confirmed once is on their disks, whichever replicas are connected now."""
         assert log_offset <= self.written, (log_offset, self.written)
         self.confirmed = max(self.confirmed, log_offset)
         self._draw()
 
     def wait_for_copies(self, *, timeout_ms: int) -> None:
-        """From now on senders wait for replicas as well, each at most so long; 0: no longer."""
+        """From now on senders wait for replicas as well, each at most this long; 0 ends that."""
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
         self._draw()
 
@@ -80,8 +80,8 @@ class LogEnds:
         self.holds_answers = self.answerable_end < NO_END
 
     def late_code(self, log_end: int, waited_ms: int) -> int | None:
-        """What to answer about a record that ends there, as its sender has waited so long; None
-        while there is hope. The disk comes first, as at RocketMQ."""
+        """The response code for a record that ends there, after its sender has waited this long;
+        None while it may still succeed. The disk is considered first, as in RocketMQ."""
         if self.durable < log_end and waited_ms >= self._disk_timeout_ms:
             return Response.FLUSH_DISK_TIMEOUT
         if self.confirmed < log_end and waited_ms >= self._replicas_timeout_ms:
@@ -89,7 +89,7 @@ class LogEnds:
         return None
 
     def late_after_ms(self, log_end: int) -> int:
-        """How long the sender of a record that ends there waits at most."""
+        """The longest time that the sender of a record that ends there waits."""
         disk_ms = self._disk_timeout_ms if self.durable < log_end else NO_END
         copies_ms = self._replicas_timeout_ms if self.confirmed < log_end else NO_END
         return min(disk_ms, copies_ms)

@@ -1,12 +1,11 @@
-"""Which files of queues were begun since the snapshot (queue_snapshot.py), and with which record.
+"""Which queue files were begun since the snapshot (queue_snapshot.py), and with which record.
 
-A killed process leaves every unit that it wrote, so that the next start reads the log from the
-newest unit on. A file of a queue that somebody removed meanwhile would never be missed: this is
-what tells. Lines of `["topic",queue id,position of the file,log offset of its first record]`, then
-zeros.
+A killed process leaves every unit that it wrote, so the next start reads the log from the newest
+unit on. If somebody removed a queue file meanwhile, it would not be noticed without this journal.
+Lines of `["topic",queue id,position of the file,log offset of its first record]`, then zeros.
 
-Not RocketMQ's, and not needed: without it, what is missing is found as far as the snapshot tells.
-"""
+RocketMQ has no such file, and it is not required: without it, missing files are found as far as the
+snapshot tells."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ SIZE: Final = 1024 * 1024
 
 
 class Begun(msgspec.Struct, array_like=True, frozen=True):
-    """A file of a queue was begun."""
+    """A queue file was begun."""
 
     topic: str
     queue_id: int
@@ -36,7 +35,7 @@ _decode: Final = msgspec.json.Decoder(Begun).decode
 
 
 class QueueJournal:
-    """Takes notes once it is begun anew, behind a snapshot."""
+    """Takes notes once it is begun anew, after a snapshot."""
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
@@ -44,15 +43,15 @@ class QueueJournal:
         self._end = 0
         self._is_dirty = False
         self.is_full = False
-        """A snapshot is wanted: what comes now is noted nowhere."""
+        """A snapshot is wanted: what follows is not noted anywhere."""
 
     @property
     def is_there(self) -> bool:
-        """Whether there is one on the disk."""
+        """Whether the journal exists on the disk."""
         return self._disk.size(PATH) is not None
 
     def load(self) -> list[Begun]:
-        """What an earlier process noted. A line that is torn, or whoever's, ends it."""
+        """The notes of an earlier process, up to the first line that is torn or invalid."""
         found = []
         for line in (self._disk.read(PATH) or b"").split(b"\n"):
             try:
@@ -62,8 +61,8 @@ class QueueJournal:
         return found
 
     def begin_anew(self) -> None:
-        """A snapshot says all that was noted. On a disk without room nothing is noted from now on:
-        a start that lacks the notes misses what it would miss at RocketMQ."""
+        """A snapshot contains everything noted. On a disk without space nothing is noted from now
+        on: a start without the notes misses what it would miss in RocketMQ."""
         try:
             if self._file is None:
                 if self._disk.size(PATH) not in (None, SIZE):
@@ -80,11 +79,11 @@ class QueueJournal:
         self.is_full = False
 
     def relieved(self) -> None:
-        """What it has no room for is being said elsewhere."""
+        """A snapshot takes over what the journal has no space for."""
         self.is_full = False
 
     def note(self, topic: str, queue_id: int, *, position: int, log_offset: int) -> None:
-        """A file of a queue gets its first unit."""
+        """Note that a queue file gets its first unit."""
         if self._file is None:
             return
         line = _encode(Begun(topic, queue_id, position, log_offset)) + b"\n"
@@ -96,7 +95,7 @@ class QueueJournal:
         self._is_dirty = True
 
     def write_again(self) -> None:
-        """Write the notes to their places again (store/failed_syncs.py)."""
+        """Rewrite the notes in place (store/failed_syncs.py)."""
         if self._file is not None:
             self._file.write_again(0, self._end)
             self._is_dirty = True
@@ -109,7 +108,7 @@ class QueueJournal:
         return [self._file]
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -28,18 +28,19 @@ _LOG_OFFSET: Final = struct.Struct(">q")
 
 
 Wish = tuple[str, int, int, int, int, frozenset[int] | None]
-"""Topic, queue and offset; how many messages and bytes at most; tags codes, any when None."""
+"""A read request: topic, queue and offset; how many messages and bytes at most; tags codes, any
+when None."""
 
 _Choice = tuple[bytes, int, frozenset[int] | None, int, int]
-"""What `runs_of` is asked."""
+"""The arguments of `runs_of`."""
 
 Stretch = tuple[list[bytes], int, int, int, int, int]
-"""Records: their chunks, number and bytes, where to go on, and the bounds of the queue."""
+"""Records read: their chunks, number and bytes, the next offset, and the bounds of the queue."""
 
 
 class QueueReader:
-    """Reads queues. What this process wrote itself, and not long ago, is trusted; anything older
-    comes from a disk and is checked, record by record, before it is handed out."""
+    """Reads queues. Records that this process wrote recently are trusted; anything older is read
+    from a disk and verified, record by record, before it is returned."""
 
     def __init__(
         self,
@@ -55,10 +56,10 @@ class QueueReader:
         self.trusted_from = 0
         self.mended_count = 0
         self.damaged: dict[int, str] = {}
-        """Log offsets where a record was wanted and none could be read, with the reason."""
+        """Log offsets where a record was requested and could not be read, with the reason."""
 
     def trust_from(self, log_offset: int) -> None:
-        """Records from an offset on were read and checked, or written, by this process."""
+        """Records from an offset on were read and verified, or written, by this process."""
         self.trusted_from = log_offset
 
     def get(  # noqa: PLR0913 - from where, and all that limits it
@@ -73,9 +74,9 @@ class QueueReader:
         accept: Callable[[bytes], bool] | None = None,
         tested_max: int = 0,
     ) -> Got:
-        """Records of a queue from an offset on, those with a tags code among `codes` (any when
-        None) that `accept` lets through, of which no more than `tested_max` are asked (0: any
-        number). Records that cannot be read are passed over."""
+        """Records of a queue from an offset on: those with a tags code among `codes` (any when
+        None) that `accept` admits; `accept` is called for at most `tested_max` (0: any number).
+        Unreadable records are skipped."""
         queue = self._queues.get((topic, queue_id))
         if queue is None:
             # RocketMQ makes a queue when one is read, and so never says that there is none.
@@ -112,8 +113,7 @@ class QueueReader:
         return got
 
     def stretch(self, wish: Wish) -> Stretch | None:
-        """What `get` finds where there is no more to it: some messages that are trusted and not
-        old."""
+        """The result of `get` in the simple case: some messages that are trusted and not old."""
         found = self._trusted_units(wish)
         if found is None:
             return None
@@ -127,8 +127,9 @@ class QueueReader:
     def reply(
         self, wish: Wish, pieces: native.ReplyPieces, opaque: int
     ) -> tuple[bytes, int, int, int] | None:
-        """The same by the compiled lane, as a frame of these pieces: that, how many messages it
-        has and their bytes, and where to go on. None, too, when they are of two files."""
+        """The result of `stretch` built by the native lane, as a frame of these pieces: the frame,
+        how many messages and bytes it has, and the next offset. None, too, when they are in two
+        files."""
         found = self._trusted_units(wish)
         if found is None or native.reply_with_runs is None:
             return None
@@ -142,7 +143,7 @@ class QueueReader:
         )  # fmt: skip
 
     def _trusted_units(self, wish: Wish) -> tuple[ConsumeQueue, int, _Choice] | None:
-        """The queue, where in the log its first record is, and what is to be chosen from which of
+        """The queue, the log offset of its first trusted record, and what to choose from which of
         its units."""
         topic, queue_id, queue_offset, count_max, size_max, codes = wish
         queue = self._queues.get((topic, queue_id))
@@ -179,8 +180,8 @@ class QueueReader:
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> tuple[int, int, int, bool]:
-        """How many messages, bytes and units, and whether they are old. Positional: the arguments
-        of `get`."""
+        """How many messages, bytes and units to read, and whether they are old. Its arguments are
+        positional: those of `get`."""
         is_behind = False
         if self._log.end_offset > self._recent_size:
             unit = queue.unit(queue_offset)
@@ -196,9 +197,8 @@ class QueueReader:
     def _bounds(
         self, count: int, size: int, count_max: int, size_max: int, choice: object
     ) -> tuple[int, int, int]:
-        """How many messages, bytes and units are read where so many may be, and others are asked
-        for; of all units, when there is no choice among them. Compared, since `min` and `max` touch
-        thirty lines of a cache that may be cold."""
+        """How many messages, bytes and units to read, from the allowed and the requested numbers.
+        It compares, because `min` and `max` touch thirty cache lines that may be cold."""
         if count_max < count:
             count = max(count_max, 1)
         if size_max < size:
@@ -235,7 +235,7 @@ class QueueReader:
         codes: frozenset[int] | None,
         accept: Callable[[bytes], bool] | None,
     ) -> None:
-        """Read units where each record has to be looked at."""
+        """Read units whose records must be verified one by one."""
         at, total, lost = got.next_offset, 0, 0
         topic = queue.topic.encode()
         found: list[int] = []
@@ -261,7 +261,7 @@ class QueueReader:
             got.status = GotStatus.MESSAGE_WAS_REMOVING if lost else GotStatus.NO_MATCHED_MESSAGE
 
     def _mend(self, queue: ConsumeQueue, queue_offset: int, topic: bytes) -> bytes | None:
-        """Look for a record between those of the neighbouring units, and set its unit right."""
+        """Look for a record between those of the neighbouring units, and correct its unit."""
         before, after = queue.unit(queue_offset - 1), queue.unit(queue_offset + 1)
         start = before[0] + before[1] if before is not None else self._log.min_offset
         end = after[0] if after is not None else self._log.end_offset
@@ -290,7 +290,7 @@ class QueueReader:
         queue_offset: int | None = None,
         topic: bytes | None = None,
     ) -> bytes | None:
-        """The record that a unit leads to; None, and taken note of, when there is no such."""
+        """The record that a unit leads to; None, which is noted as damage, when there is none."""
         record = self._log.read(log_offset, size) if 0 < size <= RECORDS_SIZE_MAX else b""
         if log_offset >= self.trusted_from and int.from_bytes(record[: SIZE.size], "big") == size:
             return record

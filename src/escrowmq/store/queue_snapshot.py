@@ -1,11 +1,10 @@
 """How far queues and index reached when the store was last closed or opened, which topics were
-deleted, and in which boot of the machine: within one boot, a kernel still has what a killed process
-wrote.
+deleted, and in which boot of the machine: within one boot, the kernel still has what a killed
+process wrote.
 
-Not RocketMQ's, and never needed: a file that says less than the queues do is merely old. It is a
-lower bound that tells a queue that was lost, whole, from one that never was. Absent or unreadable,
-nothing is assumed.
-"""
+RocketMQ has no such file, and it is never required: a file that says less than the queues is merely
+old. It is a lower bound that distinguishes a queue that was lost from one that never existed. If it
+is absent or unreadable, nothing is assumed."""
 
 from __future__ import annotations
 
@@ -28,8 +27,8 @@ PATH: Final = "queues.json"
 
 
 class Snapshot(msgspec.Struct, rename="camel"):
-    """Ends of queues by topic and queue id; where their files began, but for those that began at
-    0, if the log begins where it did then; the newest record that the index leads to; where the log
+    """Ends of queues by topic and queue id; where their files began, except those that began at 0,
+    if the log begins where it did then; the newest record that the index leads to; where the log
     began after its oldest segments were last deleted; topics that were deleted."""
 
     queue_ends: dict[str, dict[int, int]] = {}
@@ -42,7 +41,7 @@ class Snapshot(msgspec.Struct, rename="camel"):
 
 
 def read_snapshot(disk: Disk) -> Snapshot | None:
-    """What the file says, or None."""
+    """The content of the file, or None."""
     data = disk.read(PATH)
     if data is None:
         return None
@@ -53,7 +52,7 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
 
 
 def _present(held: Holdings) -> Snapshot:
-    """What is to be said now."""
+    """The snapshot of this moment."""
     held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
@@ -81,8 +80,8 @@ def write_snapshot(held: Holdings) -> None:
 
 
 def note_deletions(held: Holdings) -> None:
-    """Write the file, which says what topics were deleted. A disk that cannot take it does not
-    keep a topic; it is tried again."""
+    """Write the file, which names the deleted topics. If the disk cannot take it, the topic is
+    deleted all the same; the write is retried."""
     try:
         write_snapshot(held)
     except (StorageError, OSError) as error:
@@ -98,16 +97,16 @@ def note_deletions(held: Holdings) -> None:
 
 
 def relieve_journal(held: Holdings) -> None:
-    """Write the file because the journal has no room for the queue files that are begun next. A
-    disk that cannot take it is asked again when one is."""
+    """Write the file because the journal has no space for the queue files that are begun next. A
+    failed write is retried when the next file begins."""
     held.queues.journal.relieved()
     with contextlib.suppress(StorageError, OSError):
         write_snapshot(held)
 
 
 def note_log_begin(held: Holdings, log_offset: int) -> None:
-    """Say that what stands before an offset is about to be deleted: power that is lost meanwhile
-    may bring one file back and another not."""
+    """Note that everything before an offset is about to be deleted: a power failure meanwhile may
+    bring one file back and not another."""
     # Somebody may have removed the file; one that names no queue would say that none can be lost.
     snapshot = read_snapshot(held.disk) or _present(held)
     snapshot.log_begin = log_offset

@@ -14,7 +14,7 @@ from escrowmq.store.queue_journal import QueueJournal
 
 
 class Queues:
-    """Consume queues, made when first put to."""
+    """Consume queues, created when first put to."""
 
     def __init__(self, disk: Disk, *, segment_size: int) -> None:
         self._disk = disk
@@ -36,11 +36,11 @@ class Queues:
         return notes
 
     def expect(self, places: set[tuple[str, int]]) -> None:
-        """Queues (topic and queue id) from which groups have read, as their offsets say."""
+        """Queues (topic and queue id) that groups have read, according to their offsets."""
         self._expected = places
 
     def missing(self) -> list[str]:
-        """Those of the expected queues that have no file."""
+        """The expected queues that have no file."""
         places = sorted(self._expected)
         return [
             f"{topic}/{queue_id}"
@@ -49,7 +49,7 @@ class Queues:
         ]
 
     def make(self, topic: str, queue_id: int) -> ConsumeQueue:
-        """A queue, new when there was none. No file is made before its first unit."""
+        """A queue, new when there was none. No file is created before its first unit."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
             found = ConsumeQueue(
@@ -63,7 +63,7 @@ class Queues:
         return found
 
     def reserve(self, messages: Iterable[Message]) -> bool:
-        """Try to have room for the units of several messages; whether there is."""
+        """Try to get space for the units of several messages. Returns whether there is."""
         counts = Counter((message.topic, message.queue_id) for message in messages)
         try:
             for place, count in counts.items():
@@ -73,12 +73,13 @@ class Queues:
         return True
 
     def proof(self) -> LeadsTo | None:
-        """What tells whether a unit leads to a record; None when no queue has a unit."""
+        """A function that tells whether a unit leads to a record; None when no queue has a unit."""
         return self.leads_to if any(queue.end > queue.min for queue in self) else None
 
     def leads_to(self, place: tuple[str, int], queue_offset: int, record: tuple[int, int]) -> bool:
         """Whether the unit of a queue (topic, queue id) at an offset leads to a record (log offset,
-        size): whatever else a place of the log says of itself, this was written by the store."""
+        size). Unlike the bytes at that offset of the log, the unit was certainly written by the
+        store."""
         queue = self.by_key.get(place)
         if queue is None or not queue.min <= queue_offset < queue.end:
             return False
@@ -95,14 +96,14 @@ class Queues:
         return sorted({queue.topic for queue in self})
 
     def take(self, topic: str) -> list[ConsumeQueue]:
-        """Take the queues of a topic out; their files are still there."""
+        """Remove the queues of a topic from the table and return them; their files still exist."""
         taken = self.of(topic)
         for queue in taken:
             del self.by_key[queue.topic, queue.queue_id]
         return taken
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for queue in self:
             queue.close()
         self.journal.close()

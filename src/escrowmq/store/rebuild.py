@@ -1,9 +1,8 @@
-"""Units of consume queues, built again from the records of a scan.
+"""Rebuilds the units of consume queues from the records of a scan.
 
-A record's body has a CRC, its other fields have none. So a queue offset that does not follow is
-believed when the queue's next record follows it, and taken for damage otherwise: one flipped bit
-must not move a whole queue.
-"""
+The body of a record has a CRC, its other fields have none. So an unexpected queue offset is
+accepted only when the queue's next record follows it, and is treated as damage otherwise: one
+flipped bit must not move a whole queue."""
 
 from __future__ import annotations
 
@@ -24,10 +23,11 @@ from escrowmq.store.store_parts import Holdings
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
-"""Units of a queue that a full disk does not take, at most: they wait in memory."""
+"""The most units of a queue that wait in memory because a full disk does not take them."""
 
 _MARKS: Final = (Property.TAGS, Property.DELAY)
-"""What a unit says of a message beside its place. Keys are the index's, and found by the scan."""
+"""What a unit says about a message besides its place. Keys belong to the index, and the scan finds
+them."""
 
 _CODES_MAX: Final = 100_000
 _DAMAGES_MAX: Final = 10_000
@@ -36,7 +36,7 @@ _pack: Final = ENTRY.pack
 
 
 class HoleError(Exception):
-    """A queue lacks units of records before the place where the scan began."""
+    """A queue lacks units of records before the offset where the scan began."""
 
 
 _HELD: Final = -2
@@ -45,8 +45,9 @@ _HELD: Final = -2
 class _Builder:
     """The units of one queue, as the log says.
 
-    `next` is the queue offset that follows: -1 before the first record, and _HELD, which no record
-    has, while one is held back. What follows when that one is damage is `expected` meanwhile."""
+    `next` is the next queue offset: -1 before the first record, and _HELD, which no record has,
+    while one is held back. `expected` is the next offset if the held record turns out to be
+    damaged."""
 
     __slots__ = ("expected", "held", "next", "queue", "start", "units")
 
@@ -62,7 +63,7 @@ class _Builder:
         self.held, self.expected, self.next = record, self.next, _HELD
 
     def take_held(self) -> Scanned | None:
-        """Take the record that is held back, if any; `next` is as if it had not been there."""
+        """Return the record that is held back, if any; `next` is as if it had not existed."""
         held, self.held = self.held, None
         if held is not None:
             self.next = self.expected
@@ -70,8 +71,8 @@ class _Builder:
 
 
 class Rebuild:
-    """One rebuilding. `is_whole` says that the scan began where the log does; after a clean stop
-    every unit should be there already."""
+    """One rebuild. `is_whole` says that the scan began where the log does; after a clean stop every
+    unit should exist already."""
 
     def __init__(self, held: Holdings, *, is_whole: bool, was_clean: bool) -> None:
         self._held = held
@@ -86,7 +87,8 @@ class Rebuild:
         self._delays_ms = held.dispatcher.delays_ms
         self._was_clean = was_clean
         self.stalled: list[Dispatch] = []
-        """What a full disk keeps queues from, in the log's order: dispatched when there is room."""
+        """Records that a full disk keeps out of queues, in the log's order: dispatched when there
+        is space."""
 
         self.mended: dict[str, ConsumeQueue] = {}
         self.damaged: list[Damage] = []
@@ -120,7 +122,7 @@ class Rebuild:
             self._merge_all()
 
     def finish(self) -> None:
-        """Decide on what was held back, and bring the queues in line with the log."""
+        """Decide on the records held back, and make the queues agree with the log."""
         for builder in self._builders.values():
             held = builder.take_held()
             if held is not None:
@@ -149,8 +151,8 @@ class Rebuild:
         )
 
     def _odd(self, builder: _Builder | None, record: Scanned) -> _Builder | None:
-        """The builder for a record whose queue offset does not follow; None when it is held back
-        till the queue's next record speaks for or against it."""
+        """The builder for a record with an unexpected queue offset; None when it is held back until
+        the queue's next record confirms or refutes it."""
         queue_offset = record.queue_offset
         if not 0 <= queue_offset <= record.log_offset // RECORD_SIZE_MIN:
             # Each unit before it has a record in the log before it.
@@ -188,7 +190,7 @@ class Rebuild:
         return None
 
     def _is_believable_alone(self, builder: _Builder, record: Scanned) -> bool:
-        """Whether the last record of a queue may stand where it says, though it does not follow."""
+        """Whether the last record of a queue may have this offset although it is unexpected."""
         if builder.next < 0:
             if not self._is_whole:
                 raise HoleError(f"{self._name(builder)} lacks what is before {record.queue_offset}")
@@ -199,7 +201,7 @@ class Rebuild:
         )
 
     def _begin(self, builder: _Builder, queue_offset: int) -> None:
-        """Set a builder to an offset that does not follow its last one."""
+        """Continue a builder at an offset that does not follow its last one."""
         self._merge(builder)
         if 0 <= queue_offset < builder.next:
             # The topic was deleted and made again, and nothing notes it: the later life counts.
@@ -211,8 +213,8 @@ class Rebuild:
         builder.next = queue_offset
 
     def _keep_below(self, builder: _Builder, queue_offset: int) -> None:
-        """Of units that the disk had no room for, keep those before an offset: what follows is put
-        right behind them."""
+        """Of units that the disk had no space for, keep those before an offset: the next ones are
+        put right after them."""
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
@@ -267,7 +269,7 @@ class Rebuild:
         builder.units = bytearray()
 
     def _stall(self) -> None:
-        """Let wait what had no room in its queue."""
+        """Keep what had no space in its queue, for later."""
         log = self._held.log
         for builder in self._builders.values():
             queue = builder.queue

@@ -1,10 +1,9 @@
-"""Opening a store: where the log ends, and queues and index made to agree with it.
+"""Opens a store: finds the end of the log, and makes queues and index agree with it.
 
-After a clean stop, only what lies behind the newest unit is read; when a process was killed and the
+After a clean stop, only what follows the newest unit is read; if a process was killed and the
 machine is still in the same boot, also what the checkpoint does not call durable. After any other
-end, the log is read from a place on that was durable everywhere (by the checkpoint, by segment).
-Wherever the queues turn out to lack something before that place, the whole log is read.
-"""
+end, the log is read from an offset on that was durable everywhere (by the checkpoint, by segment).
+If the queues turn out to lack something before that offset, the whole log is read."""
 
 from __future__ import annotations
 
@@ -44,11 +43,12 @@ _MARGIN_MS: Final = 3_000
 _AHEAD_MS_MAX: Final = 366 * 86_400_000
 _END_OF_TIME: Final = 1 << 62
 _LAST_SIZE: Final = PROPERTIES_SIZE.size + 1
-"""A record without properties ends with the last letter of its topic, and their size, 0."""
+"""A record without properties ends with the last letter of its topic and the size of its
+properties, 0."""
 
 
 class Recovered(NamedTuple):
-    """What a recovery has come to."""
+    """The result of a recovery."""
 
     report: RecoveryReport
     log_end: int
@@ -56,9 +56,9 @@ class Recovered(NamedTuple):
     stored_ms: int
     """When the newest record was stored; 0 when there is none."""
     trusted_from: int
-    """Records from here on were read and checked."""
+    """Records from here on were read and verified."""
     stalled: list[Dispatch]
-    """What a full disk keeps queues from."""
+    """Records that a full disk keeps out of queues."""
 
 
 class Recovery:
@@ -124,8 +124,8 @@ class Recovery:
         )
 
     def _has_what_was_written(self) -> bool:
-        """Whether units and entries are all there that the process before wrote. The kernel keeps
-        them for us; but what it could not bring to the disk it may have dropped."""
+        """Whether all units and entries exist that the previous process wrote. The kernel keeps
+        them, but it may have dropped those that it could not bring to the disk."""
         held = self._held
         try:
             for _ in write_derived_again(held, young_from(held)):
@@ -136,7 +136,7 @@ class Recovery:
         return True
 
     def _drop_dead(self) -> None:
-        """Take over which topics were deleted, and remove what is left of their queues."""
+        """Load which topics were deleted, and remove what is left of their queues."""
         held = self._held
         if self._snapshot is not None:
             held.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
@@ -151,8 +151,8 @@ class Recovery:
                         del held.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
-        """Finish a deletion that a loss of power has undone in part. A hole is damage elsewhere,
-        and what stands before it is kept."""
+        """Finish a deletion that a power failure has undone in part. A hole elsewhere is damage,
+        and everything before it is kept."""
         segments = self._log.segments
         begin = self._snapshot.log_begin if self._snapshot is not None else 0
         starts = segments.starts
@@ -164,8 +164,8 @@ class Recovery:
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
 
     def _end_of(self, scan: Walker) -> int:
-        """Where to append: behind the last whole record, or behind the stretch that was durable
-        once and cannot be read any more: nothing takes the place of what was acknowledged."""
+        """Where to append: after the last whole record, or after the range that was once durable
+        and cannot be read any more: acknowledged messages are never overwritten."""
         end, segments = scan.end_offset, self._log.segments
         marked = self._held.durability.said.confirmed_offset
         if not self._report.was_clean or marked <= end:
@@ -179,7 +179,7 @@ class Recovery:
     # -- where to begin -----------------------------------------------------------------------
 
     def _check_index(self) -> None:
-        """Remove index files that cannot be trusted; the scan builds them again."""
+        """Remove index files that cannot be trusted; the scan rebuilds them."""
         index = self._held.index
         assert index is not None
         young_ms = self._held.durability.said.index_ms - _MARGIN_MS
@@ -196,7 +196,7 @@ class Recovery:
                 return
 
     def _start_offset(self) -> int:
-        """Where reading must begin at the latest, as far as times and marks tell."""
+        """The latest offset where reading may begin, according to times and marks."""
         held = self._held
         low = self._log.min_offset
         snapshot, lost = self._snapshot, self._lost()
@@ -232,7 +232,7 @@ class Recovery:
         return max(start, low)
 
     def _lost(self) -> str:
-        """What is missing of the queues that there were; empty when nothing is known to be."""
+        """Which known queues lack units; empty when none is known to."""
         held, low, snapshot = self._held, self._log.min_offset, self._snapshot
         if snapshot is not None:
             names = lost_queues(snapshot, held.queues, low)
@@ -246,7 +246,7 @@ class Recovery:
         return ""
 
     def _first_lost_file(self) -> int:
-        """The first record of those files of queues that were begun and are not there."""
+        """The first record of those queue files that were begun and do not exist."""
         held, low = self._held, self._log.min_offset
         start = _END_OF_TIME
         for begun in held.queues.journal.load():
@@ -265,7 +265,7 @@ class Recovery:
         return unit[0] if unit is not None else 0
 
     def _check_last_units(self, start: int) -> None:
-        """See whether each queue's last unit leads to the queue's own record."""
+        """Check whether each queue's last unit leads to a record of that queue."""
         segments = self._log.segments
         for queue in self._held.queues:
             unit = queue.unit(queue.end - 1)
@@ -278,7 +278,7 @@ class Recovery:
                 queue.doubt_last()
 
     def _trusted_start(self) -> int:
-        """The place of the oldest unit from which on a suspect queue must be built again."""
+        """The offset of the oldest unit from which on a suspect queue must be rebuilt."""
         start = _END_OF_TIME
         for queue in self._held.queues:
             if queue.is_suspect:
@@ -321,7 +321,7 @@ class Recovery:
         return scan
 
     def _index(self, records: list[Scanned]) -> None:
-        """Add to the index what it lacks."""
+        """Add missing entries to the index."""
         index = self._held.index
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
@@ -377,7 +377,7 @@ class Recovery:
                 self._index([record for record in records if record.log_offset < end])
 
     def _expect_stalled(self) -> None:
-        """What a full disk keeps queues from is shown when there is room."""
+        """Records that a full disk keeps out of queues become visible when there is space."""
         stalled = self._rebuild.stalled
         if stalled:
             self._report.notes.append(f"the disk has no room for {len(stalled)} units of queues")
@@ -386,7 +386,7 @@ class Recovery:
             item.queue.expect(item.queue_offset + 1)
 
     def _keep_offsets(self) -> None:
-        """Where records were damaged, a queue goes on behind the offsets that it once gave."""
+        """Where records were damaged, a queue continues after the offsets that it once assigned."""
         if self._snapshot is None or not self._report.damaged:
             return
         for topic, ends in self._snapshot.queue_ends.items():
@@ -396,8 +396,8 @@ class Recovery:
                     queue.fill_gap(end)
 
     def _distrust(self, start: int) -> int:
-        """Take for unsynced what the checkpoint does not call durable; from where on. Within one
-        boot the kernel had everything, and the scan needed to read but little of it."""
+        """Treat what the checkpoint does not call durable as unsynced. Returns from where on.
+        Within one boot the kernel had everything, and the scan needed to read only little of it."""
         start = min(start, safe_segment(self._held))
         for queue in self._held.queues:
             queue.distrust_from(start)
@@ -406,9 +406,9 @@ class Recovery:
         return start
 
     def _write_again(self, end: int) -> None:
-        """The process before may have ended because of a sync that failed, and what it was to keep
-        may be in memory alone. Even if its boot of the machine was another one, as far as is known:
-        the note of that may have had no room."""
+        """Rewrite what the previous process wrote, because a failed sync may have ended it and its
+        data may be in memory only. This is done even if the boot seems to be another one: the note
+        of the boot may have had no space."""
         held, segments = self._held, self._log.segments
         position = max(safe_segment(held), min(held.durability.said.confirmed_offset, end))
         while position < end:
@@ -420,7 +420,7 @@ class Recovery:
                 pass
 
     def _sync(self, start: int, end: int) -> None:
-        """What was found may never have been synced by the process that wrote it."""
+        """Sync what was found, because the process that wrote it may not have."""
         held = self._held
         # In this order: what pages hold may never reach the disk unless it is written once more,
         # and only then does a sync tell the truth (store/failed_syncs.py).
@@ -441,7 +441,7 @@ class Recovery:
         self._note_state()
 
     def _note_state(self) -> None:
-        """For the next start. What has no room is noted in the checkpoint."""
+        """Note the state for the next start. Without space it is noted in the checkpoint."""
         try:
             write_snapshot(self._held)
         except DiskFull:

@@ -1,4 +1,4 @@
-"""What the store answers: results of putting, reading and recovering, and what arrived."""
+"""The results of putting, reading and recovering, and the messages that arrived."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from escrowmq.codec.log_walker import Damage
 
 
 class PutStatus(enum.Enum):
-    """What became of a message that was to be stored (RocketMQ's PutMessageStatus)."""
+    """The result of storing a message (RocketMQ's PutMessageStatus)."""
 
     OK = "ok"
     MESSAGE_ILLEGAL = "message illegal"
@@ -22,8 +22,8 @@ class PutStatus(enum.Enum):
 
 
 class Put(msgspec.Struct, gc=False):
-    """The answer to a put. With status OK the record stands at `log_offset`..`log_end`; it is
-    durable once the store's `durable_offset` has reached `log_end`."""
+    """The result of a put. With status OK the record is at `log_offset`..`log_end`; it is durable
+    once the store's `durable_offset` has reached `log_end`."""
 
     status: PutStatus
     log_offset: int = -1
@@ -61,7 +61,7 @@ class GotStatus(enum.IntEnum):
 
 
 class Got(msgspec.Struct):
-    """The answer to a read of a queue. A chunk holds one whole record or several."""
+    """The result of a read of a queue. A chunk holds one whole record or several."""
 
     status: GotStatus
     next_offset: int
@@ -75,7 +75,7 @@ class Got(msgspec.Struct):
 
 
 class FoundByKey(msgspec.Struct):
-    """The answer to a query by key: records, newest first, and how far the index reaches."""
+    """The result of a query by key: records, newest first, and how far the index reaches."""
 
     records: list[bytes]
     last_ms: int

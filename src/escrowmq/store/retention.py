@@ -1,4 +1,4 @@
-"""What is old goes, and what is too much: clean-up by age and by room on the disk."""
+"""Deletes old messages, by age and by space on the disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOUR_MS: Final = 3_600_000
 _LAST_HOUR: Final = 23
 _HOUR: Final = re.compile(r"[0-9]{1,2}")
 _LOOK_AGAIN_MS: Final = 1_000
-"""After so long it is tried again to delete what was needed still."""
+"""The time until the next attempt to delete what was still needed."""
 
 _TRIMMED_AT_ONCE: Final = 256
 """Queues that are trimmed in one turn of the loop: a search and a removal each."""
@@ -29,23 +29,23 @@ _MANUAL_ROUNDS: Final = 20
 
 
 def hour_in(zone: tzinfo) -> Callable[[int], int]:
-    """What tells the hour of a day in a time zone."""
+    """A function that tells the hour of the day in a time zone."""
     return lambda now_ms: datetime.fromtimestamp(now_ms / 1000, zone).hour
 
 
 @lru_cache(maxsize=8)
 def hours_of(text: str) -> frozenset[int]:
-    """The hours that deleteWhen names; what is no hour never comes."""
+    """The hours that deleteWhen names; an invalid hour never arrives."""
     return frozenset(int(part) for part in _parts(text) if _HOUR.fullmatch(part))
 
 
 def not_hours(text: str) -> list[str]:
-    """What deleteWhen names and no day has."""
+    """What deleteWhen names that is not an hour."""
     return [part for part in _parts(text) if not _HOUR.fullmatch(part) or int(part) > _LAST_HOUR]
 
 
 def check_hours(text: str) -> None:
-    """UsageError when deleteWhen names something that is no hour."""
+    """UsageError when deleteWhen names something that is not an hour."""
     if not_hours(text):
         raise UsageError(
             f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR} are expected, `;` between"
@@ -57,7 +57,7 @@ def _parts(text: str) -> list[str]:
 
 
 class _Freed(NamedTuple):
-    """Segments before a log offset were found to be needed no more when the log ended so."""
+    """Segments before a log offset were found to be no longer needed, when the log had this end."""
 
     until: int
     log_end: int
@@ -73,10 +73,10 @@ class Retention:
         self._settings = held.settings
         self._manual_rounds = 0
         self.keeper: Callable[[int, int], int] | None = None
-        """Told up to which log offset segments are to go, and when; it carries forward what it
-        can, and tells from where on the log is needed still."""
+        """Called with the log offset before which segments will be deleted, and the time. It
+        carries forward what it can, and returns from where on the log is still needed."""
         self.kept_count = 0
-        """Segments that are past their time and needed still."""
+        """Segments that are past their time and still needed."""
         self._told_of = -1
         self._freed = _Freed(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
@@ -89,11 +89,11 @@ class Retention:
         self.wake_at_ms = 0
 
     def begin(self, now_ms: int) -> None:
-        """The store is opened: look at the disk; the first clean-up comes when it is due."""
+        """The store is open: check the disk; the first clean-up follows when it is due."""
         self.wake_at_ms = self._disk.look(now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Look at the disk and clean up, when it is time."""
+        """Check the disk and clean up, when it is time."""
         if now_ms < self.wake_at_ms:
             return
         if self._untrimmed:
@@ -103,7 +103,7 @@ class Retention:
         self.clean(now_ms)
 
     def clean(self, now_ms: int) -> int:
-        """Delete what is due of the log, and what leads there; how many segments."""
+        """Delete what is due of the log, and what leads to it. Returns how many segments."""
         settings = self._settings
         is_hour = self._hour(now_ms) in hours_of(settings.delete_when)
         is_forced = (
@@ -152,7 +152,8 @@ class Retention:
         return len(doomed)
 
     def _without_needed(self, doomed: list[int], now_ms: int) -> list[int]:
-        """What may really go of these: not what messages wait in for their end or their time."""
+        """The segments that may really be deleted: not those with messages that wait for their end
+        or their time."""
         if not doomed or self.keeper is None:
             self.kept_count = 0
             return doomed
@@ -172,10 +173,9 @@ class Retention:
         return free
 
     def _replaced_durably(self, free: list[int], now_ms: int) -> list[int]:
-        """Those of segments that nothing needs any more which may go at once. What stands for their
-        messages by now (a copy that was carried forward or delivered, the message of a half) may
-        have been appended just now: before the log is durable up to there, a loss of power would
-        leave neither."""
+        """The segments no longer needed that may be deleted at once. What replaces their messages
+        (a copy that was carried forward or delivered, the message of a half) may have been appended
+        just now: until the log is durable up to there, a power failure would leave neither."""
         log, ends, freed = self._held.log, self._held.ends, self._freed
         if not free or ends.durable >= ends.written:
             return free
@@ -194,8 +194,8 @@ class Retention:
             _log.warning("segments are deleted without a note of it: %s", error)
 
     def trim(self) -> None:
-        """Bring queues and index up to where the log begins now: many queues in several turns,
-        meanwhile reads pass over what is gone."""
+        """Trim queues and index to the start of the log: many queues in several turns; reads skip
+        the missing part meanwhile."""
         held = self._held
         self._untrimmed = list(held.queues.by_key)
         self._trim_some()

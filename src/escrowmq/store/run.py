@@ -42,8 +42,8 @@ Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
 
 
 class Tail:
-    """The end of one queue: what all records that go there have in common, and the units of those
-    of this run."""
+    """The end of one queue: what all records for it have in common, and the units of those of this
+    run."""
 
     __slots__ = (
         "empty_size", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
@@ -61,7 +61,7 @@ class Tail:
         """Behind the last record, and of it."""
         self.units = bytearray()
         self.rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
-        """What stands between the body and properties of a size: the topic, and that size."""
+        """What stands between body and properties of a given size: the topic, and that size."""
 
     @property
     def first_offset(self) -> int:
@@ -69,13 +69,13 @@ class Tail:
         return self.next_offset - len(self.units) // ENTRY_SIZE
 
     def places(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """Queue offset, and log offset, size and tags code, of each record of this run."""
+        """Queue offset, log offset, size and tags code of each record of this run."""
         return enumerate(ENTRY.iter_unpack(self.units), self.first_offset)
 
 
 class Run:
-    """Begin it when nothing else is about to be put; put, write and publish before anything else
-    is."""
+    """Begin it when nothing else is about to be put; put, write and publish before anything else is
+    put."""
 
     def __init__(self, held: Holdings, host: bytes) -> None:
         self._held = held
@@ -83,10 +83,10 @@ class Run:
         self._ends = held.ends
         self._pieces: list[bytes] = []
         self._data = b""
-        """All of them, once they are written."""
+        """All records, once they are written."""
         self._body_size_max = held.settings.body_size_max
         self._tails: dict[tuple[str, int], Tail] = {}
-        """One of each queue, lest two places in it be given twice."""
+        """One for each queue, so that no offset is assigned twice."""
         self._touched: list[Tail] = []
         self._keys = bytearray()
         self.end = self.stored_ms = self.room_end = 0
@@ -94,8 +94,8 @@ class Run:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether records may be put so at all: they get no checksum, and nothing before them is
-        held up."""
+        """Whether records may be put this way at all: they get no checksum, and no earlier record
+        waits."""
         held, dispatcher = self._held, self._held.dispatcher
         return not (
             held.settings.appends_crc
@@ -104,8 +104,8 @@ class Run:
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
-        """The end of a queue, which is good until the topic is deleted; None when there is none
-        yet, or it is about later delivery."""
+        """The end of a queue, which is valid until the topic is deleted; None when the queue does
+        not exist yet, or is for delayed delivery."""
         queue = self._held.queues.by_key.get((topic, queue_id))
         if queue is None or queue.is_schedule:
             return None
@@ -115,8 +115,8 @@ class Run:
         return tail
 
     def begin(self, now_ms: int) -> bool:
-        """Records are put from now on, as long as there is room that needs no making; False when
-        none may be put so."""
+        """Begin to put records, as long as there is space without a new segment; False when none
+        may be put this way."""
         if not self.is_allowed:
             return False
         log = self._held.log
@@ -131,7 +131,8 @@ class Run:
         return True
 
     def fits(self, tail: Tail, count: int, size: int) -> bool:
-        """Whether there is room for so many records, whose bodies and properties take so much."""
+        """Whether there is space for this many records with this total size of bodies and
+        properties."""
         return self.end + count * tail.empty_size + size <= self.room_end
 
     def put(  # noqa: PLR0913 - what a record is made of
@@ -147,8 +148,8 @@ class Run:
         reconsume_times: int,
         prepared_log_offset: int = 0,
     ) -> int:
-        """Put a record behind the others: its log offset; -1, with nothing done, when it is not
-        one to be put so. Positional: it is called once a message."""
+        """Append a record to the run. Returns its log offset; -1, with nothing done, when it cannot
+        be put this way. Its arguments are positional: it is called once a message."""
         size, body_size = len(properties), len(body)
         if not 0 < body_size <= self._body_size_max or size > PROPERTIES_SIZE_MAX:
             return -1
@@ -180,8 +181,8 @@ class Run:
         return log_offset
 
     def put_batch(self, tail: Tail, pieces: Iterable[Piece], common: Common) -> list[int]:
-        """Put records of one queue, for which there is room (`fits`): where each is. Measured: half
-        of what `put` and `index` take for each."""
+        """Put records of one queue, for which there is space (`fits`). Returns the place of each.
+        Measured: half of the cost of `put` and `index`."""
         units, queue_id, magic, rest_of = tail.units, tail.queue_id, tail.magic, tail.rest_of
         prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self.host
         out, index, empty_size = self._pieces, self._keys, tail.empty_size
@@ -216,7 +217,7 @@ class Run:
     def put_laid_out(
         self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
     ) -> None:
-        """Put records that were laid out for this place and time: the units of each queue, and all
+        """Put records that were laid out for this offset and time: the units of each queue, and all
         keys."""
         begin, end = self.end, self.end + len(records)
         assert end <= self.room_end, (end, self.room_end)
@@ -234,14 +235,14 @@ class Run:
         self.end = end
 
     def index(self, tail: Tail, key: bytes, keys: Iterable[bytes], log_offset: int) -> None:
-        """Have the record there found by its unique key, and by others. All are ASCII."""
+        """Index a record by its unique key, and by others. All are ASCII."""
         prefix, stored_ms = tail.key_prefix, self.stored_ms
         self._keys += index_key(prefix, key, log_offset, stored_ms)
         for one in keys:
             self._keys += index_key(prefix, one, log_offset, stored_ms)
 
     def write(self) -> bool:
-        """Write what was put into the log: all of it, or nothing. When it is there, `publish`; call
+        """Write the run into the log: all of it, or nothing. After success, call `publish`; call
         `done` in any case."""
         if not self._pieces:
             return True
@@ -258,8 +259,8 @@ class Run:
         return True
 
     def publish(self, is_awaited: Callable[[str, int], bool]) -> None:
-        """Have what was written be found in its queues, and by its keys. Of queues that somebody
-        waits for, what has arrived is told. What may not be seen yet waits for its turn."""
+        """Make the records findable in their queues and by their keys. Arrivals are reported for
+        awaited queues. Records that may not be seen yet wait for their turn."""
         dispatcher = self._held.dispatcher
         if not self._touched:
             return
@@ -286,7 +287,7 @@ class Run:
         ]
 
     def _unseen(self, tails: list[Tail], is_awaited: Callable[[str, int], bool]) -> UnseenRun:
-        """What is in some of the queues, to be seen later; and all keys."""
+        """The records of some of the queues, to become visible later; and all keys."""
         parts = []
         for tail in tails:
             units = bytes(tail.units)
@@ -296,7 +297,8 @@ class Run:
         return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys), is_awaited)
 
     def _stall(self, reason: str, unseen: UnseenRun) -> None:
-        """The units of these queues have no room: what is in them is seen when there is."""
+        """The units of these queues have no space: their records become visible when there is
+        some."""
         for queue, _, _, first, units in unseen.parts:
             assert queue is not None, "it was found just now"
             queue.expect(first + len(units) // ENTRY_SIZE)
@@ -305,7 +307,7 @@ class Run:
         self._held.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
 
     def done(self) -> None:
-        """Forget what was put."""
+        """Clear the run."""
         for tail in self._touched:
             tail.units.clear()
         self._touched.clear()

@@ -1,4 +1,4 @@
-"""Finding messages: by log offset, by time, by key."""
+"""Finds messages: by log offset, by time, by key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from escrowmq.store.results import FoundByKey
 from escrowmq.store.store_parts import Holdings
 
 _FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
-"""Of any record: up to its store time at least."""
+"""The first bytes of any record, at least up to its store time."""
 
 _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 
@@ -28,10 +28,11 @@ class Searcher:
         self._held = held
 
     def message_at(self, log_offset: int) -> StoredMessage | None:
-        """The message whose record starts at an offset, whoever names it; None when none does.
+        """The message whose record starts at an offset that comes from outside; None when none
+        does.
 
-        Clients put into a message what they like, a forged record among it: so it is not enough
-        that something there looks like one. The queue that it names must lead there."""
+        Clients can put anything into a message, even a forged record, so it is not enough that the
+        bytes look like one. The queue that the record names must lead there."""
         record = self.record_at(log_offset)
         try:
             message = decode_record(record) if record is not None else None
@@ -50,8 +51,8 @@ class Searcher:
         return message if is_led_to else None
 
     def record_at(self, log_offset: int) -> bytes | None:
-        """The whole record that starts at an offset which we know to be a record's; None when it
-        cannot be read."""
+        """The whole record at an offset that is known to be the start of one; None when it cannot
+        be read."""
         log = self._held.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
@@ -95,8 +96,8 @@ class Searcher:
         return low - 1 if low > begin else 0
 
     def _stored_ms_up_to(self, queue: ConsumeQueue, queue_offset: int, low: int) -> tuple[int, int]:
-        """The last message up to an offset, not before `low`, of which it can be told when it was
-        stored, and when that was; -1 when there is none."""
+        """The last message up to an offset, not before `low`, whose store time can be read, and
+        that time; -1 when there is none."""
         while queue_offset >= low:
             queue_offset, unit = queue.unit_up_to(queue_offset, low)
             stored_ms = self.stored_ms_at(unit[0]) if unit is not None else -1
@@ -108,7 +109,7 @@ class Searcher:
     def query(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> FoundByKey:
-        """Records of a topic with a key, stored in between, newest first."""
+        """Records of a topic with a key, stored within a span of time, newest first."""
         held = self._held
         index = held.index
         found = FoundByKey([], 0, 0)
@@ -135,7 +136,8 @@ class Searcher:
         return found
 
     def _is_wanted(self, record: bytes, topic: str, key: str, begin_ms: int, end_ms: int) -> bool:
-        """A hash is not a key: the record decides. Positional: times by their order."""
+        """Whether the record itself has the key, because hashes collide. Its arguments are
+        positional: times by their order."""
         try:
             message = decode_record(record)
         except CorruptRecord:

@@ -32,12 +32,12 @@ class Segments:
 
     @property
     def starts(self) -> list[int]:
-        """First positions of the files that exist, in order."""
+        """First positions of the existing files, in order."""
         return sorted(self._files)
 
     @property
     def first(self) -> int:
-        """Position of the first byte there is; 0 without files."""
+        """Position of the first byte; 0 without files."""
         return min(self._files) if self._files else 0
 
     @property
@@ -47,11 +47,11 @@ class Segments:
 
     @property
     def end(self) -> int:
-        """Position behind the last file."""
+        """Position after the last file."""
         return max(self._files) + self.segment_size if self._files else 0
 
     def load(self) -> list[str]:
-        """Take note of the files that exist; what does not belong is left alone and told.
+        """Find the existing files; foreign files are left alone and reported.
 
         StorageError when a file has another length than the settings say."""
         notes = []
@@ -70,7 +70,7 @@ class Segments:
         return notes
 
     def _misfit(self, name: str, size: int | None, *, is_last: bool) -> str:
-        """What is wrong with a file of another length, and what to do: a last one that is shorter
+        """What is wrong with a file of another length, and what to do: a last file that is shorter
         than all others was cut off."""
         path = self.path(int(name))
         if is_last and size is not None and size < self.segment_size and self._files:
@@ -129,7 +129,7 @@ class Segments:
         return found.read(position - start, size) if found is not None else b""
 
     def read_runs(self, runs: bytes) -> list[bytes]:
-        """The bytes of runs (base/runs), joined where they are all of one file."""
+        """The bytes of runs (base/runs), joined where all of them are in one file."""
         (position, _) = RUN.unpack_from(runs)
         start = position - position % self.segment_size
         found = self._files.get(start) or self.file(start)
@@ -139,30 +139,30 @@ class Segments:
         return [self.read(place, size) for place, size in RUN.iter_unpack(runs)]
 
     def memory_at(self, position: int) -> tuple[Buffer, int] | None:
-        """What the file that holds a position has in memory, and the position where it begins; None
-        when it is not in memory."""
+        """The memory of the file that holds a position, and the position where it begins; None when
+        it is not mapped."""
         start = position - position % self.segment_size
         memory = getattr(self._files.get(start) or self.file(start), "memory", None)
         return None if memory is None else (memory(), start)
 
     def data_size(self, start: int) -> int:
-        """Bytes of a file behind which there are zeros alone, as far as that is known without a
-        look."""
+        """The number of bytes of a file after which there are only zeros, as far as that is known
+        without reading it."""
         found = self.file(start)
         if isinstance(found, SparseFile):
             return found.data_end()
         return self.segment_size
 
     def data_from(self, position: int) -> int:
-        """The first position from here on, in the same file, that may hold something; its end if
-        none does."""
+        """The first position from here on, in the same file, that may hold data; its end if none
+        does."""
         found, start = self.file(position), self.start_of(position)
         if isinstance(found, SparseFile):
             return start + found.data_from(position - start)
         return position
 
     def modified_ms(self, start: int) -> int:
-        """When a file was last written; 0 when somebody has removed it."""
+        """When a file was last written; 0 when it was removed."""
         path = self.path(start)
         return 0 if self._disk.size(path) is None else self._disk.modified_ms(path)
 
@@ -174,8 +174,8 @@ class Segments:
         self._disk.remove(self.path(start))
 
     def clear_behind(self, end: int) -> int:
-        """Make everything behind the end zeros, so that no remnant can be taken for data later;
-        files that lie wholly behind it are removed. How many bytes had something in them."""
+        """Zero everything after the end, so that remnants are never taken for data; files wholly
+        after it are removed. Returns how many bytes were not zero."""
         cleared = 0
         while self.last >= max(end, 1) and self.last > self.start_of(end):
             if next_data(self, self.last, self.end)[1]:
@@ -204,7 +204,7 @@ class Segments:
         self._disk.remove(self.folder)
 
     def close(self) -> None:
-        """Let go of every file."""
+        """Close every file."""
         for start, found in self._files.items():
             if found is not None:
                 found.close()

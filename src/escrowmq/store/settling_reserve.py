@@ -1,8 +1,7 @@
-"""Room on the disk ahead of the log's end, a part of it for settling writes alone.
+"""Disk space after the log's end, part of which is reserved for settling writes.
 
-The ends of transactions, checks and the like are served on a full disk from what was reserved while
-there was room.
-"""
+The ends of transactions, checks and the like are written on a full disk in the space that was
+reserved earlier."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ _AHEAD_SIZE: Final = 4 * 1024 * 1024
 
 
 class SettlingReserve:
-    """How far the log's segments have room; `size` bytes of it are kept for settling writes."""
+    """How far the log's segments have space; `size` bytes of it are kept for settling writes."""
 
     def __init__(self, segments: Segments, *, segment_size: int, size: int) -> None:
         self._segments = segments
@@ -26,12 +25,12 @@ class SettlingReserve:
         self._ordinary_end = 0
 
     def begin_at(self, log_offset: int) -> None:
-        """Nothing is reserved behind an offset."""
+        """Nothing is reserved after an offset."""
         self._reserved_end = self._ordinary_end = log_offset
 
     def admit(self, end: int, *, is_settling: bool) -> int:
-        """Make sure that a write up to `end` has room, and that the reserve stays behind it; up to
-        where ordinary writes have room now. DiskFull when this one has none."""
+        """Make sure that a write up to `end` has space, and that the reserve remains after it.
+        Returns up to where ordinary writes have space now. DiskFull when this one has none."""
         wanted = end + self._size
         if self._reserved_end < wanted:
             last = self._segments.start_of(wanted - 1) + self._segment_size

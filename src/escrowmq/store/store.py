@@ -1,7 +1,7 @@
-"""The face of this room: put, read, and everything that keeps what was put.
+"""The public face of this room: put, read, and everything that maintains what was put.
 
-A pure state machine over the Disk port: one thread calls it, and only `File.sync` runs elsewhere.
-"""
+A pure state machine over the Disk port: one thread calls it, and only `File.sync` runs
+elsewhere."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ class Store:
     # -- life ---------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> RecoveryReport:
-        """Lock, load and recover; says what was found damaged, cut off or built again.
+        """Lock, load and recover. Reports what was found damaged, cut off or rebuilt.
 
-        StoreLocked when another process uses the folder; StorageError when the files are not
-        those of these settings, or not a whole store's of this kind."""
+        StoreLocked when another process uses the folder; StorageError when the files do not match
+        these settings, or are not a complete store of this kind."""
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
         refuse_other(self.disk, boot=self._held.boot)
@@ -149,7 +149,7 @@ class Store:
         return found.report
 
     def _take_up(self, found: Recovered, now_ms: int) -> None:
-        """Go on from what a recovery has come to."""
+        """Continue from the result of a recovery."""
         self.log.start(found.log_end)
         self.ends.start(found.log_end)
         self.dispatcher.start(found.log_end, found.stored_ms, found.stalled)
@@ -158,7 +158,7 @@ class Store:
         self.flusher.started(now_ms, stored_ms=self.log.stored_ms)
 
     def close(self, now_ms: int) -> None:
-        """Make everything durable, and say so by removing the abort file. After a failed sync
+        """Make everything durable, and mark that by removing the abort file. After a failed sync
         the file stays: the next start reads the log again."""
         if not self._is_open:
             return
@@ -203,7 +203,7 @@ class Store:
         is_settling: bool = False,
     ) -> Put:
         """Append a message. `properties` are the message's own in encoded form, if the caller has
-        them. Settling puts are served from reserved room when the disk is full."""
+        them. Settling puts use reserved space when the disk is full."""
         standing = self._standing
         if standing.refusal is not None and (standing.is_lasting or not is_settling):
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=standing.refusal)
@@ -252,29 +252,31 @@ class Store:
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> Run:
-        """Puts messages of one input together, as from a host; see there when it may."""
+        """The run that puts messages of one input together, from one host; see `Run` for when it
+        may be used."""
         return Run(self._held, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
-        """Whether all of several settling messages can be put, one after another, and seen."""
+        """Whether several settling messages can all be put, one after another, and become
+        visible."""
         return self.log.make_room(sum(map(size_bound, messages))) and self.queues.reserve(messages)
 
     # -- reading ------------------------------------------------------------------------------
 
     def read(self, log_offset: int) -> StoredMessage | None:
         """The message of a queue whose record starts at an offset; None when none does. The offset
-        may be anybody's word."""
+        may come from an untrusted client."""
         return self._searcher.message_at(log_offset)
 
     def read_record(self, log_offset: int, size: int) -> bytes:
-        """A record whose place and size are known; CorruptRecord when it is not there."""
+        """A record whose offset and size are known; CorruptRecord when it is not there."""
         record = self.reader.record(log_offset, size)
         if record is None:
             raise CorruptRecord(f"no whole record of {size} bytes at log offset {log_offset}")
         return record
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """The first queue offset there is, and the one that the next visible message gets."""
+        """The first queue offset that exists, and the one that the next visible message gets."""
         queue = self._by_key.get((topic, queue_id))
         return (queue.min, queue.end) if queue is not None else (0, 0)
 
@@ -306,7 +308,8 @@ class Store:
     def query(
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> FoundByKey:
-        """Messages of a topic with a key (or unique key), stored in between, newest first."""
+        """Messages of a topic with a key (or unique key), stored within a span of time, newest
+        first."""
         find = self._searcher.query
         return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
 
@@ -319,7 +322,8 @@ class Store:
         return self.queues.topics()
 
     def delete_topic(self, topic: str) -> int:
-        """Remove a topic's queues; its records stay in the log till they are old. How many."""
+        """Remove a topic's queues. Returns how many. Its records stay in the log until they are
+        old."""
         self.dispatcher.unqueue(topic)
         doomed = self.queues.take(topic)
         if not doomed:
@@ -332,20 +336,20 @@ class Store:
         return len(doomed)
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
-        """Remove the queues of all other topics; which these were."""
+        """Remove the queues of all other topics. Returns which ones."""
         doomed = sorted(set(self.topics()) - set(live_topics))
         for topic in doomed:
             self.delete_topic(topic)
         return doomed
 
     def take_arrivals(self) -> list[Arrival]:
-        """Hand over, and forget, what became visible."""
+        """Return, and forget, what became visible."""
         return self.dispatcher.take_arrivals()
 
     # -- making durable -----------------------------------------------------------------------
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """What is to be synced now, if anything; one at a time."""
+        """What to sync now, if anything; one sync at a time."""
         flusher = self.flusher
         if now_ms < flusher.quiet_until_ms:
             return None
@@ -354,7 +358,7 @@ class Store:
         return flusher.sync_wanted(now_ms)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """The sync that was wanted is done."""
+        """The requested sync has finished."""
         was_failed = self.flusher.failed is not None
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
@@ -363,8 +367,8 @@ class Store:
             _log.warning("what a failed sync may have lost is durable: messages are taken again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """The sync that was wanted failed. Nothing that was waiting for it is durable: the store
-        takes no messages until all of it is written anew, and synced (failed_syncs.py)."""
+        """The requested sync failed. Nothing that waited for it is durable: the store accepts no
+        messages until all of it is rewritten and synced (failed_syncs.py)."""
         is_news = self.flusher.failed is None
         self.flusher.sync_failed(reason)
         self.mending.sync_failed(now_ms)
@@ -374,13 +378,13 @@ class Store:
             self._standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
 
     def _cannot_be_mended(self, reason: str) -> None:
-        """What a failed sync may have lost is not there to be written anew."""
+        """What a failed sync may have lost cannot be rewritten."""
         lost = f"a sync failed, and what it was to keep cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads again from disk: %s", lost)
         self._standing.refuse(f"{lost}; restart to read again from disk", is_lasting=True)
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due: dispatch that stalled, clean-up, a look at the disk."""
+        """Do what is due: stalled dispatch, clean-up, a check of the disk."""
         if not self._is_open:
             return
         if self.dispatcher.stalled:
@@ -395,7 +399,7 @@ class Store:
         self.retention.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When `wake` and `sync_wanted` want to be called next."""
+        """When `wake` and `sync_wanted` should be called next."""
         if self.dispatcher.is_behind:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
@@ -423,7 +427,7 @@ class Store:
 
     @property
     def refusal(self) -> str | None:
-        """Why ordinary puts are refused; None while they are taken."""
+        """Why ordinary puts are refused; None while they are accepted."""
         return self._standing.refusal
 
     @property
@@ -433,12 +437,12 @@ class Store:
 
     @property
     def disk_percent(self) -> int:
-        """How full the disk was when last looked at."""
+        """How full the disk was at the last check."""
         return self.disk_watch.percent
 
     @property
     def damaged(self) -> dict[int, str]:
-        """Records that were wanted and could not be read: log offset and reason."""
+        """Records that were requested and could not be read: log offset and reason."""
         return self.reader.damaged
 
     @property
@@ -447,9 +451,9 @@ class Store:
         return self.log.stored_ms
 
     def go_back(self, now_ms: int) -> None:
-        """Stamp records with this time, although there are some of a later one: the clock was
-        wrong when they were stored. That is noted at once: the next start may find a last record
-        of the right time, and a topic that is deleted then has records of a later one."""
+        """Stamp records with this time although earlier records have a later one: the clock was
+        wrong when those were stored. This is saved at once: the next start may find a last record
+        with a correct time, while a topic deleted later still has records with a later one."""
         self.deleted.gone_back(self.log.stored_ms)
         note_deletions(self._held)
         self.log.go_back(now_ms)

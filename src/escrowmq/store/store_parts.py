@@ -1,4 +1,4 @@
-"""What a store consists of, for those who keep it: its files and what is known of them."""
+"""The parts of a store, for those who maintain it: its files and what is known of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from escrowmq.store.writability import Writability
 
 
 class Holdings:
-    """Nothing is decided here: recovery, flushes, clean-up and searches work on it."""
+    """Makes no decisions: recovery, flushes, clean-up and searches work on it."""
 
     def __init__(self, disk: Disk, settings: StoreSettings, *, boot: str, zone: tzinfo) -> None:
         self.disk = disk

@@ -1,5 +1,5 @@
-"""Which of a queue's units are read at once, and where in the log their records are: those that lie
-one behind the other there are read as one."""
+"""Which of a queue's units are read at once, and where their records are in the log: adjacent
+records are read together."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ _LOG_OFFSET_MAX: Final = 1 << 62
 _CODE_AT: Final = 12
 _KEPT_MAX: Final = 1024
 CODES_MAX: Final = 16
-"""The compiled lane compares a unit with each of them; where there are more, a set is faster."""
+"""The native lane compares a unit with each code; with more codes than this, a set is faster."""
 
 
 UnitRuns = tuple[bytes, Sequence[int], int, int]
-"""Where in the log the records are (base/runs), their queue offsets, the one behind the last unit
-that was looked at, and the bytes of all records together."""
+"""The log ranges of the records (base/runs), their queue offsets, the offset after the last unit
+that was examined, and the bytes of all records together."""
 
 
 def runs_of(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
-    """Of units, the first of which has that queue offset, those with one of these codes (any with
-    None). None where there is one among them that no writer can have made."""
+    """Of the units, the first of which has that queue offset, those with one of these codes (any
+    with None). None if one of them is impossible."""
     find = native.find_runs
     if find is None or len(codes or ()) > CODES_MAX:
         return find_runs(units, first, codes, count_max, size_max)
@@ -40,7 +40,7 @@ def runs_of(
 
 @lru_cache(_KEPT_MAX)
 def coded(codes: frozenset[int] | None) -> bytes | None:
-    """Codes as the compiled lane is told of them."""
+    """The codes in the form that the native lane takes."""
     return (
         None if codes is None else b"".join([ENTRY.pack(0, 0, code)[_CODE_AT:] for code in codes])
     )
@@ -49,7 +49,7 @@ def coded(codes: frozenset[int] | None) -> bytes | None:
 def find_runs(
     units: bytes, first: int, codes: frozenset[int] | None, count_max: int, size_max: int
 ) -> UnitRuns | None:
-    """The same one by one, as the compiled lane does it."""
+    """What `runs_of` does, one unit at a time, as the native lane does it."""
     at, total = first, 0
     found: list[int] = []
     run_start = run_end = -1

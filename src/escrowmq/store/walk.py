@@ -1,4 +1,4 @@
-"""Messages as they stand in the store: of the log from a place on, of a queue, of a key."""
+"""Walks through stored messages: of the log from an offset on, of a queue, with a key."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from escrowmq.store.store import Store
 _EVER_MS: Final = (1 << 62) - 1
 _READ_COUNT: Final = 256
 _SAME_KEY_MAX: Final = 64
-"""Messages with one unique key that are looked at: one a resumption."""
+"""Messages with one unique key that are examined: one per resumption."""
 
 
 def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[StoredMessage]:
-    """The whole records of the log from a place on, or those with one transaction type; what is
-    damaged in between is passed over. Others are looked at from the front only: 0.4 us each."""
+    """The whole records of the log from an offset on, or those with one transaction type; damaged
+    parts are skipped. Of other records only the first bytes are read: 0.4 us each."""
     has_crc = store.settings.appends_crc
     walker = Walker(store.log.segments, has_crc=has_crc, leads_to=store.queues.proof())
     end_offset, start = store.end_offset, max(log_offset, store.min_log_offset)
@@ -42,8 +42,7 @@ def walk(store: Store, log_offset: int, *, kind: int | None = None) -> Iterator[
 def walk_queue(
     store: Store, topic: str, queue_offset: int, end: int, *, queue_id: int = 0
 ) -> Iterator[StoredMessage]:
-    """Messages of a topic's queue from an offset on, before another; those that cannot be read are
-    passed over."""
+    """Messages of a topic's queue between two offsets; unreadable ones are skipped."""
     while entries := store.entries(
         topic, queue_id, queue_offset, min(_READ_COUNT, end - queue_offset)
     ):
@@ -59,7 +58,7 @@ def walk_queue(
 def with_unique_key(
     store: Store, topic: str, unique_key: str, *, begin_ms: int = 0
 ) -> list[StoredMessage]:
-    """Messages of a topic with a unique key, stored at a time or later, the newest first."""
+    """Messages of a topic with a unique key, stored at a time or later, newest first."""
     found = store.query(
         topic, unique_key, count_max=_SAME_KEY_MAX, begin_ms=begin_ms, end_ms=_EVER_MS
     )

@@ -1,4 +1,4 @@
-"""Whether messages are taken, and why they are not."""
+"""Whether messages are accepted, and why not."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _log = logging.getLogger(__name__)
 
 
 class Writability:
-    """How a store stands to those who want to put something. A lasting refusal, as after a failed
-    sync, is for all of them; any other lets ends of transactions through."""
+    """Whether a store accepts puts. A lasting refusal, as after a failed sync, applies to all of
+    them; any other still lets ends of transactions through."""
 
     def __init__(self) -> None:
         self.refusal: str | None = "the store is not open"
@@ -26,14 +26,14 @@ class Writability:
         self.refuse(reason, is_lasting=True)
 
     def refuse(self, reason: str, *, is_lasting: bool) -> None:
-        """Take no messages from now on. What lasts is not replaced by what passes."""
+        """Accept no messages from now on. A passing reason does not replace a lasting one."""
         if is_lasting or not self.is_lasting:
             if self.refusal is None and not is_lasting:
                 _log.error("no new messages are taken: %s", reason)
             self.refusal, self.is_lasting = reason, is_lasting
 
     def lift(self) -> None:
-        """Take messages again, if they ever are."""
+        """Accept messages again, unless the log is another broker's."""
         self.refusal, self.is_lasting = self._closed or None, bool(self._closed)
 
     @property
@@ -42,7 +42,7 @@ class Writability:
         return self.refusal is not None and not self.is_lasting
 
     def failed(self, error: Exception) -> Put:
-        """The answer to what could not be written."""
+        """The result for a message that could not be written."""
         if isinstance(error, DiskFull):
             self.refuse(f"the disk is full: {error}", is_lasting=False)
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=str(error))
