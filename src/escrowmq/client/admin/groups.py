@@ -235,8 +235,8 @@ class Groups:
     ) -> AsyncIterator[DeadLetter]:
         """Redeliver a group's dead letters to it, the oldest first. No other group sees the copies,
         and their attempts are counted from zero. `topic` selects those that failed there, `limit`
-        sets a maximum, `dry_run` only lists them. `only` selects single ones, each by broker, queue and
-        queue offset, as a dry run lists them.
+        sets a maximum, `dry_run` only lists them. `only` selects single ones, each by broker, queue
+        and queue offset, as a dry run lists them.
 
         Each dead letter is redelivered once, however often this is called, even after a crash in
         between: one that was redelivered before is listed as `done`. A copy that fails again
