@@ -6,15 +6,17 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from escrowmq import Producer
+from escrowmq import Credentials, Producer
 
 from . import jars, wire
+from .drivers import JavaDriver
 from .process import until
 from .servers import EscrowServer, JavaBroker, JavaNameServer
 
@@ -46,13 +48,14 @@ class Group:
     kinds: tuple[str, str]
     nameserver: str
     master_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
+    slave_settings: dict[str, Any] = dataclasses.field(default_factory=dict)
     brokers: dict[str, Broker] = dataclasses.field(default_factory=dict)
 
     def start(self, role: str) -> Broker:
         """Start one of them, again perhaps: on a new port, with the folder that it had."""
         is_slave = role == "slave"
         settings = SETTINGS | (
-            {"brokerRole": "SLAVE", "brokerId": 1}
+            {"brokerRole": "SLAVE", "brokerId": 1, **self.slave_settings}
             if is_slave
             else {"brokerRole": "ASYNC_MASTER", **self.master_settings}
         )
@@ -264,3 +267,94 @@ def test_tables_of_rocketmqs_master_are_copied(group: Group) -> None:
     reply = wire.ask(slave.address, 310, {"b": "pairs", "a": "g", "c": "T", "d": "4", "e": "0"})
     assert reply.code == 14
     assert "slave" in (reply.remark or "")
+
+
+@pytest.mark.parametrize("group", [("escrow", "escrow")], indirect=True, ids=_name)
+def test_mqadmin_sees_master_and_slave(group: Group, java: JavaDriver) -> None:
+    master, slave = group.start("master"), group.start("slave")
+    group.send(3)
+    end = group.until_same()
+    rows = java.mqadmin("clusterList", "-n", group.nameserver).splitlines()
+    found = {(row.split()[2], row.split()[3]) for row in rows if " pair " in row}
+    assert found == {("0", master.address), ("1", slave.address)}
+    status = java.mqadmin("haStatus", "-n", group.nameserver, "-b", master.address)
+    assert str(end) in status
+    assert re.search(r"127\.0\.0\.1:\d+", status)
+    status = java.mqadmin("haStatus", "-n", group.nameserver, "-b", slave.address)
+    assert str(end) in status
+    figures = java.mqadmin("brokerStatus", "-n", group.nameserver, "-b", slave.address)
+    assert re.search(rf"commitLogMaxOffset\s*:\s*{end}", figures)
+
+
+@pytest.mark.parametrize("group", [("escrow", "escrow")], indirect=True, ids=_name)
+def test_a_half_that_no_slave_has_is_rolled_back_by_javas_producer(
+    group: Group, java: JavaDriver
+) -> None:
+    group.master_settings = {
+        "brokerRole": "SYNC_MASTER",
+        "inSyncReplicas": 2,
+        "slaveTimeout": 500,
+    }
+    group.start("master")
+    producer = java.transaction_producer(group.nameserver)
+    sent = producer.transaction("pairs", "half", keys="half", outcome="COMMIT")
+    assert sent.status == "FLUSH_SLAVE_TIMEOUT"
+    assert producer.send("pairs", "plain", keys="plain").status == "FLUSH_SLAVE_TIMEOUT"
+    consumer = java.consumer(group.nameserver, "pairs")
+    assert [one.keys for one in consumer.received(1)] == ["plain"]
+    group.start("slave")
+    until(
+        "the slave counts",
+        lambda: producer.send("pairs", "both", keys="both").status == "SEND_OK",
+        within_s=10,
+    )
+    sent = producer.transaction("pairs", "half", keys="whole", outcome="COMMIT")
+    assert sent.status == "SEND_OK"
+    until("it is delivered", lambda: "whole" in {one.keys for one in consumer.received()})
+    assert "half" not in {one.keys for one in consumer.received()}
+
+
+@pytest.mark.parametrize("group", [("escrow", "escrow")], indirect=True, ids=_name)
+def test_javas_consumers_read_from_a_slave_while_the_master_is_gone(
+    group: Group, java: JavaDriver
+) -> None:
+    group.slave_settings = {"slaveReadEnable": True}
+    group.start("master")
+    group.start("slave")
+    group.send(10)
+    group.until_same()
+    group.end("master", kills=True)
+    consumer = java.consumer(group.nameserver, "pairs")
+    assert len(consumer.received(12)) == 12, "ten messages, and two of transactions"
+
+
+@pytest.mark.parametrize("group", [("escrow", "escrow")], indirect=True, ids=_name)
+def test_a_slave_proves_itself_where_there_are_accounts(group: Group) -> None:
+    name, secret = "root", "a-secret-of-twenty-characters"
+    user = json.dumps({"username": name, "password": secret})
+    inner = json.dumps({"accessKey": name, "secretKey": secret})
+    group.master_settings = {
+        "authenticationEnabled": True,
+        "initAuthenticationUser": user,
+        "innerClientAuthenticationCredentials": inner,
+        "escrowHaTickets": True,
+    }
+    group.slave_settings = {"innerClientAuthenticationCredentials": inner}
+    group.start("master")
+    signed = Credentials(name, secret)
+    with Producer(group.nameserver, group="signed", credentials=signed) as producer:
+        producer.send("pairs", b"body")
+        slave = group.start("slave")
+        until(
+            "the slave has it",
+            lambda: group.end_of("slave") > 0 and b'"pairs"' in wire.ask(slave.address, 21).body,
+            within_s=10,
+        )
+    group.end("slave")
+    group.slave_settings = {}
+    slave = group.start("slave")
+    until(
+        "it says that it is not let in",
+        lambda: b"gives this slave nothing" in wire.ask(slave.address, HA_STATUS).body,
+        within_s=10,
+    )
