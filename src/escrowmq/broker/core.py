@@ -283,7 +283,9 @@ class BrokerCore:
 
     def measure(self, now_ms: int) -> list[Family]:
         """Figures for whoever watches the broker."""
-        return self.assembly.measuring.families(now_ms)
+        front = self.assembly.copying.front
+        more = [] if front is None else front.families()
+        return [*self.assembly.measuring.families(now_ms), *more]
 
     def refusal(self) -> str:
         """Why no messages are taken; empty when they are. A slave takes none, and is well as long

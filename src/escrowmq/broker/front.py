@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from escrowmq.base.effects import Effect
+from escrowmq.base.measure import Family
 from escrowmq.broker.dialogue import Dialogue
 from escrowmq.broker.peer import Peer
 
@@ -41,6 +42,9 @@ class CopyFront(Front, Protocol):
     @property
     def fault(self) -> str:
         """Of a slave: why nothing is copied; empty while it is, and at a master."""
+
+    def families(self) -> list[Family]:
+        """Figures for whoever watches the broker."""
 
     def take(self) -> list[Effect]:
         """What is to be done at the end of an input, and what copies are sent, or say, of it."""

@@ -88,9 +88,11 @@ class Overlap:
     def __init__(self) -> None:
         self._size = OVERLAP_SIZE
 
-    def start(self, log: SlaveLog) -> int:
-        """From which offset on; never 0, which would mean the last file."""
-        return max(log.end_offset - self._size, log.min_offset, 1)
+    def start(self, log: SlaveLog, master_begin: int = 0) -> int:
+        """From which offset on; never 0, which would mean the last file. A master's log may begin
+        within what would be compared."""
+        start = max(log.end_offset - self._size, log.min_offset, 1)
+        return max(start, master_begin) if master_begin < log.end_offset else start
 
     def differs(self, log: SlaveLog, log_offset: int) -> bool:
         """The logs differ there; whether that is the first place, or a wider look is needed."""

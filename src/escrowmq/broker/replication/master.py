@@ -11,6 +11,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
+from escrowmq.base.measure import Family, one
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.identity import Identity
@@ -220,7 +221,7 @@ class Master(Part):
         self._log_link.due_ms = now_ms + RETRY_MS
         if self._ha_address is None:
             return
-        start = -1 if log.is_empty else self._overlap.start(log)
+        start = -1 if log.is_empty else self._overlap.start(log, self.tables.log_begin)
         if not self._tables_link.is_connected:
             if self._address is None:
                 self._dial_log(start, now_ms)
@@ -270,14 +271,24 @@ class Master(Part):
             self._stop(str(error), now_ms)
         else:
             if follower.is_ahead:
-                self._tell(
-                    f"the master's log ends before this one, which ends at {self._log.end_offset}: "
-                    f"the master has lost something, or is another one. {_GIVE_UP}"
-                )
+                self._tell(self._why_nothing_comes())
             elif follower.is_proved and not self._is_copying:
                 self._overlap.is_same()
                 self._goes_on()
         self.tables.take_behind_log()
+
+    def _why_nothing_comes(self) -> str:
+        """The master gives signs of life, and nothing of what it was asked for."""
+        begin, end = self.tables.log_begin, self._log.end_offset
+        if begin > end:
+            return (
+                f"the master's log begins at {begin} now, and this one ends at {end}: what is "
+                f"between is deleted there. {_GIVE_UP}"
+            )
+        return (
+            f"the master's log ends before this one, which ends at {end}: the master has lost "
+            f"something, or is another one. {_GIVE_UP}"
+        )
 
     def _foreign(self, error: ForeignLog, now_ms: int) -> None:
         if not self._overlap.differs(self._log, error.log_offset):
@@ -349,6 +360,15 @@ class Master(Part):
         until_ms = self._moment.now_ms + _ANSWER_MS
         ext = self._registration.signed_for_broker(ext)
         self._peers.call(TABLES_PEER, code, ext=ext, on_answer=heard, until_ms=until_ms)
+
+    def families(self) -> list[Family]:
+        """Whether the master's log is copied, and how far behind it this one was last seen."""
+        behind = max(self.tables.log_end - self._log.end_offset, 0)
+        text = "Bytes of the master's log that are not here, as the master told last."
+        return [
+            one("escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault),
+            one("escrowmq_master_behind_bytes", "gauge", text, behind),
+        ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """A slave has no slaves."""

@@ -10,6 +10,7 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect
 from escrowmq.base.log_throttle import Repeats
+from escrowmq.base.measure import Family, Sample, one
 from escrowmq.base.ports import Chance
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.output import Output
@@ -161,6 +162,17 @@ class Slaves(Part):
             )
         ticket = self._tickets.give(Ticket(start=begins, identity=identity), now_ms)
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
+
+    def families(self) -> list[Family]:
+        """How far behind slaves are."""
+        slaves = self.replicas.figures()
+        text = "Bytes of the log that a slave has not reported as taken."
+        samples = tuple(Sample((slave.address,), slave.behind_size) for slave in slaves)
+        count = self.replicas.in_sync_count
+        return [
+            Family("escrowmq_slave_behind_bytes", "gauge", text, ("slave",), samples),
+            one("escrowmq_slaves_in_sync", "gauge", "Slaves that are not far behind.", count),
+        ]
 
     def ha_status(self) -> dict[str, object]:
         """As mqadmin's haStatus reads it (HARuntimeInfo)."""

@@ -8,11 +8,12 @@ import msgspec
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.measure import Sample
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
 from tests.harness.exchange import COMMIT, SMALL
-from tests.harness.pair import Pair, log_of, queues_of
+from tests.harness.pair import Node, Pair, log_of, queues_of
 
 STATUS = Request.GET_BROKER_HA_STATUS
 
@@ -254,3 +255,66 @@ def test_a_slave_is_well_while_it_copies() -> None:
     pair.mend()
     pair.advance(6_000)
     assert pair.slave.core.refusal() == ""
+
+
+def test_figures_of_both() -> None:
+    pair = Pair()
+    some_traffic(pair, 3)
+    pair.introduce()
+    pair.advance(3_000)
+
+    def of(node: Node) -> dict[str, float]:
+        families = node.core.measure(node.now_ms)
+        return {
+            family.name: sample.value
+            for family in families
+            for sample in family.samples
+            if isinstance(sample, Sample)
+        }
+
+    master, slave = of(pair.master), of(pair.slave)
+    assert (master["escrowmq_slaves_in_sync"], master["escrowmq_slave_behind_bytes"]) == (1, 0)
+    assert (slave["escrowmq_copying"], slave["escrowmq_master_behind_bytes"]) == (1, 0)
+    pair.cut()
+    assert of(pair.slave)["escrowmq_copying"] == 0
+    assert of(pair.master)["escrowmq_slaves_in_sync"] == 0
+
+
+def test_a_slave_that_was_off_too_long_says_so_and_keeps_what_it_has(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = msgspec.structs.replace(SMALL, log_segment_size=8192)
+    pair = Pair(store=settings, slave_store=msgspec.structs.replace(settings))
+    some_traffic(pair, 5)
+    pair.introduce()
+    pair.advance(100)
+    pair.cut()
+    some_traffic(pair, 60)
+    master = stores(pair)[0]
+    while master.min_log_offset <= stores(pair)[1].end_offset + settings.log_segment_size:
+        master.log.segments.remove(master.min_log_offset)
+    end = stores(pair)[1].end_offset
+    pair.mend()
+    caplog.clear()
+    pair.advance(40_000)
+    assert stores(pair)[1].end_offset == end
+    told = [r.message for r in caplog.records if r.levelno >= logging.ERROR]
+    assert len(told) == 1, told
+    assert f"begins at {master.min_log_offset} now" in told[0]
+
+
+def test_a_master_may_have_deleted_some_of_what_would_be_compared() -> None:
+    settings = msgspec.structs.replace(SMALL, log_segment_size=8192)
+    pair = Pair(store=settings, slave_store=msgspec.structs.replace(settings))
+    some_traffic(pair, 20)
+    pair.introduce()
+    pair.advance(3_000)
+    pair.cut()
+    some_traffic(pair, 5)
+    master, slave = stores(pair)
+    while master.min_log_offset + settings.log_segment_size <= slave.end_offset - 1:
+        master.log.segments.remove(master.min_log_offset)
+    assert 0 < master.min_log_offset < slave.end_offset
+    pair.mend()
+    pair.advance(12_000)
+    assert slave.end_offset == master.end_offset

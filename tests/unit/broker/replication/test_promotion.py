@@ -109,3 +109,18 @@ def test_offsets_of_consumers_are_there() -> None:
     del committed["commitOffset"]
     reply = new.connect().ask(Request.QUERY_CONSUMER_OFFSET, committed)
     assert (reply.ext or {})["offset"] == "3"
+
+
+def test_what_is_to_be_delivered_later_is_delivered_once_by_the_new_master() -> None:
+    pair = Pair()
+    caller = pair.master.connect()
+    caller.send("orders", b"first", DELAY="1")
+    caller.send("orders", b"second", DELAY="3")
+    due_ms = pair.master.now_ms + 12_000
+    caller.send("orders", b"at a time", TIMER_DELIVER_MS=str(due_ms))
+    pair.introduce()
+    pair.advance(5_000)
+    assert bodies(pair.master) == [b"first"]
+    new = pair.promote()
+    new.advance(20_000)
+    assert bodies(new) == [b"at a time", b"first", b"second"]
