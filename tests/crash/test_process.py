@@ -20,7 +20,7 @@ from .writer import TOPIC
 pytestmark = pytest.mark.crash
 
 LINE = re.compile(
-    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (INFO|WARNING) escrowmq\.\w+\.\w+: "
+    r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}[+-]\d\d:\d\d (INFO|WARNING) escrowmq(\.\w+)+: "
 )
 """A line of the log: a time with its zone, the level, the room."""
 
