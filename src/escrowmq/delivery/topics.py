@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -149,12 +149,16 @@ class TopicTable:
             self.version = file.data_version
             self._pieces.written(self._topics)  # all at once, while nobody is served
 
-    def take_over(self, data: bytes) -> set[str]:
+    def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Become what another broker's table is, as GET_ALL_TOPIC_CONFIG gives it; which topics
-        are gone. What every broker has is kept."""
+        are gone. What every broker has is kept, and what is newer than that table."""
         file = msgspec.convert(fastjson.decode(data), TopicFile)
         found = file.topic_config_table
-        gone = {name for name in self._topics if name not in found and name not in self.system}
+        gone = {
+            name
+            for name in self._topics
+            if name not in found and name not in self.system and not keeps(name)
+        }
         changed = {name for name, config in found.items() if self._topics.get(name) != config}
         for name in gone:
             del self._topics[name]

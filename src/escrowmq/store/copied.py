@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from escrowmq.base.fixed_limits import UNSEEN_MAX
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX, UNSEEN_MAX
+from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.codec.entries import is_path_safe
 from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import Scanned
+from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store.consume_queue import ConsumeQueue
@@ -34,6 +36,7 @@ class CopiedLog:
         self.segment_size = held.log.segment_size
         self.read = held.log.read
         self.has_crc = held.settings.appends_crc
+        self._topics: dict[str, int] = {}
 
     @property
     def min_offset(self) -> int:
@@ -156,7 +159,23 @@ class CopiedLog:
             message = decode_record(data, record.log_offset - base)
             if queue is not None:
                 queue.expect(record.queue_offset + 1)
+            self._note_topic(message)
             show(queue, message, record.queue_offset, record.log_offset, record.size)
+
+    def _note_topic(self, message: StoredMessage) -> None:
+        topic, queue_id = message.topic, message.queue_id
+        if topic == Topic.HALF:
+            properties = message.properties
+            topic = properties.get(Property.REAL_TOPIC, topic)
+            queue_id = number_in(properties.get(Property.REAL_QID), most=TOPIC_QUEUES_MAX - 1) or 0
+        if self._topics.get(topic, -1) < queue_id < TOPIC_QUEUES_MAX:
+            self._topics[topic] = queue_id
+
+    def take_topics(self) -> dict[str, int]:
+        """Hand over, and forget, of which topics messages or halves were appended, and the highest
+        queue of each."""
+        found, self._topics = self._topics, {}
+        return found
 
     def fill(self, position: int, data: bytes) -> None:
         """Bytes behind the filler of a segment: they mean nothing, and are copied all the same."""

@@ -335,6 +335,23 @@ class Store:
             queue.remove()
         return len(doomed)
 
+    def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
+        """A topic was deleted, at the master whose log this is, when that ended so: remove those of
+        its queues that have nothing newer. False when it is too early to tell."""
+        if self.log.end_offset < log_end or self.dispatcher.waiting:
+            return False
+        known = self.deleted.of_topic.get(topic)
+        if known is not None and known.log_end >= log_end:
+            return True
+        doomed = [q for q in self.queues.of(topic) if q.first_at_log(log_end) == q.end]
+        self.flusher.forget_queues()
+        self.deleted.note(topic, log_end=log_end, stored_ms=stored_ms)
+        note_deletions(self._held)
+        for queue in doomed:
+            del self._by_key[topic, queue.queue_id]
+            queue.remove()
+        return True
+
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all other topics. Returns which ones."""
         doomed = sorted(set(self.topics()) - set(live_topics))

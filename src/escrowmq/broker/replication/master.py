@@ -275,6 +275,7 @@ class Master(Part):
             elif follower.is_proved and not self._is_copying:
                 self._overlap.is_same()
                 self._goes_on()
+        self.tables.learn(self._log.take_topics(), now_ms)
         self.tables.take_behind_log()
 
     def _why_nothing_comes(self) -> str:

@@ -51,6 +51,8 @@ class TablesState(msgspec.Struct, frozen=True):
     offsets: int
     log_begin: int
     log_end: int
+    deleted: dict[str, tuple[int, int]] = {}
+    """Topics that were deleted; where the log ended then, and when its last record was stored."""
 
 
 _STATE_FIELDS: Final = {
@@ -88,7 +90,11 @@ class MasterTables:
         """What waits until the log is here."""
         self._known: TablesState | None = None
         self._bodies: dict[int, bytes] = {}
-        self._gone: set[str] = set()
+        self._asked_end = 0
+        """Where the master's log ended before it was asked for its tables."""
+        self._lives: dict[str, tuple[int, int]] = {}
+        self._gone: dict[str, int] = {}
+        """Topics that it does not have, and where its log ended before it said so."""
         self._is_ours = True
         self._needed_end = -1
         self._faults: set[str] = set()
@@ -155,6 +161,7 @@ class MasterTables:
                 or getattr(known, field) != getattr(state, field)
             )
         self._known = state
+        self._asked_end = state.log_end
         self._todo = deque(wanted)
         self._next(now_ms)
 
@@ -180,7 +187,31 @@ class MasterTables:
     def _note_end(self, state: TablesState, now_ms: int) -> None:
         """All was asked for; the master's log ends there now."""
         self._needed_end = state.log_end
+        self._lives = dict(state.deleted)
         self.take_behind_log()
+
+    def learn(self, topics: dict[str, int], now_ms: int) -> None:
+        """The log has messages of these topics, up to a queue. Those that are not known are made,
+        lest they are missing at a slave that is made master now; the master is asked at once what
+        they are, or whether they are gone."""
+        for topic, queue_id in topics.items():
+            if self._topics.get(topic) is None:
+                self._topics.ensure(topic, queues_count=queue_id + 1, now_ms=now_ms)
+                self._known = None
+                self._bodies.pop(Request.GET_ALL_TOPIC_CONFIG, None)
+
+    def _is_newer(self, topic: str) -> bool:
+        return self._has_behind(topic, self._asked_end)
+
+    def _has_behind(self, topic: str, log_end: int) -> bool:
+        """Whether a topic has messages behind an offset of the log: it was made, or made again,
+        after the master was asked for its topics."""
+        store = self._store
+        for queue_id in store.queues_of(topic):
+            last = store.bounds(topic, queue_id)[1] - 1
+            if any(at >= log_end for at, _, _ in store.entries(topic, queue_id, last, 1)):
+                return True
+        return False
 
     # -- taking over -------------------------------------------------------------------------
 
@@ -189,7 +220,8 @@ class MasterTables:
         if self._bodies.get(code) == told:
             return
         if code == Request.GET_ALL_TOPIC_CONFIG:
-            self._gone = self._topics.take_over(body)
+            gone = self._topics.take_over(body, self._is_newer)
+            self._gone |= dict.fromkeys(gone, self._asked_end)
         elif code == Request.GET_ALL_SUBSCRIPTIONGROUP_CONFIG:
             self._groups.take_over(body)
         else:
@@ -201,9 +233,13 @@ class MasterTables:
         if self._needed_end < 0 or self._store.end_offset < self._needed_end:
             return
         self._needed_end = -1
-        for topic in self._gone:
-            self._store.delete_topic(topic)
-        self._gone = set()
+        for topic, (log_end, stored_ms) in [*self._lives.items()]:
+            if self._store.end_life(topic, log_end, stored_ms):
+                del self._lives[topic]
+        gone, self._gone = self._gone, {}
+        for topic, log_end in gone.items():
+            if self._topics.get(topic) is None and not self._has_behind(topic, log_end):
+                self._store.delete_topic(topic)
         fetched, self._fetched = self._fetched, {}
         for code, body in fetched.items():
             self._guarded(f"the answer to request {code}", partial(self._keep, code, body))

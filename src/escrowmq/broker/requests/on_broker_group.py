@@ -20,6 +20,8 @@ from escrowmq.store.store import Store
 
 _NUMBER: Final = re.compile(r"-1|[0-9]{1,19}")
 _IDENTITY_SIZE_MAX: Final = 256
+_DELETED_TOLD_MAX: Final = 1_000
+"""Of the topics that were deleted, those that a slave is told of each time: the newest."""
 
 
 class Copies(Protocol):
@@ -64,9 +66,11 @@ class MemberHandlers:
 
     def state(self, asked: Asked[None]) -> Reply:
         """How far the log is, and whether tables have changed: a slave asks again and again."""
+        deleted = [*self._store.deleted.of_topic.items()][-_DELETED_TOLD_MAX:]
         return Answer(
             body=msgspec.json.encode(
                 {
+                    "deleted": {topic: (each.log_end, each.stored_ms) for topic, each in deleted},
                     "topics": self._topics.wishes_count,
                     "groups": self._groups.wishes_count,
                     "offsets": self._offsets.changes_count,

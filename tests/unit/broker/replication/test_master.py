@@ -318,3 +318,29 @@ def test_a_master_may_have_deleted_some_of_what_would_be_compared() -> None:
     pair.mend()
     pair.advance(12_000)
     assert slave.end_offset == master.end_offset
+
+
+def test_a_topic_that_is_made_again_while_tables_are_asked_for_keeps_its_messages() -> None:
+    pair = Pair()
+    pair.introduce()
+    operator = pair.master.connect("operator")
+    for nth in range(12):  # at any moment of a round
+        pair.master.create_topic("again", queues=3)
+        operator.send("again", b"old", queue_id=nth % 3)
+        pair.advance(350 * (nth % 4))
+        operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "again"})
+        pair.advance(50 * nth)
+        pair.master.create_topic("again", queues=3)
+        operator.send("again", b"new", queue_id=(nth + 1) % 3)
+        pair.advance(50 * nth)
+        operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "again"})
+    pair.master.create_topic("again", queues=3)
+    operator.send("again", b"last", queue_id=1)
+    pair.advance(6_000)
+    assert are_same(pair)
+    topics = pair.slave.core.broker.topics
+    assert topics.get("again") == pair.master.core.broker.topics.get("again")
+    operator.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "again"})
+    pair.advance(6_000)
+    assert are_same(pair)
+    assert topics.get("again") is None

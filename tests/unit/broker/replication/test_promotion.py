@@ -124,3 +124,20 @@ def test_what_is_to_be_delivered_later_is_delivered_once_by_the_new_master() -> 
     new = pair.promote()
     new.advance(20_000)
     assert bodies(new) == [b"at a time", b"first", b"second"]
+
+
+def test_a_topic_that_the_slave_was_not_told_of_yet_is_there() -> None:
+    """The master is lost right after the first message of a topic, and after the first half."""
+    pair = Pair()
+    pair.introduce()
+    pair.advance(3_000)
+    caller = pair.master.connect("producer")
+    caller.heartbeat(producer="p")
+    caller.send("orders", b"plain", queue_id=2)
+    half = caller.prepare("later", b"half", group="p", queue_id=1)
+    new = pair.promote()
+    assert bodies(new) == [b"plain"]
+    producer = new.connect("producer")
+    producer.heartbeat(producer="p")
+    assert producer.end(half, COMMIT).code == 0
+    assert producer.bodies("later", 1) == [b"half"]
