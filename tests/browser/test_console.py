@@ -1,0 +1,149 @@
+"""The console in a real browser: every page in light, in dark and on a phone, and by keyboard
+alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from escrowmq.console.page_table import PAGES
+from tests.browser.chromium import Chromium
+from tests.browser.conftest import Shop
+from tests.harness.console import until
+
+EXAMPLES = {
+    "/transactions/{transaction}": "/transactions/{transaction}",
+    "/topics/{topic}": "/topics/orders-paid",
+    "/groups/{group}": "/groups/mailer",
+    "/groups/{group}/dead-letters": "/groups/mailer/dead-letters",
+    "/messages/{id}": "/messages/broker-a:0@3?topic=orders-paid",
+    "/brokers/{broker}": "/brokers/broker-a",
+}
+LOOKS = {
+    "light": {"width": 1280, "height": 900, "is_dark": False},
+    "dark": {"width": 1280, "height": 900, "is_dark": True},
+    "phone": {"width": 390, "height": 844, "is_dark": False},
+}
+PAGE_MAX = 60 * 1024
+
+CONTRAST = """
+(() => {
+  const channel = (v) => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
+  const light = ([r, g, b]) => .2126 * channel(r) + .7152 * channel(g) + .0722 * channel(b);
+  const rgb = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (one) => {
+    for (; one; one = one.parentElement) {
+      const found = rgb(getComputedStyle(one).backgroundColor);
+      if (found.length < 4 || found[3] === 1) return found;
+    }
+    return [255, 255, 255];
+  };
+  const poor = [];
+  for (const one of document.querySelectorAll("body *")) {
+    const own = [...one.childNodes].some((n) => n.nodeType === 3 && n.data.trim());
+    const box = one.getBoundingClientRect();
+    if (!own || !box.width || one.closest("svg, dialog, .skip, option")) continue;
+    const a = light(rgb(getComputedStyle(one).color)), b = light(behind(one));
+    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
+    if (ratio < 4.5) poor.push(`${ratio.toFixed(2)} ${one.outerHTML.slice(0, 60)}`);
+  }
+  return poor;
+})()
+"""
+"""Texts that stand out less than WCAG AA wants."""
+
+UNNAMED = """
+[...document.querySelectorAll("input:not([type=hidden]), select, button, a, summary")]
+.filter((one) => !(one.labels && one.labels.length) && !one.getAttribute("aria-label"))
+.filter((one) => !one.textContent.trim()).map((one) => one.outerHTML.slice(0, 80))
+"""
+"""What can be used and has no name for who does not see it."""
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("path", [path for path, _ in PAGES])
+def test_every_page_is_whole_light_dark_and_on_a_phone(
+    inside: Chromium, shop: Shop, pictures: Path, path: str, look: str
+) -> None:
+    example = EXAMPLES.get(path, path).format(transaction=shop.transaction)
+    wanted = LOOKS[look]
+    inside.look(width=wanted["width"], height=wanted["height"], is_dark=bool(wanted["is_dark"]))
+    inside.open(shop.address + example)
+    name = path.strip("/").replace("/", "-").replace("{", "").replace("}", "") or "overview"
+    inside.picture(pictures / f"{name}-{look}.png")
+    assert inside.run("document.querySelector('main h1') !== null")
+    assert inside.run("document.querySelector('.note.bad')") is None
+    # Nothing stands out at the side: only tables scroll, in their own boxes.
+    assert inside.run("document.documentElement.scrollWidth") <= wanted["width"]
+    assert inside.run("document.documentElement.outerHTML.length") < PAGE_MAX
+    assert inside.run("document.querySelectorAll('h1').length") == 1
+    assert inside.run(CONTRAST) == []
+    assert inside.run(UNNAMED) == []
+    # What the content-security policy refuses, and what fails in the script, would stand here.
+    assert inside.errors == []
+
+
+def test_a_transaction_is_settled_by_the_keyboard_alone(inside: Chromium, shop: Shop) -> None:
+    inside.open(f"{shop.address}/")
+    inside.type("gx")
+    inside.until_loaded()
+    assert inside.run("location.pathname") == "/transactions"
+    key = ""
+    while not key.startswith("t-"):
+        inside.type("j")  # past the producer groups, to the first transaction
+        before = key
+        key = inside.run("document.activeElement.textContent")
+        assert key != before, "the table has ended"
+    inside.press("Enter")
+    inside.until_loaded()
+    assert inside.run("document.querySelector('h1').textContent") == key
+    for _ in range(40):
+        inside.press("Tab")
+        if inside.run("document.activeElement.textContent") == "Commit…":
+            break
+    inside.press("Enter")
+    until(lambda: bool(inside.run("document.querySelector('dialog[open]') !== null")))
+    assert "It cannot be taken back" in inside.run("document.querySelector('dialog').textContent")
+    assert inside.run("document.activeElement.textContent") == "Commit the transaction"
+    inside.press("Escape")
+    until(lambda: bool(inside.run("document.querySelector('dialog') === null")))
+    assert inside.run("document.activeElement.textContent") == "Commit…"
+    assert f"{key}" in inside.run("document.body.textContent")
+    inside.press("Enter")
+    until(lambda: bool(inside.run("document.querySelector('dialog[open]') !== null")))
+    inside.press("Enter")
+    inside.until_loaded()
+    assert "The transaction is committed." in inside.run("document.body.textContent")
+    assert len(shop.broker.delivered("orders-paid")) == 41
+    assert inside.errors == []
+
+
+def test_figures_move_without_a_reload_and_not_under_somebody_who_types(
+    inside: Chromium, shop: Shop
+) -> None:
+    inside.open(f"{shop.address}/topics?part=orders")
+    inside.run("window.stayed = true")
+    inside.run("document.querySelector('[name=part]').value = 'typing'")
+    shop.broker.send("orders-paid", b"one more")
+    count = len(shop.broker.delivered("orders-paid"))
+    until(lambda: str(count) in inside.run("document.querySelector('tbody').textContent"))
+    assert inside.run("window.stayed") is True
+    assert inside.run("document.querySelector('[name=part]').value") == "typing"
+
+
+def test_a_hostile_body_is_text_in_a_real_browser(inside: Chromium, shop: Shop) -> None:
+    inside.open(f"{shop.address}/messages/broker-a:0@3?topic=orders-paid")
+    assert "<script>alert(1)</script>" in inside.run("document.querySelector('pre').textContent")
+    assert inside.run("document.querySelectorAll('script').length") == 1
+    assert inside.errors == []
+
+
+def test_pages_work_without_the_script(inside: Chromium, shop: Shop) -> None:
+    inside.call("Emulation.setScriptExecutionDisabled", value=True)
+    try:
+        inside.open(f"{shop.address}/groups/mailer")
+        inside.press("Tab")
+    finally:
+        inside.call("Emulation.setScriptExecutionDisabled", value=False)
+    assert "Queue by queue" in inside.run("document.body.textContent")
