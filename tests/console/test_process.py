@@ -12,7 +12,8 @@ import pytest
 
 from escrowmq.console.options import LocalUser
 from tests.crash.server import START_S, Server, command
-from tests.harness.console import Browser
+from tests.harness.certificates import OPENSSL, Authority
+from tests.harness.console import Browser, until
 
 
 def port_of(address: str) -> int:
@@ -57,6 +58,47 @@ def test_serve_with_accounts_logs_these_in(tmp_path: Path) -> None:
         user = LocalUser(name="operator1", password="secret-of-operator", may_change=True)
         assert browser.log_in(user).status == 303
         assert "broker-a" in browser.get("/").words()
+
+
+@pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
+def test_a_console_beside_a_broker_that_refuses_plain_bytes_speaks_tls(tmp_path: Path) -> None:
+    pair = Authority(tmp_path / "ca").sign("server")
+    terms = {
+        "tls.server.mode": "enforcing",
+        "tls.server.certPath": pair.certificate,
+        "tls.server.keyPath": pair.key,
+    }
+    options = [word for name, value in terms.items() for word in ("--set", f"{name}={value}")]
+    with Server(tmp_path / "store", "--http-port", "0", *options) as server:
+        password = (tmp_path / "store" / "config" / "consolePassword").read_text().strip()
+        browser = Browser(port_of(server.http))
+        assert browser.log_in(admin(password)).status == 303
+        page = browser.get("/")
+        assert (page.status, "broker-a" in page.words()) == (200, True)
+
+
+def test_a_broker_alone_has_a_console_when_it_is_asked_for(tmp_path: Path) -> None:
+    with Server(tmp_path / "names", "--http-port", "-1") as names:
+        process = subprocess.Popen(
+            command("broker", "-n", names.nameserver, "--port", "0", "--http-port", "0",
+                    "--data", str(tmp_path / "alone"), "--set", "brokerName=broker-b"),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )  # fmt: skip
+        watchdog = threading.Timer(START_S, process.kill)
+        watchdog.start()
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()
+            browser = Browser(port_of(line.strip()))
+            password = (tmp_path / "alone" / "config" / "consolePassword").read_text().strip()
+            assert browser.log_in(admin(password)).status == 303
+            until(lambda: "broker-b" in browser.get("/").words())
+        finally:
+            watchdog.cancel()
+            process.terminate()
+            process.communicate(timeout=START_S)
 
 
 def test_a_console_alone_looks_at_a_cluster_elsewhere(tmp_path: Path) -> None:

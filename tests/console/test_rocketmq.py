@@ -1,0 +1,78 @@
+"""The console before Apache RocketMQ's own name server and broker: what they tell is shown, what
+they cannot tell is unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import escrowmq
+from escrowmq.console.options import ConsoleOptions
+from tests.harness.console import ADMIN, Browser, console, program, until
+from tests.interop import jars
+from tests.interop.servers import Server
+
+MISSING = jars.missing_tools("java", "mvn", "cc")
+pytestmark = [
+    pytest.mark.interop,
+    pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {MISSING}"),
+]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    server = Server("java", tmp_path_factory.mktemp("rocketmq"), {}).start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def port(cluster: Server) -> Iterator[int]:
+    options = ConsoleOptions(name_servers=cluster.nameserver, login="local", users=(ADMIN,))
+    with console(options) as port:
+        yield port
+
+
+def test_every_page_of_a_rocketmq_cluster_is_there(cluster: Server, port: int) -> None:
+    with escrowmq.Admin(cluster.nameserver) as admin:
+        admin.topics.create("paid", queues=2)
+    with escrowmq.Producer(cluster.nameserver, group="orders") as producer:
+        for nth in range(5):
+            producer.send("paid", b"order", keys=[f"k-{nth}"])
+    with escrowmq.Consumer(cluster.nameserver, group="mailer", topic="paid") as consumer:
+        for nth, delivery in enumerate(consumer, 1):
+            delivery.ack()
+            if nth == 2:
+                break
+    browser, api = Browser(port), program(port)
+    browser.log_in()
+    overview = api.call("GET", "/overview").json
+    assert [one["name"] for one in overview["brokers"]] == [cluster.broker_name]
+    # Not 0: nobody knows.
+    assert (overview["pending"], overview["parked"]) == (None, None)
+    words = browser.get("/").words()
+    assert "Pending transactions unknown" in words
+    found = {one["name"]: one for one in api.call("GET", "/topics").json["items"]}
+    assert (found["paid"]["messages"], found["paid"]["queues"]) == (5, 2)
+
+    def is_behind() -> bool:
+        lag = api.call("GET", "/groups/mailer").json.get("lag")
+        return bool(lag is not None and 3 <= lag <= 5)
+
+    until(is_behind)
+    for path in ("/topics/paid", "/groups", "/groups/mailer", "/messages?topic=paid",
+                 "/messages?text=k-3&topic=paid", "/brokers", f"/brokers/{cluster.broker_name}",
+                 "/accounts", "/jobs", "/help"):  # fmt: skip
+        page = browser.get(path)
+        assert page.status == 200, (path, page.words())
+    refused = browser.get("/transactions")
+    assert (refused.status, "RocketMQ" in refused.words()) == (501, True)
+    letters = browser.get("/groups/mailer/dead-letters")
+    assert letters.status in (200, 404)
+    preview = api.call(
+        "POST", "/groups/mailer/offsets?dry_run=1", {"topic": "paid", "to": "first"}
+    ).json
+    assert preview["isDryRun"] is True
+    settings = api.call("GET", f"/brokers/{cluster.broker_name}/settings").json
+    assert {one["name"]: one["value"] for one in settings}["brokerName"] == cluster.broker_name
