@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 from examples.shop import packing
 
+from tests.browser import axe_core
 from tests.grpc import tools
 from tests.interop import jars
 from tests.v5 import clients
@@ -37,6 +38,7 @@ FETCHED: Final = [
     Foreign("broker with ACL 1.0", MAVEN, partial(jars.server_jars, jars.ACL_BROKER_RELEASE)),
     *(Foreign(f"{one.name} client of RocketMQ 5", one.tools, one.start)
       for one in (clients.JAVA, clients.NODE)),
+    Foreign("axe-core", axe_core.TOOLS, axe_core.script),
 ]  # fmt: skip
 """In the order in which tests want them. Most of the time these wait for a registry."""
 

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from escrowmq.console.page_table import PAGES
+from tests.browser import axe_core
 from tests.browser.chromium import Chromium
 from tests.browser.conftest import Shop
 from tests.harness.console import until
+from tests.interop import jars
 
 EXAMPLES = {
     "/transactions/{transaction}": "/transactions/{transaction}",
@@ -82,6 +84,25 @@ def test_every_page_is_whole_light_dark_and_on_a_phone(
     assert inside.run(UNNAMED) == []
     # What the content-security policy refuses, and what fails in the script, would stand here.
     assert inside.errors == []
+
+
+@pytest.fixture(scope="module")
+def axe() -> str:
+    missing = jars.missing_tools(*axe_core.TOOLS)
+    if missing:
+        pytest.skip(f"not on this machine: {missing}")
+    return axe_core.script().read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_axe_finds_nothing_wrong_with_any_page(
+    inside: Chromium, shop: Shop, axe: str, is_dark: bool
+) -> None:
+    inside.look(is_dark=is_dark)
+    for path, _ in PAGES:
+        example = EXAMPLES.get(path, path).format(transaction=shop.transaction)
+        inside.open(shop.address + example)
+        assert axe_core.violations(inside, axe) == [], path
 
 
 def test_a_transaction_is_settled_by_the_keyboard_alone(inside: Chromium, shop: Shop) -> None:
