@@ -55,6 +55,18 @@ def test_a_wrong_password_is_refused_and_guessing_has_an_end(broker: Broker) -> 
         assert program(port).call("GET", "/overview").json["code"] == "too_many_attempts"
 
 
+def test_consoles_of_several_clusters_on_one_host_leave_each_other_alone(
+    broker: Broker, port: int
+) -> None:
+    browser = Browser(port)
+    browser.log_in()
+    with before(broker) as other:
+        second = Browser(other)
+        second.log_in()
+        assert second.cookie_name != browser.cookie_name
+        assert f"{port}" in browser.cookie_name
+
+
 def test_logging_out_ends_the_session_at_the_server(port: int) -> None:
     browser = Browser(port)
     browser.log_in()

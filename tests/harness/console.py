@@ -62,6 +62,7 @@ class Browser:
 
     def __init__(self, port: int, headers: Mapping[str, str] | None = None) -> None:
         self.port = port
+        self.cookie_name = ""
         self.cookie = ""
         self.csrf = ""
         self.headers = dict(headers or {})
@@ -71,13 +72,14 @@ class Browser:
     ) -> Reply:
         connection = http.client.HTTPConnection(HOST, self.port, timeout=PATIENCE_S)
         with closing(connection):
-            own = {"Cookie": f"escrowmq_console={self.cookie}"} if self.cookie else {}
+            own = {"Cookie": f"{self.cookie_name}={self.cookie}"} if self.cookie else {}
             connection.request(method, path, body, {**own, **self.headers, **(headers or {})})
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
             reply = Reply(answer.status, found, answer.read())
         if "set-cookie" in reply.headers:
-            self.cookie = reply.headers["set-cookie"].partition("=")[2].partition(";")[0]
+            self.cookie_name, _, rest = reply.headers["set-cookie"].partition("=")
+            self.cookie = rest.partition(";")[0]
         seen = re.search(r'name="csrf" value="([^"]+)"', reply.body.decode(errors="replace"))
         if seen:
             self.csrf = seen[1]

@@ -48,11 +48,11 @@ _HEADERS: Final = (
 
 
 def build_app(
-    options: ConsoleOptions, vitals: Vitals | None, *, now_s: Callable[[], float]
+    options: ConsoleOptions, vitals: Vitals | None, *, now_s: Callable[[], float], port: int
 ) -> ASGIApp:
-    """The whole console. `now_s` is a clock that never goes back."""
+    """The whole console, for a port. `now_s` is a clock that never goes back."""
     desks = Desks(options, now_s)
-    sessions = Sessions(now_s)
+    sessions = Sessions(now_s, port=port)
     accounts = Accounts(options, desks, now_s)
     api = Api(desks, sessions, accounts)
     site = Site(options, desks, sessions, accounts, pages=PAGES)

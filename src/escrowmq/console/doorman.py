@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import COOKIE, Session, Sessions, Who, same
+from escrowmq.console.sessions import Session, Sessions, Who, same
 
 BODY_MAX: Final = 256 * 1024
 """Bytes of a request's body."""
@@ -83,7 +83,7 @@ def address_of(request: Request) -> str:
 
 def session_of(request: Request, sessions: Sessions) -> Session | None:
     """The session of a browser; None without one."""
-    return sessions.find(request.cookies.get(COOKIE, ""))
+    return sessions.find(request.cookies.get(sessions.cookie, ""))
 
 
 def check_origin(request: Request) -> None:

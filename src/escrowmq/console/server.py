@@ -37,7 +37,7 @@ class ConsoleServer:
     def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
         self._door = door
         self._waiting = Waiting()
-        app = build_app(options, vitals, now_s=steady_s)
+        app = build_app(options, vitals, now_s=steady_s, port=int(door.getsockname()[1]))
         config = uvicorn.Config(
             app,
             http=self._waiting.protocol(),

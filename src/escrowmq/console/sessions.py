@@ -16,6 +16,9 @@ from escrowmq.client.core.credentials import Credentials
 from escrowmq.console.problems import Problem
 
 COOKIE: Final = "escrowmq_console"
+"""Of one cluster's console; its port stands behind it. Browsers give the cookies of a host to all
+of its ports, and an operator may have consoles of several clusters on one."""
+
 IDLE_S: Final = 30 * 60
 """A session that nobody has used for so long is over."""
 
@@ -89,8 +92,9 @@ class Token(msgspec.Struct, frozen=True, kw_only=True):
 class Sessions:
     """All that are open. `now_s` is a clock that never goes back."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
+    def __init__(self, now_s: Callable[[], float], *, port: int = 0) -> None:
         self._now_s = now_s
+        self.cookie = f"{COOKIE}_{port}"
         self._sessions: _Kept[Session] = _Kept(SESSIONS_MAX)
         self._tokens: _Kept[Token] = _Kept(TOKENS_MAX)
 

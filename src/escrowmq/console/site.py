@@ -31,7 +31,7 @@ from escrowmq.console.doorman import (
 from escrowmq.console.operations import PREFIX, Asking, Change
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import AGE_MAX_S, COOKIE, Session, Sessions
+from escrowmq.console.sessions import AGE_MAX_S, Session, Sessions
 from escrowmq.console.words import FILTERS, in_url
 from escrowmq.net.clock import SystemClock
 
@@ -200,7 +200,7 @@ class Site:
         _audit.info("event=console_login who=%s from=%s", who.name, address_of(request))
         answer = RedirectResponse(back, SEE_OTHER)
         answer.set_cookie(
-            COOKIE, self._sessions.begin(who), max_age=AGE_MAX_S, httponly=True,
+            self._sessions.cookie, self._sessions.begin(who), max_age=AGE_MAX_S, httponly=True,
             samesite="strict", path="/", secure=_is_secure(request),
         )  # fmt: skip
         return answer
@@ -209,9 +209,9 @@ class Site:
         session = session_of(request, self._sessions)
         if session is not None:
             check_csrf(session, _one(await form_of(request), CSRF))
-            self._sessions.end(request.cookies.get(COOKIE, ""))
+            self._sessions.end(request.cookies.get(self._sessions.cookie, ""))
         answer = RedirectResponse("/login", SEE_OTHER)
-        answer.delete_cookie(COOKIE, path="/")
+        answer.delete_cookie(self._sessions.cookie, path="/")
         return answer
 
     # -- deeds -----------------------------------------------------------------------------------

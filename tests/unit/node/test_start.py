@@ -29,6 +29,19 @@ main(["serve", "--nameserver-port", "0", "--broker-port", "0", "--data", {folder
 """
 
 
+def test_an_http_port_loads_what_serves_it_when_somebody_calls(tmp_path: Path) -> None:
+    with_port = _STARTED.replace('"--data"', '"--http-port", "0", "--data"')
+    assert with_port != _STARTED
+    found = loaded(with_port.format(folder=str(tmp_path)))
+    assert outsiders(found) & {"starlette", "uvicorn", "jinja2", "prometheus_client"} == set()
+    assert not found & SELDOM
+    # Who may log in is settled at the start, so that the log can say where the password is.
+    console = {name for name in found if name.startswith("escrowmq.console")}
+    assert console == {
+        "escrowmq.console", "escrowmq.console.logins", "escrowmq.console.options",
+    }  # fmt: skip
+
+
 def test_a_start_loads_what_a_server_needs_and_nothing_else(tmp_path: Path) -> None:
     found = loaded(_STARTED.format(folder=str(tmp_path)))
     assert {name.split(".")[1] for name in found if name.startswith("escrowmq.")} == ROOMS
