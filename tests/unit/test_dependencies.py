@@ -24,7 +24,7 @@ LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
          "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
     "compensation": ["compensation"],
-    "console": ["console"],
+    "console": ["console", "mcp"],
     "pipeline": ["spark"],
     "integrations": ["otel", "sqlalchemy", "django", "faststream", "celery"],
 }

@@ -21,7 +21,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """A shell's exit code for a program whose output is no longer read."""
 
 
-_WHOLE: Final = frozenset({"console", "health", "completion", "doctor"})
+_WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "mcp"})
 """Verbs with a file of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -40,6 +40,7 @@ _VERBS: Final = {
     "completion": "a script that completes commands in bash, zsh or fish",
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
     "console": "pages and an API before a cluster: see it, and steer it",
+    "mcp": "the console's API for language models, over standard input and output",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",
     "outbox": "messages kept in a service's database: status",

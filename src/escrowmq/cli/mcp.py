@@ -1,0 +1,65 @@
+"""`escrowmq mcp`: the console's API for language models, by the Model Context Protocol."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from escrowmq.cli.cluster_verbs import add_tls, tls_of
+from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.errors import UsageError
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Its options."""
+    parser.add_argument(
+        "-n",
+        "--name-servers",
+        metavar="HOST:PORT[,HOST:PORT]",
+        help="name servers (default: the environment variable NAMESRV_ADDR)",
+    )
+    parser.add_argument(
+        "--allow-changes",
+        action="store_true",
+        help="let a model propose changes, and apply what was proposed",
+    )
+    parser.add_argument("--no-bodies", action="store_true", help="show it no message's body")
+    parser.add_argument("--namespace", default="", help="of topics and groups")
+    add_credentials(parser)
+    add_tls(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve standard input and output; the exit code."""
+    import asyncio
+
+    from escrowmq.base.extras import require
+    from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
+    from escrowmq.client.core.addresses import parse_addresses
+    from escrowmq.console.options import ConsoleOptions
+    from escrowmq.node.logs import log_to_stderr
+
+    try:
+        require("mcp", "mcp")
+    except ImportError as error:
+        raise UsageError(str(error)) from error
+    from escrowmq.console.model_tools import serve_stdio
+
+    log_to_stderr(arguments.log_level)
+    names = arguments.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
+    parse_addresses(names)
+    options = ConsoleOptions(
+        name_servers=names,
+        login="local",
+        credentials=credentials_of(arguments),
+        tls=tls_of(arguments),
+        namespace=arguments.namespace,
+    )
+    asyncio.run(
+        serve_stdio(
+            options,
+            allows_changes=arguments.allow_changes,
+            shows_bodies=not arguments.no_bodies,
+        )
+    )
+    return 0
