@@ -83,6 +83,24 @@ def test_one_is_settled_after_a_preview_that_changes_nothing(
     assert fate["message"]["reason"] == "admin at the console: seen in the shop"
 
 
+def test_what_was_done_and_by_whom_is_in_the_audit_log(
+    broker: Broker, browser: Browser, api: Browser, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "escrowmq.audit")
+    one, other = leave_pending(broker, "paid", ["k-1", "k-2"])
+    assert api.call("POST", f"/transactions/{one}/commit?dry_run=1").status == 200
+    browser.send("/do/transactions.commit", {"transaction": one, "back": "/"})
+    assert "event=console_" not in caplog.text
+    assert api.call("POST", f"/transactions/{one}/commit?dry_run=0").status == 200
+    line = "event=console_call who=admin peer=127.0.0.1 call=transactions.commit said="
+    assert line in caplog.text
+    fields = {"transaction": other, "confirmed": "yes", "back": "/"}
+    browser.send("/do/transactions.rollback", fields)
+    assert "event=console_deed who=admin peer=127.0.0.1 call=transactions.rollback" in caplog.text
+    browser.send("/login", {"name": "x\nevent=login", "password": "a guess"}, csrf="")
+    assert 'event=console_login_failed name="x\\nevent=login" peer=127.0.0.1' in caplog.text
+
+
 def test_two_operators_at_once_have_one_outcome(
     broker: Broker, port: int, browser: Browser
 ) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.aio import Admin, Credentials
+from escrowmq.console.audit import audit
 from escrowmq.console.desk import Desks
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem, problem_of
@@ -47,6 +48,7 @@ class Accounts:
         who = await self._known(name, password)
         if who is None:
             self._attempts.failed(address)
+            audit("login_failed", name=name, peer=address)  # as often as that may happen
             raise Problem(401, "wrong_login", _WRONG, "see docs/console.md for who may log in")
         self._attempts.passed(address)
         return who

@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from escrowmq.base.probes import Vitals, health, readiness
 from escrowmq.console.accounts import Accounts
+from escrowmq.console.audit import audit
 from escrowmq.console.calls import OPERATIONS
 from escrowmq.console.desk import Desks
 from escrowmq.console.doorman import address_of, caller_of, json_of
@@ -29,7 +30,6 @@ from escrowmq.console.sessions import Sessions
 from escrowmq.console.site import Site
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger("escrowmq.audit")
 Handler = Callable[[Request], Awaitable[Response]]
 
 TOKEN_S: Final = 8 * 3_600
@@ -155,10 +155,10 @@ class Api:
             given |= request.path_params
             asking = Asking(desk=self._desks.of(who.credentials), who=who)
             found = await operation(asking, given)
-            if operation.changes and not given.get("dry_run"):
-                _audit.info(
-                    "event=console_api who=%s from=%s call=%s of=%r",
-                    who.name, address_of(request), operation.name, request.path_params,
+            if operation.changes and not getattr(found, "is_dry_run", False):
+                audit(
+                    "call", who=who.name, peer=address_of(request), call=operation.name,
+                    said=found.said,
                 )  # fmt: skip
             return _json(msgspec.json.encode(found))
 

@@ -4,7 +4,6 @@ can be stopped. They are kept in memory, and so are gone after a restart."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
 from typing import Final, Literal
@@ -12,10 +11,9 @@ from typing import Final, Literal
 import msgspec
 
 from escrowmq.console.answers import Answer
+from escrowmq.console.audit import audit
 from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
-
-_audit = logging.getLogger("escrowmq.audit")
 
 KEPT_MAX: Final = 100
 RUNNING_MAX: Final = 4
@@ -65,7 +63,7 @@ class Jobs:
         while len(self._jobs) > KEPT_MAX:
             oldest = next(number for number in self._jobs if number not in self._tasks)
             del self._jobs[oldest]
-        _audit.info("event=console_job id=%d who=%s what=%r begins", job.id, who, what)
+        audit("job", id=job.id, who=who, state="running", what=what)
         task = asyncio.ensure_future(self._run(job, steps))
         self._tasks[job.id] = task
         task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
@@ -90,10 +88,7 @@ class Jobs:
             if job.state == "running":
                 job.state = "failed"
             job.ended_s = self._now_s()
-            _audit.info(
-                "event=console_job id=%d who=%s state=%s done=%d failed=%d",
-                job.id, job.who, job.state, job.done, job.failed,
-            )  # fmt: skip
+            audit("job", id=job.id, who=job.who, state=job.state, done=job.done, failed=job.failed)
 
     def all(self) -> list[Job]:
         """The newest first."""

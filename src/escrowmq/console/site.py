@@ -18,6 +18,7 @@ from starlette.routing import Route
 from escrowmq.console import charts
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.assets import Assets
+from escrowmq.console.audit import audit
 from escrowmq.console.calls import BY_NAME
 from escrowmq.console.desk import Desks
 from escrowmq.console.doorman import (
@@ -36,7 +37,6 @@ from escrowmq.console.words import FILTERS, in_url
 from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
-_audit = logging.getLogger("escrowmq.audit")
 
 _FOLDER: Final = Path(__file__).parent / "pages"
 _LISTED_MAX: Final = 1_000
@@ -190,14 +190,10 @@ class Site:
         try:
             who = await self._accounts.prove(name, password, address_of(request))
         except Problem as problem:
-            _audit.warning(
-                "event=console_login_failed from=%s code=%s", address_of(request),
-                problem.refused.code,
-            )  # fmt: skip
             return self.html(
                 "login.html", problem.status, back=back, problem=problem.refused, name=name
             )
-        _audit.info("event=console_login who=%s from=%s", who.name, address_of(request))
+        audit("login", who=who.name, peer=address_of(request))
         answer = RedirectResponse(back, SEE_OTHER)
         answer.set_cookie(
             self._sessions.cookie, self._sessions.begin(who), max_age=AGE_MAX_S, httponly=True,
@@ -241,9 +237,9 @@ class Site:
             return page.render(
                 "confirm.html", change=change, call=operation, hidden=hidden, back=back
             )
-        _audit.info(
-            "event=console_deed who=%s from=%s call=%s said=%r",
-            session.who.name, address_of(request), operation.name, change.said,
+        audit(
+            "deed", who=session.who.name, peer=address_of(request), call=operation.name,
+            said=change.said,
         )  # fmt: skip
         session.notice = change.said
         return RedirectResponse("/jobs" if change.job is not None else back, SEE_OTHER)

@@ -45,7 +45,7 @@ def test_a_job_counts_what_it_did_and_what_failed(caplog: pytest.LogCaptureFixtu
         assert found.all() == [job]
 
     asyncio.run(main())
-    assert "who=ann what='commit all'" in caplog.text
+    assert 'who=ann state=running what="commit all"' in caplog.text
     assert "state=done done=3 failed=1" in caplog.text
 
 
