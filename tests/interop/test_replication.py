@@ -230,7 +230,7 @@ def test_senders_wait_for_a_slave_of_rocketmqs(group: Group) -> None:
     group.master_settings = {
         "brokerRole": "SYNC_MASTER",
         "inSyncReplicas": 2,
-        "slaveTimeout": 1_500,
+        "slaveTimeout": 500,
     }
     group.start("master")
     with Producer(group.nameserver, group="waiting") as producer:

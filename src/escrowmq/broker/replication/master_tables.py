@@ -22,6 +22,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
+from escrowmq.codec.entries import is_path_safe
 from escrowmq.delivery import assignment, delay_queues, timer
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
@@ -195,7 +196,7 @@ class MasterTables:
         lest they are missing at a slave that is made master now; the master is asked at once what
         they are, or whether they are gone."""
         for topic, queue_id in topics.items():
-            if self._topics.get(topic) is None:
+            if self._topics.get(topic) is None and is_path_safe(topic):
                 self._topics.ensure(topic, queues_count=queue_id + 1, now_ms=now_ms)
                 self._known = None
                 self._bodies.pop(Request.GET_ALL_TOPIC_CONFIG, None)
