@@ -81,8 +81,8 @@ class Pair:
         self._links: dict[tuple[int, int], tuple[Node, int]] = {}
         self._mail: deque[tuple[Node, int, bytes]] = deque()
         self._is_delivering = False
-        self.is_cut = False
-        """Whether nobody reaches the other."""
+        self.is_cut = True
+        """Whether nobody reaches the other, as long as one of them is not there."""
         self.cut_into = 1 << 20
         """What is written arrives in parts of this size."""
         self._next_peer = 5_000
@@ -96,6 +96,7 @@ class Pair:
         )
         self.slave_replica = slave or ReplicaSettings(role="SLAVE")
         self.slave = self.new_slave(slave_store or msgspec.structs.replace(SMALL), None)
+        self.is_cut = False
 
     def new_slave(self, store: StoreSettings, disk: SimDisk | None) -> Node:
         """A slave on a disk, which may be another one's."""
@@ -114,10 +115,10 @@ class Pair:
 
     def dial(self, node: Node, called: Dial) -> None:
         """One calls the other, and is let in at once, or not."""
-        other = self.master if node is self.slave else self.slave
         if self.is_cut:
             node.core.lost(called.peer, node.now_ms)
             return
+        other = self.master if node is self.slave else self.slave
         peer, self._next_peer = self._next_peer, self._next_peer + 1
         self._links[id(node), called.peer] = (other, peer)
         self._links[id(other), peer] = (node, called.peer)

@@ -150,7 +150,8 @@ class BrokerCore:
         """A peer is there, and speaks so."""
         caller = self._caller_of(peer)
         known = Peer(peer, host, port)
-        known.is_stranger = self._door.judges and caller is None
+        # Nobody can prove himself at the replication port: it has bounds of its own.
+        known.is_stranger = self._door.judges and caller is None and wire is not Wire.HA
         known.dialogue = self._fronts[wire].begin(known)
         self.broker.peers.by_id[peer] = known
         if caller is not None:

@@ -112,6 +112,7 @@ class Master(Part):
         self._said = ""
         self.fault = "no name server has told yet who the master is"
         """Why nothing is copied; empty while it is."""
+        self._is_told_of_beginning = False
         self._is_copying = False
         """Whether the present connection is known to be to this log's master."""
         self.heard_ms = self.said_ms = 0
@@ -246,7 +247,8 @@ class Master(Part):
         self, start: int, now_ms: int, *, ticket: int | None = None, begins_at: int | None = None
     ) -> None:
         assert self._ha_address is not None
-        if start < 0 and ticket is None:
+        if start < 0 and ticket is None and not self._is_told_of_beginning:
+            self._is_told_of_beginning = True
             _log.info(
                 "this slave is empty, and begins where its master's last file of the log does: "
                 "RocketMQ's masters offer nothing else"

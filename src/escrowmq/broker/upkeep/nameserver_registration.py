@@ -117,10 +117,14 @@ class Registration(Part):
             self._peers.call(server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms)
 
     def again(self, now_ms: int) -> None:
-        """Register anew with all that are connected, and hear what they say."""
+        """Register anew with all that have taken the registration, and hear what they say. Topics
+        are left out: they know them, and a slave without a master asks every few seconds."""
+        nothing = TopicFile(data_version=self._topics.version)
         for server in self._servers.values():
-            if server.is_connected:
-                self._register(server, self._topics.file(), now_ms)
+            if server.is_registered:
+                due_ms = server.due_ms
+                self._register(server, nothing, now_ms)
+                server.due_ms = due_ms
 
     def calls(self, peer: int) -> bool:
         """Whether a connection is one of these."""

@@ -7,12 +7,13 @@ import logging
 import msgspec
 import pytest
 
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.measure import Sample
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
-from tests.harness.exchange import COMMIT, SMALL
+from tests.harness.exchange import COMMIT, SMALL, Exchange
 from tests.harness.pair import Node, Pair, log_of, queues_of
 
 STATUS = Request.GET_BROKER_HA_STATUS
@@ -344,3 +345,56 @@ def test_a_topic_that_is_made_again_while_tables_are_asked_for_keeps_its_message
     pair.advance(6_000)
     assert are_same(pair)
     assert topics.get("again") is None
+
+
+def test_a_slave_that_knows_only_the_replication_port_copies_as_rocketmqs_do(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    slave = ReplicaSettings(role="SLAVE", ha_master="10.0.0.1:10912")
+    settings = msgspec.structs.replace(SMALL, log_segment_size=8192)
+    pair = Pair(slave=slave, store=settings, slave_store=msgspec.structs.replace(settings))
+    some_traffic(pair)
+    pair.advance(6_000)
+    master, slave_store = stores(pair)
+    begin = master.end_offset - master.end_offset % settings.log_segment_size
+    assert slave_store.min_log_offset == begin > 0
+    assert log_of(slave_store, begin) == log_of(master, begin)
+    assert any("last file" in record.message for record in caplog.records)
+    some_traffic(pair)
+    pair.advance(1_000)
+    assert slave_store.end_offset == master.end_offset
+
+
+def test_what_a_slave_serves_can_be_changed_while_it_runs() -> None:
+    pair = Pair()
+    pair.master.connect().send("orders", b"body", queue_id=0)
+    pair.introduce()
+    pair.advance(3_000)
+    caller = pair.slave.connect()
+    assert caller.pull("orders").code == Response.SYSTEM_BUSY
+    changed = caller.ask(Request.UPDATE_BROKER_CONFIG, {}, b"slaveReadEnable=true")
+    assert changed.code == 0, changed.remark
+    assert caller.bodies("orders") == [b"body"]
+    fixed = caller.ask(Request.UPDATE_BROKER_CONFIG, {}, b"brokerRole=ASYNC_MASTER")
+    assert fixed.code == Response.NO_PERMISSION
+
+
+def test_a_slave_without_a_master_asks_name_servers_again_without_its_topics() -> None:
+    settings = BrokerSettings(name="b", broker_id=1, name_servers="10.0.0.5:9876")
+    slave = Exchange(settings, replica=ReplicaSettings(role="SLAVE"))
+    server = slave.connect(peer=-1)
+    (first,) = server.take(Request.REGISTER_BROKER)
+    server.answer(first)
+    slave.advance(11_000)
+    again = server.take(Request.REGISTER_BROKER)
+    assert len(again) == 2
+    for asked in again:
+        table = msgspec.json.decode(asked.body)["topicConfigSerializeWrapper"]["topicConfigTable"]
+        assert table == {}
+    server.answer(again[-1], ext={"masterAddr": "10.0.0.1:10911", "haServerAddr": "10.0.0.1:9"})
+    slave.advance(0)
+    assert [(d.host, d.port) for d in slave.dials[1:]] == [("10.0.0.1", 10911)]
+    slave.advance(20_000)
+    (full,) = server.take(Request.REGISTER_BROKER)[-1:]
+    assert msgspec.json.decode(full.body)["topicConfigSerializeWrapper"] is not None
