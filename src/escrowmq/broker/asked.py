@@ -1,4 +1,4 @@
-"""A request as handlers see it: who asks, what, and when."""
+"""A request as handlers see it: who sent it, what it says, and when it arrived."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ class RequestRow(msgspec.Struct, frozen=True):
 
     code: int
     header: type[msgspec.Struct] | None
-    """Its fields; None where it has none, or where the handler reads them as they came."""
+    """The type of its fields; None where it has none, or where the handler reads the raw fields."""
 
     serve: Callable[..., Reply]
-    """The method that serves it; in the table of requests that of the class, without its object."""
+    """The method that serves it; in the table of requests the class's function, without an
+    object."""
 
     rule: Rule
-    """What it needs of its sender."""
+    """What it requires of its sender."""
 
     is_audited: bool = False
-    """Operators change something by it: a line is written about it (broker/access/audit_log)."""
+    """Operators change something with it: the audit log gets a line (broker/access/audit_log)."""
 
     is_read: bool = False
-    """It asks for messages: its answers may be large, and its sender knows FLOW_CONTROL."""
+    """It reads messages: its answers may be large, and its sender understands FLOW_CONTROL."""
 
     is_brief: bool = False
-    """Nothing of it is left for the end of its input, but tables that it may have changed."""
+    """It leaves nothing to do at the end of its input, except to save tables that it changed."""
 
     is_free: bool = False
-    """It ends something, and is not refused for its number: it would cost more when it comes
-    again."""
+    """It ends something, and is not refused by rate limits: retries would cost more."""
 
 
 Family = tuple[type, tuple[RequestRow, ...]]
@@ -53,17 +53,17 @@ def family(handlers: type, *rows: RequestRow) -> Family:
 
 
 class Asked(msgspec.Struct, Generic[H]):
-    """One question. Whoever holds it can answer it later: `Broker.answer`."""
+    """One request. A handler may keep it and answer later, with `Broker.answer`."""
 
     peer: Peer
     row: RequestRow
     command: Command
-    """What came over the wire, by which the door finds its way back."""
+    """The command as it was received, which the dialogue needs to address the answer."""
 
     header: H
     now_ms: int
     account: str = ""
-    """Whose it is, where everybody has to prove that; else empty."""
+    """The account of the sender, where peers have to prove their identity; else empty."""
 
     @property
     def body(self) -> bytes:
@@ -72,7 +72,7 @@ class Asked(msgspec.Struct, Generic[H]):
 
     @property
     def ext(self) -> dict[str, str]:
-        """The fields as they came."""
+        """The raw fields."""
         return whole(self.command).ext or {}
 
 

@@ -1,4 +1,4 @@
-"""BrokerCore: tells the parts of a broker what happens, and gathers what is to be done."""
+"""BrokerCore: passes events to the parts of a broker, and collects the effects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class BrokerCore:
-    """One broker, fed by a shell (base.ports.Core)."""
+    """One broker, driven by a shell (base.core.Core)."""
 
     def __init__(
         self,
@@ -79,8 +79,8 @@ class BrokerCore:
         self.rounds.add("saving", self._save, lambda: self._save_at_ms)
 
     def _carry(self, until: int, now_ms: int) -> int:
-        """Segments are to go: carry forward what waits in them. What is to be delivered later
-        keeps its segment till then."""
+        """Segments are about to be deleted: carry forward the messages that wait in them. Delayed
+        messages keep their segment until they are delivered."""
         halves_from = self.transactions.carrier.carry(until, now_ms)
         broker = self.broker
         return min(halves_from, broker.delays.needed_from(), broker.timer.needed_from())
@@ -88,9 +88,9 @@ class BrokerCore:
     # -- life --------------------------------------------------------------------------------
 
     def open(self, now_ms: int) -> int:
-        """Load the store and the tables. The time from which on the clock is to count: a store
-        whose last record is of a later one than this was kept by a clock that was set back since,
-        and what is due would be due at the wrong time."""
+        """Load the store and the tables. Returns the time from which the clock has to continue: if
+        the store's last record has a later time than the clock, the clock was set back since, and
+        everything due would be delivered at the wrong time."""
         broker = self.broker
         self._door.read_rules(now_ms)
         self.serving.look_at_door()
@@ -120,7 +120,7 @@ class BrokerCore:
         return now_ms
 
     def close(self, now_ms: int) -> None:
-        """Save everything; the store is whole afterwards."""
+        """Save everything and close the store."""
         save = self._tables.save_at_end
         save("topics and groups", self._tables.save)
         self.broker.store.close(now_ms)
@@ -133,13 +133,13 @@ class BrokerCore:
             self._disk.replace(path, data)
 
     def farewell(self) -> None:
-        """Tell the name servers that this broker leaves."""
+        """Unregister this broker at the name servers."""
         self.registration.farewell()
 
     # -- inputs ------------------------------------------------------------------------------
 
     def speaks(self, wire: Wire, front: Front) -> None:
-        """Let peers in by one more front; its dialogues put their questions to `serving`."""
+        """Add a front; its dialogues pass their requests to `serving`."""
         assert wire not in self._fronts, wire
         self._fronts[wire] = front
         self.rounds.add(f"{wire.value} connections", front.wake, front.wake_at_ms)
@@ -147,7 +147,7 @@ class BrokerCore:
     def connected(
         self, peer: int, host: str, port: int, now_ms: int, wire: Wire = Wire.REMOTING
     ) -> None:
-        """A peer is there, and speaks so."""
+        """A peer has connected, by this front."""
         caller = self._caller_of(peer)
         known = Peer(peer, host, port)
         # Nobody can prove himself at the replication port: it has bounds of its own.
@@ -164,28 +164,28 @@ class BrokerCore:
         return next((caller for caller in self._callers if caller.calls(peer)), None)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate stands for an account (base.ports.Proving)."""
+        """A peer's certificate stands for an account (base.core.Proving)."""
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
 
     def is_stranger(self, peer: int) -> bool:
-        """Whether a peer has still to prove who it is (base.core.Judging)."""
+        """Whether a peer still has to prove its identity (base.core.Judging)."""
         if not self._door.judges:
             return False
         known = self.broker.peers.by_id.get(peer)
         return known is None or known.is_stranger
 
     def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
-        """Have answers leave by this as soon as they may (base.core.Prompt)."""
+        """Use this function to write answers as soon as they may leave (base.core.Prompt)."""
         self.broker.output.leave_by(say)
 
     @property
     def judges(self) -> bool:
-        """Whether everybody has to prove who he is."""
+        """Whether every peer has to prove its identity."""
         return self._door.judges
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer is gone."""
+        """A peer has disconnected."""
         broker = self.broker
         known = broker.peers.by_id.pop(peer, None)
         broker.output.lost(peer)
@@ -199,7 +199,7 @@ class BrokerCore:
                 part.lost(known, now_ms)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
-        """Bytes of a peer, which had to wait for at least so long to be read."""
+        """Process bytes of a peer, which waited at least this long to be read."""
         broker = self.broker
         broker.moment.begin(now_ms, waited_ms)
         known = broker.peers.by_id.get(peer)
@@ -218,7 +218,7 @@ class BrokerCore:
                 self._tables.save_and_tell(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """What an input may have caused: messages that arrived, tables that changed."""
+        """Process the consequences of an input: messages that arrived, tables that changed."""
         for settle in self._settling:
             try:
                 settle(now_ms)
@@ -235,14 +235,14 @@ class BrokerCore:
             self.broker.output.add(sync)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
-        """The log is durable up to an offset: answer those who waited for that."""
+        """The log is durable up to an offset: send the answers that waited for that."""
         self.broker.moment.begin(now_ms)
         self.broker.store.synced(log_offset, now_ms)
         self.broker.answers.waiting.release()
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """The disk could not keep what was written: nobody is told that it did."""
+        """The disk could not keep what was written: nothing of it is acknowledged."""
         self.broker.store.sync_failed(reason, now_ms)
         self.broker.answers.waiting.failed(reason)
         self._settle(now_ms)
@@ -250,15 +250,15 @@ class BrokerCore:
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Whatever is due."""
+        """Do everything that is due."""
         self.broker.moment.begin(now_ms)
         self.rounds.wake(now_ms)
         self.serving.look_at_door()
         self._settle(now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward by so much, and shows that from now on. What is to happen at a
-        time happens then; what lasts for a span lasts no shorter by that."""
+        """The clock was set forward by this much. What is due at a time of day happens then; what
+        lasts for a span keeps its full length."""
         _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
         self.broker.locks.clock_leapt(by_ms)
         for part in self._parts:
@@ -269,7 +269,7 @@ class BrokerCore:
         return self.rounds.wake_at_ms()
 
     def _save(self, now_ms: int) -> None:
-        """Keep offsets and progress, each as far as it is durable."""
+        """Save offsets and progress, each as far as it is durable."""
         if now_ms < self._save_at_ms:
             return
         self._save_at_ms = now_ms + self.broker.settings.offsets_flush_ms
@@ -283,14 +283,14 @@ class BrokerCore:
     # -- what is to be done, and to be seen ----------------------------------------------------
 
     def measure(self, now_ms: int) -> list[Family]:
-        """Figures for whoever watches the broker."""
+        """The metrics of the broker."""
         front = self.assembly.copying.front
         more = [] if front is None else front.families()
         return [*self.assembly.measuring.families(now_ms), *more]
 
     def refusal(self) -> str:
-        """Why no messages are taken; empty when they are. A slave takes none, and is well as long
-        as it copies."""
+        """Why no messages are accepted; empty when they are. A slave accepts none, and is well as
+        long as it copies."""
         copying = self.assembly.copying
         if copying.front is not None and copying.callers:
             return copying.front.fault
@@ -298,5 +298,5 @@ class BrokerCore:
 
 
 def _does(part: Part, what: str) -> bool:
-    """Whether a part has something to do at a moment."""
+    """Whether a part overrides the method for a kind of event."""
     return getattr(type(part), what) is not getattr(Part, what)

@@ -1,4 +1,4 @@
-"""What the broker and one connection have to say to each other, in the protocol of its door."""
+"""The conversation between the broker and one connection, in the protocol of its front."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ class Dialogue(Protocol):
     """One connection's side of a front."""
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the peer: serve what is asked in them."""
+        """Process bytes of the peer: serve the requests in them."""
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Say to a question that was served what is to be said."""
+        """Answer a request that was served."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Put a question of ours to the peer. The answer goes to `Calls.answered` under the same
-        opaque; nobody waits for one when it is one-way."""
+        """Send a request to the peer. The answer goes to `Calls.answered` with the same opaque; a
+        one-way request gets none."""
 
     def let_in(self) -> None:
-        """The peer has proved who it is."""
+        """The peer has proved its identity."""
 
     def lost(self, now_ms: int) -> None:
-        """The peer is gone."""
+        """The peer has disconnected."""

@@ -1,4 +1,4 @@
-"""A front: one protocol's way to the broker. The handlers behind it know of none."""
+"""A front: the broker's side of one protocol. The handlers behind it know no protocol."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from escrowmq.broker.peer import Peer
 
 
 class Front(Protocol):
-    """Begins dialogues with those who come in by its doors."""
+    """Begins dialogues with the clients of its listeners."""
 
     def begin(self, peer: Peer) -> Dialogue:
-        """Somebody is there."""
+        """A client has connected."""
 
     def wake(self, now_ms: int) -> None:
-        """Whatever is due in its dialogues."""
+        """Do what is due in its dialogues."""
 
     def wake_at_ms(self) -> int:
         """When that is."""

@@ -1,8 +1,7 @@
-"""Clients that come by a front in this process: peers without bytes of their own.
+"""Clients of a front in this process: peers without bytes of their own.
 
-Their questions go where those of every connection go, through the same door; what is said to them
-is handed over as a value.
-"""
+Their requests take the same way through the same door as those of connections; answers are passed
+as values."""
 
 from __future__ import annotations
 
@@ -32,11 +31,11 @@ from escrowmq.broker.peer import Peer
 from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
 
 FIRST: Final = 1 << 48
-"""Number of the first guest; connections have lesser ones."""
+"""The number of the first guest; connections have lower ones."""
 
 
 class Guests:
-    """What a front puts its clients' questions to."""
+    """Where a front sends its clients' requests."""
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
@@ -44,12 +43,12 @@ class Guests:
         self._numbers = itertools.count(FIRST)
         self._keys_max = 0
         self.plain: PlainSends | None = core.assembly.plain_sends
-        """What need not be asked for. Whatever else is served comes behind it."""
+        """Messages that need no request of their own. Whatever else is served comes after them."""
 
     # -- coming and going ------------------------------------------------------------------------
 
     def meet(self, who: Who, ear: Ear, *, is_stranger: bool) -> int:
-        """A client is there; its number."""
+        """A client has come. Returns its number."""
         peer = Peer(next(self._numbers), who.host, who.port)
         peer.identity = who.identity
         peer.is_stranger = is_stranger
@@ -60,18 +59,18 @@ class Guests:
         return peer.id
 
     def passed_count(self, guest: int) -> int:
-        """How many of its questions have passed where everybody has to prove who he is."""
+        """How many of its requests were admitted, where peers have to prove their identity."""
         peer = self._broker.peers.by_id.get(guest)
         return 0 if peer is None else peer.passed_count
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Whether there is a way to say something to it just now."""
+        """Whether the client can be sent a request just now."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             peer.is_away = not can_be
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """It is gone, with all that waits for it."""
+        """The client has left, and its waiting requests with it."""
         self._finish(now_ms)
         self._core.lost(guest, now_ms)
 
@@ -79,12 +78,12 @@ class Guests:
 
     @property
     def judges(self) -> bool:
-        """Whether everybody has to prove who he is."""
+        """Whether every peer has to prove its identity."""
         return self._core.judges
 
     def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
-        """Put a question; it is answered now or later, or, without `on_reply`, never. By the number
-        that is given back it can be forgotten."""
+        """Make a request; it is answered now or later, or, without `on_reply`, never. The number
+        returned can be used to forget it."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
@@ -99,7 +98,7 @@ class Guests:
         return command.opaque
 
     def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
-        """Why a question would be refused at the door; None when it is to be asked."""
+        """Why the door would refuse a request; None when it should be made."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return Refusal(Response.SYSTEM_ERROR, "the client has left")
@@ -108,7 +107,7 @@ class Guests:
         return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
-        """Store a plain message, by the end of the turn; False when it has to be asked for."""
+        """Store a plain message by the end of the turn; False when it must be sent as a request."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None or self.plain is None:
             return False
@@ -119,7 +118,8 @@ class Guests:
             self.plain.finish(now_ms)
 
     def forget(self, guest: int, number: int) -> None:
-        """Nobody waits for an answer any more: let it take nothing that others could have."""
+        """The answer to a request is no longer wanted: it must not take messages that others could
+        have."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return
@@ -129,7 +129,7 @@ class Guests:
         self._core.assembly.give_up(guest, number)
 
     def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
-        """A client has answered a question of the broker's."""
+        """A client has answered a request of the broker."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
@@ -151,7 +151,7 @@ class Guests:
         return self._broker.settings.name
 
     def topic(self, name: str) -> TopicFacts | None:
-        """A topic, if there is one."""
+        """A topic, if it exists."""
         found = self._broker.topics.get(name)
         if found is None:
             return None
@@ -165,7 +165,7 @@ class Guests:
         )
 
     def group(self, name: str) -> GroupFacts | None:
-        """A consumer group, if there is one; nobody begins one by asking."""
+        """A consumer group, if it exists; asking does not create one."""
         found = self._broker.groups.peek(name)
         if found is None:
             return None
@@ -176,7 +176,7 @@ class Guests:
     # -- turns -----------------------------------------------------------------------------------
 
     def is_tired(self) -> bool:
-        """Whether this turn has cost enough: others are to have theirs."""
+        """Whether this turn has used its share of time."""
         return self._broker.store.dispatcher.keys_count > self._keys_max
 
     def begin_turn(self) -> None:
@@ -184,21 +184,21 @@ class Guests:
         self._keys_max = self._broker.store.dispatcher.keys_count + KEYS_AT_ONCE_MAX
 
     def end_turn(self, now_ms: int) -> None:
-        """Nothing more is put for the time being."""
+        """No more messages are put for now."""
         self._finish(now_ms)
 
     # -- connections -----------------------------------------------------------------------------
 
     def send(self, peer: int, *chunks: bytes) -> None:
-        """Bytes for a connection of the front's."""
+        """Send bytes to a connection of the front."""
         self._broker.output.send(peer, *chunks)
 
     def close(self, peer: int, reason: str) -> None:
-        """End a connection, once all is written."""
+        """Close a connection once everything is written."""
         self._broker.output.add(Close(peer, reason))
 
     def hold(self, peer: int) -> None:
-        """Let others have their turn; the connection is fed again afterwards."""
+        """Stop reading a connection for this turn; its input continues afterwards."""
         self._broker.output.add(Hold(peer))
 
 
@@ -214,7 +214,7 @@ class _Guest:
         self.waiting: dict[int, OnReply] = {}
 
     def command(self, wish: Wish, on_reply: OnReply | None) -> Command:
-        """A wish as handlers get it."""
+        """The request in the form that handlers take."""
         self._number += 1
         if on_reply is not None:
             self.waiting[self._number] = on_reply
@@ -237,7 +237,7 @@ class _Guest:
         raise AssertionError("bytes of a guest")
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Hand it over."""
+        """Pass the answer to the front."""
         on_reply = self.waiting.pop(question.opaque, None)
         if on_reply is not None:
             on_reply(reply)
@@ -245,12 +245,12 @@ class _Guest:
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Hand over a question of the broker's."""
+        """Pass a request of the broker to the front."""
         self._ear.asked(code, opaque, ext or {}, body, is_one_way=is_one_way)
 
     def let_in(self) -> None:
-        """Its front asks, when it has to know."""
+        """Nothing to do: the front asks when it has to know."""
 
     def lost(self, now_ms: int) -> None:
-        """It is gone."""
+        """The client has left."""
         self.waiting.clear()

@@ -1,4 +1,4 @@
-"""Who this broker is to others."""
+"""The broker's identity to others."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from escrowmq.codec.ids import pack_host
 
 
 class Identity:
-    """Where it is reached, and since when it runs."""
+    """The broker's address, and its start time."""
 
     def __init__(self, host: str, port: int) -> None:
         self.address = f"{host}:{port}"
         self.packed = pack_host(host, port)
-        """The address as records and ids have it."""
+        """The address in the form of records and ids."""
         self.started_ms = 0
         self.release = ""
-        """Which EscrowMQ this is; the process knows."""
+        """The release of EscrowMQ; the process sets it."""

@@ -11,12 +11,13 @@ import msgspec
 from escrowmq.base.command import Command
 
 CLIENT_MS: Final = 10_000
-"""A client that is asked for somebody else has so long to answer."""
+"""The time that a client has to answer a request that the broker relays."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 
 OnAnswer = Callable[[Command | None, int], None]
-"""Gets the reply, or None when none came in time or the peer is gone; and the time."""
+"""Called with the reply, or None when none arrived in time or the peer has disconnected; and the
+time."""
 
 
 class _Call(msgspec.Struct):
@@ -25,7 +26,7 @@ class _Call(msgspec.Struct):
 
 
 class PeerCalls:
-    """Calls under way, by opaque."""
+    """Outstanding calls, by opaque."""
 
     def __init__(self) -> None:
         self._opaque = 0
@@ -38,12 +39,12 @@ class PeerCalls:
         return self._opaque
 
     def expect(self, opaque: int, peer: int, on_answer: OnAnswer, deadline_ms: int) -> None:
-        """Hear the answer to a request that was sent."""
+        """Wait for the answer to a request that was sent."""
         self._calls[opaque] = _Call(peer, on_answer)
         heapq.heappush(self._deadlines, (deadline_ms, opaque))
 
     def answered(self, peer: int, reply: Command, now_ms: int) -> None:
-        """A reply came; one that nobody waits for is dropped."""
+        """A reply has arrived; an unexpected one is dropped."""
         call = self._calls.get(reply.opaque)
         # Numbers are counted up over all peers: anybody could guess one of another's.
         if call is not None and call.peer == peer:
@@ -51,12 +52,12 @@ class PeerCalls:
             call.on_answer(reply, now_ms)
 
     def lost(self, peer: int, now_ms: int) -> None:
-        """A peer will not answer any more."""
+        """A peer has disconnected and will not answer."""
         for opaque in [opaque for opaque, call in self._calls.items() if call.peer == peer]:
             self._calls.pop(opaque).on_answer(None, now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Give up on the calls whose time is over."""
+        """Give up on the calls that have timed out."""
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, opaque = heapq.heappop(self._deadlines)
             call = self._calls.pop(opaque, None)
@@ -64,5 +65,5 @@ class PeerCalls:
                 call.on_answer(None, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next call's time is over."""
+        """When the next call times out."""
         return self._deadlines[0][0] if self._deadlines else _NEVER_MS

@@ -1,4 +1,4 @@
-"""What leaves the core at the end of an input."""
+"""The effects of an input, which leave the core at its end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from escrowmq.base.effects import Effect, Send
 
 
 class Output:
-    """Frames by peer, each peer's to be written at once, and whatever else is to be done."""
+    """Frames by peer, each peer's to be written together, and other effects."""
 
     def __init__(self) -> None:
         self.frames: dict[int, list[bytes]] = {}
@@ -16,18 +16,18 @@ class Output:
         self._say: Callable[[int, list[bytes]], None] | None = None
 
     def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
-        """By this a peer is told at once what need not wait for the end of the input."""
+        """Use this function to write bytes that need not wait for the end of the input."""
         self._say = say
 
     def say_at_once(self, peer: int, chunks: list[bytes]) -> None:
-        """Bytes for a peer, which leave now, unless something waits that was said before."""
+        """Write bytes to a peer now, unless earlier ones still wait."""
         if self._say is not None and not self.frames and not self._effects:
             self._say(peer, chunks)
         else:
             self.send(peer, *chunks)
 
     def send(self, peer: int, *chunks: bytes) -> None:
-        """Bytes for a peer."""
+        """Add bytes for a peer."""
         frames = self.frames.get(peer)
         if frames is None:
             self.frames[peer] = list(chunks)
@@ -35,15 +35,15 @@ class Output:
             frames.extend(chunks)
 
     def add(self, effect: Effect) -> None:
-        """Something to be done besides."""
+        """Add another effect."""
         self._effects.append(effect)
 
     def lost(self, peer: int) -> None:
-        """A peer is gone: nothing can be said to it."""
+        """A peer has disconnected: drop its bytes."""
         self.frames.pop(peer, None)
 
     def take(self) -> list[Effect]:
-        """Hand all of it over."""
+        """Return, and forget, all effects."""
         effects = self._effects
         if self.frames:
             # In front of a Close of the same input: who broke the protocol gets the answers to what

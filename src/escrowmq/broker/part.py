@@ -1,4 +1,4 @@
-"""What the parts of a broker have in common: when they are spoken to."""
+"""What the parts of a broker have in common: the events that they handle."""
 
 from __future__ import annotations
 
@@ -11,43 +11,43 @@ from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.config_tables import Take
 
 File = tuple[str, bytes]
-"""A path and what is to stand there."""
+"""A path and the content to write."""
 
 NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What there is to know of a start (broker/upkeep/start_checks)."""
+    """What parts need to know of a start (broker/upkeep/start_checks)."""
 
     disk: Disk
     now_ms: int
     is_sound: bool
-    """Whether nothing of the log was found damaged."""
+    """Whether no part of the log was found damaged."""
 
     def take(self, path: str, take: Take) -> bool:
-        """Take over a table; whether it was the newest."""
+        """Read a table. Returns whether it was the newest version."""
 
     def take_lesser(self, path: str, take: Take) -> None:
-        """The same for a table that a start can do without."""
+        """Read a table that a start can do without. Returns whether it was the newest version."""
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
-        """Have groups be known that have messages in their hands."""
+        """Restore groups that have messages in flight."""
 
 
 class Part:
     """A part of a broker; each overrides what concerns it."""
 
     name = ""
-    """By which its failures are logged and counted."""
+    """The name under which its failures are logged and counted."""
 
     def load(self, start: Start) -> None:
-        """Take over what an earlier run has left. Store and tables are open."""
+        """Load what an earlier process saved. Store and tables are open."""
 
     def settle(self, now_ms: int) -> None:
-        """The end of an input: finish what it has begun."""
+        """The end of an input: finish what it began."""
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone."""
+        """A connection has ended."""
 
     def wake(self, now_ms: int) -> None:
         """Do what is due."""
@@ -57,12 +57,12 @@ class Part:
         return NEVER_MS
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock is set forward: what lasts for a span lasts no shorter by that."""
+        """The clock was set forward: spans keep their full length."""
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
-        """What is to be saved of it now, as far as what that rests on is durable."""
+        """What to save now, as far as the part of the log it depends on is durable."""
         return NOTHING
 
     def last(self, now_ms: int) -> tuple[File, ...]:
-        """What is still to be saved when the store is closed."""
+        """What remains to be saved when the store is closed."""
         return self.progress(now_ms)

@@ -15,11 +15,11 @@ Q = TypeVar("Q")
 
 
 class Long(msgspec.Struct, Generic[Q]):
-    """A question that takes many turns. Its sender's further ones wait behind it."""
+    """A request that takes many turns. Further requests of its sender wait behind it."""
 
     asked: Q
     parts: Iterator[Reply]
-    """Each does a part of it, and is HELD until the last, which has the answer."""
+    """Each does one part; it is HELD until the last, which has the answer."""
 
 
 class Peer:
@@ -49,38 +49,38 @@ class Peer:
         self.host = host
         self.address = f"{host}:{port}"
         self.account = ""
-        """Of whom the last heartbeat was that the door let in."""
+        """The account of the last admitted heartbeat."""
         self.counted_for = ""
-        """Whose quota of connections it is in."""
+        """The account whose quota of connections includes it."""
         self.identity = ""
         """The account that its certificate stands for."""
         self.session = ""
-        """What our own clients sign on this connection beside their requests."""
+        """What our own clients sign on this connection with their requests."""
         self.signed_number = 0
-        """Of the last request that was signed so."""
+        """The number of the last request that was signed with the session."""
         self.is_stranger = False
-        """Has still to prove who it is."""
+        """It still has to prove its identity."""
         self.passed_count = 0
-        """Requests of it that the door let in on a proof."""
+        """Its requests that the door admitted with a proof."""
         self.is_guest = False
-        """It comes by a front in this process, and not by a connection of its own."""
+        """It belongs to a front in this process and has no connection of its own."""
         self.is_away = False
-        """It is known, and cannot be asked anything just now."""
+        """It is known, but cannot be sent requests just now."""
         self.knows_signed_ids = False
-        """Transactions are named to it by the signed id alone."""
+        """It gets only the signed id of transactions."""
         self.long: Long[Any] | None = None
         """A request of it that takes many turns."""
         self.packed = pack_host(host, port)
         self.dialogue: Dialogue
-        """What it is told, and it tells us; begun once it is known to be a stranger or not."""
+        """Its dialogue, created once it is known whether it is a stranger."""
 
     def passed(self) -> None:
-        """A request of it was let in on a proof."""
+        """A request of it was admitted with a proof."""
         self.passed_count += 1
         if self.is_stranger:
             self.let_in()
 
     def let_in(self) -> None:
-        """A stranger has proved who it is."""
+        """A stranger has proved its identity."""
         self.is_stranger = False
         self.dialogue.let_in()

@@ -1,4 +1,4 @@
-"""Who is connected, and what the broker says to him on its own account."""
+"""The connected peers, and the requests that the broker sends them on its own initiative."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ class Peers:
         self._calls = calls
 
     def is_there(self, peer: int) -> bool:
-        """Whether somebody is there, and can be asked something."""
+        """Whether a peer is connected, and can be sent a request."""
         known = self.by_id.get(peer)
         return known is not None and not known.is_away
 
     def tell(self, peer: int, code: int, *, ext: dict[str, str], body: bytes = b"") -> None:
-        """Send a client a request that it does not answer."""
+        """Send a client a one-way request."""
         known = self.by_id.get(peer)
         if known is not None:
             known.dialogue.ask(code, self._calls.next_opaque(), ext, body, is_one_way=True)
@@ -34,7 +34,7 @@ class Peers:
         on_answer: OnAnswer,
         until_ms: int,
     ) -> None:
-        """Send a client a request, and hear what it says or that it does not."""
+        """Send a client a request, and get its answer or its failure."""
         opaque = self._calls.next_opaque()
         self._calls.expect(opaque, peer, on_answer, until_ms)
         known = self.by_id.get(peer)

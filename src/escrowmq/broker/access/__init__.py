@@ -1,2 +1,2 @@
-"""Whose a request is, what it may do, and how much of it: accounts, rights, quotas, the audit
-log."""
+"""Who sends a request, what the sender may do, and how much of it: accounts, rights, quotas, the
+audit log."""

@@ -1,5 +1,5 @@
-"""What operators did and who was refused, for the log `escrowmq.audit` (docs/security.md): one line
-each, `event=operation` or `event=denial`, in the form of `codec/key_value_line`."""
+"""Operations and refusals for the log `escrowmq.audit` (docs/security.md): one line each,
+`event=operation` or `event=denial`, in the form of `codec/key_value_line`."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ _log = logging.getLogger("escrowmq.audit")
 _DENIALS_MAX: Final = 10
 _DENIALS_SPAN_MS: Final = 60_000
 _DENIED_MAX: Final = 10_000
-"""Lines a minute about one account at one address, and how many of these are told apart."""
+"""The most lines a minute about one account at one address, and the most such pairs that are
+counted separately."""
 
 _DENIALS_MAX_ALL: Final = 600
-"""Lines a minute about everybody: names are cheap to make up."""
+"""The most lines a minute in total: names are easy to invent."""
 
 _R: Final = Request
 
@@ -33,19 +34,20 @@ _TARGETS: Final = (
     "accessKey", "admin", "topicPerms", "groupPerms", "globalWhiteAddrs", "aclFileFullPath",
     "msgId", "clientId",
 )  # fmt: skip
-"""Fields that say what was changed. A secret is in none of them."""
+"""Fields that name what was changed. None of them is secret."""
 
 _NAMES: Final = {code: name for name, code in vars(Request).items() if name.isupper()}
 
 
 def who(asked: Question) -> str:
-    """Who asks, in a word: the address, and where accounts are on the account before it."""
+    """The sender of a request as one word: the address, preceded by the account if there are
+    accounts."""
     account = "".join(asked.account.split())
     return f"{account}@{asked.peer.address}" if account else asked.peer.address
 
 
 def write(event: str, asked: Question, **more: object) -> None:
-    """One line about a request."""
+    """Write one line about a request."""
     code = asked.command.code
     fields = {
         "peer": asked.peer.address,
@@ -62,7 +64,7 @@ def _write(event: str, fields: dict[str, object]) -> None:
 
 
 def note_operation(asked: Question, reply: Reply) -> None:
-    """Write down what an operator asked for, and what came of it."""
+    """Log an operator's request and its result."""
     code, remark = (0, "") if reply is HELD else (reply.code, reply.remark or "")
     request, ext = asked.command, asked.ext
     more: dict[str, object] = {name: ext[name] for name in _TARGETS if name in ext}
@@ -77,7 +79,7 @@ def note_operation(asked: Question, reply: Reply) -> None:
 
 
 def _settings(request: Command) -> str:
-    """What was to be changed: names alone, since a mistaken one may have a secret behind it."""
+    """What was to be changed: names only, since a mistyped one may be followed by a secret."""
     try:
         return ",".join(sorted(parse_conf(request.body.decode("utf-8", "replace"))))
     except ConfError:
@@ -85,8 +87,8 @@ def _settings(request: Command) -> str:
 
 
 class Denials:
-    """Writes down who was refused; of one account at one address not more than some a minute, and
-    then how many there were besides."""
+    """Logs refused requests: at most some a minute for one account at one address, then the number
+    of the others."""
 
     def __init__(self) -> None:
         self._seldom = Seldom(
@@ -104,7 +106,7 @@ class Denials:
             write("denial", asked, reason=reason)
 
     def wake(self, now_ms: int) -> None:
-        """Tell how many were left out."""
+        """Log how many were left out."""
         for who, count in self._seldom.take_left_out(now_ms):
             account, _, host = who.rpartition("@")
             _write("denials", {"peer": host, "account": account, "count": count})
@@ -112,6 +114,6 @@ class Denials:
             _write("denials", {"peer": "everybody", "account": "", "count": count})
 
     def wake_at_ms(self) -> int | None:
-        """When there may be something to tell."""
+        """When there may be something to log."""
         found = [at for at in (self._seldom.wake_at_ms(), self._everybody.wake_at_ms()) if at]
         return min(found, default=None)

@@ -1,6 +1,5 @@
-"""The broker's door: every request is asked, in this order, whether its sender asks for too much,
-and whether it may pass by ACL 1.0 and by ACL 2.0. What waits inside is asked again when the rules
-change."""
+"""The broker's door checks every request, in this order: whether its sender asks for too much, and
+whether ACL 1.0 and ACL 2.0 admit it. Waiting requests are checked again when the rules change."""
 
 from __future__ import annotations
 
@@ -52,7 +51,7 @@ from escrowmq.txn.transactions import Transactions
 _log = logging.getLogger(__name__)
 
 _ASKED_AGAIN_MAX: Final = 500
-"""Long polls that are judged again in one go: some 10 ms."""
+"""Long polls that are judged again at once: some 10 ms."""
 
 _NEVER_MS: Final = (1 << 62) - 1
 _UNPROVED: Final = Proof()
@@ -60,14 +59,14 @@ _PUBLISH: Final = frozenset({Action.PUB})
 
 
 Table = Holds[Any] | Polls[Any]
-"""Long polls; each has the peer and the request that it is of."""
+"""Long polls; each has its peer and its request."""
 
 Polled = Callable[[], Iterable[Table]]
-"""All of them, as they are now."""
+"""All long polls of this moment."""
 
 
 class Door(Part):
-    """Judges requests; knows the handlers of those that change the rules."""
+    """Judges requests; has the handlers of the requests that change the rules."""
 
     name = "access control"
 
@@ -112,32 +111,32 @@ class Door(Part):
         if self.judges and not settings.acl_as_rocketmq:
             present.has_owners = True
         self.version = 0
-        """Of the rules: another one each time that they are others."""
+        """The version of the rules: it changes each time they do."""
 
     @property
     def judges(self) -> bool:
-        """Whether everybody has to prove who he is."""
+        """Whether every peer has to prove its identity."""
         return self.accounts is not None or self._settings.authenticates
 
     @property
     def is_stale(self) -> bool:
-        """Whether files of accounts are not what counts."""
+        """Whether the account files differ from the rules in force."""
         return self.accounts is not None and bool(self.accounts.trouble)
 
     @property
     def is_needed(self) -> bool:
-        """Whether anything is asked of anybody."""
+        """Whether anything is required of any peer."""
         return self.judges or self.rates.is_on
 
     @property
     def handlers(self) -> tuple[object, ...]:
-        """Those who serve the requests that change the rules."""
+        """The handlers of the requests that change the rules."""
         own = (self, self.users)
         return own if self.accounts is None else (*own, self.accounts)
 
     def read_rules(self, now_ms: int) -> None:
-        """Read accounts and users; UsageError when they cannot be read: all requests are refused "
-        "then."""
+        """Read accounts and users. UsageError when they cannot be read; all requests are refused
+        then."""
         settings = self._settings
         if self.judges:
             self.quotas.load(self._disk.read(made_by_use.PATH))
@@ -159,8 +158,8 @@ class Door(Part):
     # -- at the door -------------------------------------------------------------------------
 
     def judge(self, asked: Question) -> Refusal | None:
-        """Why a request may not pass; None when it may. An EscrowMQError says that it cannot be
-        read, and so not be judged."""
+        """Why a request is refused; None when it is admitted. An EscrowMQError says that it cannot
+        be read, and so not be judged."""
         if asked.peer.identity:
             account_proofs.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
@@ -171,8 +170,8 @@ class Door(Part):
         return None if asked.command.code == Request.ESCROW_SESSION else self._passed(asked)
 
     def judge_ahead(self, asked: Question) -> Refusal | None:
-        """The same, before it is asked: a refusal counts, as that of any request, and that it would
-        pass does not, since it is judged again when it is asked."""
+        """Judge a request before it is made. A refusal counts, as for any request; an admission
+        does not, because the request is judged again when it is made."""
         if asked.peer.identity:
             account_proofs.name(asked.command, asked.peer.identity)
         if not self.judges or self._judge(asked, asked.now_ms) is None:
@@ -180,14 +179,14 @@ class Door(Part):
         return self.judge(asked)
 
     def may_remember(self, peer: Peer) -> bool:
-        """Whether what a peer was let do may be let pass again on sight of its signature."""
+        """Whether a decision for a peer may be reused for requests with a valid signature."""
         is_known = not (peer.is_stranger or peer.identity)
         is_plain = not (self.rates.is_on or self._settings.acl_as_rocketmq)
         return self.judges and is_known and is_plain
 
     def standing(self, asked: Question) -> list[Secrets] | None:
-        """What a request has to be signed with, if whoever signs it so is let in for all that the
-        rules say, until `version` is another; None when each has to be judged."""
+        """What a request has to be signed with, if every request signed that way is admitted until
+        `version` changes; None when each has to be judged."""
         key = asked.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
         if not found or self.proofs.wants(key) or self._account_of(asked) != key:
@@ -196,7 +195,7 @@ class Door(Part):
         return found if refused is None else None
 
     def session(self, asked: Asked[None]) -> Reply:
-        """What our own clients are to sign beside their requests. Anybody may ask: it opens
+        """What our own clients sign with their requests. Anybody may ask for it: it grants
         nothing."""
         if not self.judges:
             return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, "nobody has to prove anything here")
@@ -209,7 +208,7 @@ class Door(Part):
         )
 
     def _counted(self, asked: Question) -> Refusal | None:
-        """Why a request that was let in is one too many; each account has rates of its own."""
+        """Why an admitted request is one too many; each account has rates of its own."""
         self._present.account = asked.account
         if not asked.account:
             return None
@@ -219,7 +218,7 @@ class Door(Part):
         return refusal or self.quotas.judge(asked)
 
     def _passed(self, asked: Question) -> Refusal | None:
-        """Why a request does not pass; None, and it counts, when it does."""
+        """Why a request is refused; None, and it is counted, when it is admitted."""
         refused = self._judge(asked, asked.now_ms)
         if refused is None:
             asked.account = self._account_of(asked)
@@ -242,7 +241,7 @@ class Door(Part):
         return refusal
 
     def _account_of(self, asked: Question) -> str:
-        """Of whom a request is that was let in; empty when nobody asked for a proof."""
+        """The account of an admitted request; empty when no proof was required."""
         is_proved = (
             self._settings.authenticates
             and asked.command.code not in self.users.terms.unauthenticated
@@ -250,8 +249,8 @@ class Door(Part):
         return asked.ext.get(ACCESS_KEY, "") if is_proved else ""
 
     def _secrets_of(self, key: str) -> list[Secrets]:
-        """What each kind of access control that is on knows of an account; nothing when one of
-        them knows none."""
+        """The secrets of an account in each kind of access control in use; nothing when one of them
+        does not know it."""
         found = []
         if self.accounts is not None:
             account = self.accounts.rules.accounts.get(key)
@@ -282,7 +281,8 @@ class Door(Part):
     def _judge_rights(
         self, asked: Question, now_ms: int, *, is_proved: bool
     ) -> tuple[Refusal, str] | None:
-        """The same of a request of whom one may know already that it `is_proved`."""
+        """The refusal of a request whose sender may already be proved (`is_proved`), and the reason
+        alone."""
         self._places.now_ms = now_ms
         rights = Rights(asked, self._places, self._settings)
         if self.accounts is not None:
@@ -296,7 +296,7 @@ class Door(Part):
         return None
 
     def explain(self, asked: Asked[None]) -> Reply:
-        """Tell which rule lets somebody do something, or does not."""
+        """Name the rule that lets an account do something, or refuses it."""
         question = decode_body(Explained, asked.body)
         settings = self._settings
         answers = []
@@ -315,7 +315,7 @@ class Door(Part):
     # -- what is inside already --------------------------------------------------------------
 
     def _changed(self) -> None:
-        """The rules are others now."""
+        """The rules have changed."""
         self.version += 1
         self._again = deque((table, held) for table in self._polls() for held in table.all())
         checker = self._transactions.checker
@@ -338,8 +338,9 @@ class Door(Part):
             self._answers.give(asked, refusal)
 
     def _may_see(self, peer_id: int, topic: str, group: str, owner: str) -> bool:
-        """Whether a member of a producer group may be shown a half of a topic, with the mark of an
-        account: whoever may end it. A heartbeat makes anybody a member of any group."""
+        """Whether a member of a producer group may be shown a half of a topic that bears the mark
+        of an account: only if it may end the half. A heartbeat alone makes any client a member of
+        any group."""
         peer = self._peers.by_id.get(peer_id)
         if peer is None:
             return False
@@ -350,7 +351,8 @@ class Door(Part):
         return all(self._may_publish(peer, name) for name in needed)
 
     def _may_publish(self, peer: Peer, name: str) -> bool:
-        """To a topic, or, with the prefix of its retry topic, for a group."""
+        """Whether an account may publish to a topic, or, with the prefix of its retry topic, for a
+        group."""
         if self.accounts is not None and not self.accounts.may(
             peer.account, Need(name, PUB), peer.host
         ):
@@ -362,15 +364,15 @@ class Door(Part):
     # -- as a part of the broker -------------------------------------------------------------
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone: it counts for nobody any more."""
+        """A connection has ended and no longer counts for its account."""
         self.quotas.left(peer)
 
     def last(self, now_ms: int) -> tuple[File, ...]:
-        """Who made which names."""
+        """The table of who created which names."""
         return tuple(self.quotas.last())
 
     def wake(self, now_ms: int) -> None:
-        """Look whether files have changed, and do what is left over."""
+        """Check whether files have changed, and continue unfinished work."""
         if self.accounts is not None:
             self.accounts.wake(now_ms)
         self._ask_again(now_ms)
@@ -378,7 +380,7 @@ class Door(Part):
         self.denials.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When there is something to do next."""
+        """When there is more to do."""
         if self._again:
             return 0
         at_ms = min(self.denials.wake_at_ms() or _NEVER_MS, self.quotas.wake_at_ms())

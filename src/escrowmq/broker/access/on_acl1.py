@@ -36,14 +36,14 @@ from escrowmq.txn.doubled_halves import newest_copy
 from escrowmq.txn.transactions import Transactions
 
 LOOK_MS: Final = 300
-"""Between looks at the files; what changed is in force after two of them."""
+"""The time between checks of the files; a change takes effect after two of them."""
 
 
 class AclHandlers:
-    """Codes 50 to 53; asks of every request whether it may pass."""
+    """Codes 50 to 53; judges every request."""
 
     REMARK: Final = "org.apache.rocketmq.acl.common.AclException: "
-    """Stands before each reason."""
+    """The text before each reason."""
 
     def __init__(
         self,
@@ -62,41 +62,41 @@ class AclHandlers:
 
     @property
     def rules(self) -> Rules:
-        """What counts now."""
+        """The rules in force."""
         return self._files.rules
 
     @property
     def trouble(self) -> str:
-        """Why the files are not what counts; empty when they are."""
+        """Why the files are not in force; empty when they are."""
         return self._files.trouble
 
     def load(self, now_ms: int) -> None:
-        """Read the accounts; UsageError when they cannot be read: all requests are refused then."""
+        """Read the accounts. UsageError when they cannot be read; all requests are refused then."""
         self._files.load()
         self._look_at_ms = now_ms + LOOK_MS
 
     def wake(self, now_ms: int) -> None:
-        """Look whether the files have changed."""
+        """Check whether the files have changed."""
         if now_ms >= self._look_at_ms:
             self._look_at_ms = now_ms + LOOK_MS
             if self._files.look():
                 self._on_change()
 
     def wake_at_ms(self) -> int:
-        """When to look next."""
+        """When to check next."""
         return self._look_at_ms
 
     def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
-        """Why a request may not pass; empty when it may."""
+        """Why a request is refused; empty when it is admitted."""
         rules, parts = self._files.rules, parts_of(asked.peer.host)
         return refusal(rules, asked.command, parts, rights.needs, is_proved=is_proved)
 
     def trusts(self, peer: Peer) -> bool:
-        """Whether nothing is asked of a peer's address."""
+        """Whether a peer's address is trusted without proof."""
         return self._files.rules.trusts(parts_of(peer.host))
 
     def may(self, access_key: str, need: Need, host: str) -> bool:
-        """Whether an account that was let in before may do something now."""
+        """Whether an account that was admitted before may do something now."""
         return may(self._files.rules, access_key, need, parts_of(host))
 
     def _replace(self, path: str, document: object) -> None:
@@ -106,7 +106,7 @@ class AclHandlers:
     # -- changes -----------------------------------------------------------------------------
 
     def update(self, asked: Asked[None]) -> Reply:
-        """Create an account, or replace what is said of it."""
+        """Create an account, or replace its rights."""
         ext = asked.command.ext or {}
         wish = acl1_editing.AccountWish(
             access_key=ext.get("accessKey", ""),
@@ -148,7 +148,7 @@ class AclHandlers:
         return DONE
 
     def trust(self, asked: Asked[None]) -> Reply:
-        """Replace the addresses of which nothing is asked."""
+        """Replace the trusted addresses."""
         ext = asked.command.ext or {}
         text = ext.get("globalWhiteAddrs", "")
         path = ext.get("aclFileFullPath") or DEFAULT_FILE
@@ -182,7 +182,8 @@ class AclHandlers:
 
 
 def _listed(text: str | None) -> list[str] | None:
-    """Items between commas; None when nothing is said. An address list in braces is one item."""
+    """Items between commas; None when the field is absent. An address list in braces is one
+    item."""
     if not text:
         return None
     items, depth = [""], 0
@@ -196,7 +197,7 @@ def _listed(text: str | None) -> list[str] | None:
 
 
 class StoredPlaces:
-    """What the store and the transactions know, for the guard (acl.needs.Places)."""
+    """What the store and the transactions know, for the guard (acl.request_needs.Places)."""
 
     def __init__(
         self,
@@ -232,16 +233,17 @@ class StoredPlaces:
         return None if message is None else message.topic
 
     def has_topic(self, topic: str) -> bool:
-        """Whether there is such a topic."""
+        """Whether a topic exists."""
         return self._topics.get(topic) is not None
 
     def has_offsets(self, group: str, topic: str) -> bool:
-        """Whether a group has read, or is to read, a topic."""
+        """Whether a group has read, or is about to read, a topic."""
         return bool(self._offsets.of(group, topic))
 
     def ended_topics(self, request: Command) -> Iterator[str]:
-        """The topics of all messages that an END commits or rolls back; and where another account
-        has begun it, the retry topic of the producer group, whose right is the group's."""
+        """The topics of all messages that an END commits or rolls back; and if another account
+        began the transaction, the retry topic of the producer group, which stands for the group's
+        right."""
         header = read_end(request, self._transactions, self.now_ms)
         if isinstance(header, Refusal):
             return

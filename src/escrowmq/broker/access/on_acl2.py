@@ -29,7 +29,7 @@ _BLANK: Final = "The username is blank"
 
 
 def read_terms(settings: BrokerSettings) -> Terms:
-    """What is asked of whom; UsageError when the settings contradict each other."""
+    """What is required of whom; UsageError when the settings contradict each other."""
     if settings.authorizes and not settings.authenticates:
         raise UsageError(
             "authorizationEnabled=true needs authenticationEnabled=true: a name that nobody "
@@ -55,7 +55,7 @@ def _codes(text: str, name: str) -> frozenset[int]:
 def _served(
     handler: Callable[[AuthHandlers, Asked[None]], Reply],
 ) -> Callable[[AuthHandlers, Asked[None]], Reply]:
-    """The same for those who may ask at all, with refusals in RocketMQ's form."""
+    """Wraps a handler for permitted senders only, with refusals in RocketMQ's form."""
 
     def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
         if not (self.is_on or is_loopback(asked.peer.host)):
@@ -75,7 +75,7 @@ def _served(
 def _changing(
     handler: Callable[[AuthHandlers, Asked[None]], Reply],
 ) -> Callable[[AuthHandlers, Asked[None]], Reply]:
-    """The same where the rules are others afterwards."""
+    """Wraps a handler after which the rules have changed."""
 
     @_served
     def serve(self: AuthHandlers, asked: Asked[None]) -> Reply:
@@ -87,7 +87,7 @@ def _changing(
 
 
 class AuthHandlers:
-    """Codes 3001 to 3010; asks of every request whether it may pass."""
+    """Codes 3001 to 3010; judges every request."""
 
     def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
         self._settings = settings
@@ -96,8 +96,8 @@ class AuthHandlers:
         self.on_change = on_change
 
     def load(self) -> None:
-        """Read users and policies, and make those that the settings name; UsageError when that
-        cannot be done."""
+        """Read users and policies, and create those that the settings name; UsageError when that
+        fails."""
         self.book.load()
         settings = self._settings
         for name, text, read in (
@@ -122,25 +122,25 @@ class AuthHandlers:
 
     @property
     def is_on(self) -> bool:
-        """Whether everybody has to prove who he is."""
+        """Whether every peer has to prove its identity."""
         return self._settings.authenticates
 
     # -- the door ----------------------------------------------------------------------------
 
     def refusal(self, asked: Question, rights: Rights, *, is_proved: bool = False) -> str:
-        """Why a request may not pass; empty when it may."""
+        """Why a request is refused; empty when it is admitted."""
         host = asked.peer.host
         return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
 
     def may(self, name: str, access: Access, host: str) -> bool:
-        """Whether a user who was let in before may do something now."""
+        """Whether a user who was admitted before may do something now."""
         user = self.book.users.get(name)
         if user is None or user.status is UserStatus.DISABLE:
             return False
         return not self.terms.is_authorized or not missing(self.book, user, access, host)
 
     def _is_super(self, asked: Asked[None]) -> bool:
-        """Whether the request is a super user's, or of somebody who was not asked for a name."""
+        """Whether the request is a super user's, or of a peer that did not have to name a user."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
             return True
@@ -165,7 +165,7 @@ class AuthHandlers:
 
     @_changing
     def update_user(self, asked: Asked[None]) -> Reply:
-        """Change what is given of a user."""
+        """Change the given attributes of a user."""
         info = _user_of(asked)
         if not info.username:
             return Refusal(Response.INVALID_PARAMETER, _BLANK)
@@ -180,7 +180,7 @@ class AuthHandlers:
 
     @_changing
     def delete_user(self, asked: Asked[None]) -> Reply:
-        """Remove a user and his policies."""
+        """Remove a user and the user's policies."""
         name = asked.ext.get("username", "")
         old = self.book.users.get(name)
         if old is not None and old.is_super and not self._is_super(asked):
@@ -201,7 +201,7 @@ class AuthHandlers:
 
     @_served
     def list_users(self, asked: Asked[None]) -> Reply:
-        """The users whose names have a part; no body when there are none."""
+        """The users whose names contain a text; no body when there are none."""
         part = asked.ext.get("filter", "").strip()
         shows = self.terms.as_rocketmq
         found = [user.told(with_password=shows) for user in self.book.found_users(part)]
@@ -211,7 +211,7 @@ class AuthHandlers:
 
     @_changing
     def put_acl(self, asked: Asked[None]) -> Reply:
-        """Add entries to a user's policies, or put them in the place of those before."""
+        """Add entries to a user's policies, or replace them."""
         info = decode_body(AclInfo, asked.body)
         self.book.put_policies(asked.ext.get("subject", ""), info)
         return _done()
@@ -235,12 +235,12 @@ class AuthHandlers:
 
     @_served
     def show_acl(self, asked: Asked[None]) -> Reply:
-        """What is said of one user; no body when nothing is."""
+        """The policies of one user; no body when there are none."""
         return _done(self.book.told_policies(asked.ext.get("subject", "")))
 
     @_served
     def list_acls(self, asked: Asked[None]) -> Reply:
-        """What is said of users and resources; no body when there is nothing."""
+        """Policies by user and resource; no body when there are none."""
         ext = asked.ext
         subject, resource = ext.get("subjectFilter", ""), ext.get("resourceFilter", "")
         found = list(self.book.found_policies(subject.strip(), resource.strip()))

@@ -1,5 +1,5 @@
-"""What one account may take of a broker that it shares with others: rates, and shares of what is
-bounded for all together. Counted once it is proved whose request it is."""
+"""What one account may take of a shared broker: rates, and shares of bounded resources. Counted
+once the account of a request is proved."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _SENDS: Final = {
     Request.SEND_MESSAGE: ("topic", "properties"),
     Request.SEND_MESSAGE_V2: ("b", "i"),
 }
-"""The fields of topic and properties."""
+"""The names of the fields with topic and properties."""
 
 _HALF: Final = f"{Property.TRAN_MSG}\x01"
 
 
 class Quotas:
-    """Counts by account; an account at its bound leaves the others untouched."""
+    """Counts by account; an account at its limit does not affect the others."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Quotas:
         self._save_at_ms = 0
 
     def judge(self, asked: Question) -> Refusal | None:
-        """Count a request of an account; why it is one too many, or None."""
+        """Count a request of an account. Returns why it is one too many, or None."""
         account = asked.account
         reason = self._excess(asked)
         if not reason:
@@ -91,13 +91,13 @@ class Quotas:
 
     def take_plain(self, peer: Peer, account: str, topic: str, size: int, now_ms: int) -> bool:
         """Count a plain message of an account, or a batch of them; False, with nothing counted,
-        when `judge` has to be asked."""
+        when `judge` must decide."""
         if peer.counted_for != account or topic == self._settings.trace_topic:
             return False
         return not self._buckets.take_size(account, size, self._rate(), now_ms)
 
     def give_back(self, account: str, size: int) -> None:
-        """It was not stored after all, and comes again."""
+        """Uncount a message that was not stored after all; its request is judged again."""
         self._buckets.give_back(account, size)
 
     def _excess_of_kind(self, asked: Question) -> str:
@@ -121,7 +121,8 @@ class Quotas:
         return ""
 
     def _excess_of_free(self, asked: Question) -> str:
-        """Traces, to which every account has the right, and replies, which are pushed on."""
+        """The same for traces, which every account may send, and replies, which are pushed to the
+        client that asked."""
         most = self._settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(asked.account, asked, rate)
@@ -143,7 +144,7 @@ class Quotas:
     # -- names -------------------------------------------------------------------------------
 
     def load(self, data: bytes | None) -> None:
-        """Take over who made which names; what cannot be read makes them nobody's."""
+        """Read who created which names; the names of an unreadable table belong to no account."""
         try:
             file = msgspec.json.decode(data or b"{}", type=MadeFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -153,7 +154,7 @@ class Quotas:
         self._groups.made.load(file.groups)
 
     def wake(self, now_ms: int) -> None:
-        """Save who made which names when it is time."""
+        """Save who created which names, when it is time."""
         if now_ms >= self.wake_at_ms():
             self._save_at_ms = now_ms + self._settings.offsets_flush_ms
             for path, data in self.last():
@@ -164,7 +165,7 @@ class Quotas:
         return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
 
     def last(self) -> list[tuple[str, bytes]]:
-        """What is to be written when the broker ends."""
+        """What to write when the broker ends."""
         if self._changes == self._saved_changes:
             return []
         self._saved_changes = self._changes
@@ -178,7 +179,7 @@ class Quotas:
     # -- connections -------------------------------------------------------------------------
 
     def _join(self, peer: Peer, account: str) -> str:
-        """Count a connection for the account that was proved on it last."""
+        """Count a connection for the account that it proved last."""
         if peer.counted_for == account:
             return ""
         most = self._settings.account_connections_max
@@ -190,7 +191,7 @@ class Quotas:
         return ""
 
     def left(self, peer: Peer) -> None:
-        """A connection is gone."""
+        """A connection has ended."""
         account, peer.counted_for = peer.counted_for, ""
         if account:
             self._connections[account] -= 1

@@ -1,4 +1,4 @@
-"""How much one address, and one account, may ask: buckets that fill with the clock."""
+"""How many requests one address, and one account, may send: token buckets that fill with time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.broker.asked import Question
 
 
 class Rate(msgspec.Struct, frozen=True):
-    """Requests and bytes a second, 0 for any number, and the settings that say so."""
+    """Requests and bytes a second, 0 for no limit, and the names of the settings."""
 
     requests: int
     size: int
@@ -27,21 +27,22 @@ class _Bucket(msgspec.Struct):
 
 
 class Buckets:
-    """Of each who asks, a second's worth at once."""
+    """One bucket for each sender, which holds one second's worth."""
 
     def __init__(self) -> None:
         self._buckets: dict[str, _Bucket] = {}
-        """Least lately used first."""
+        """Least recently used first."""
 
     def take(self, who: str, asked: Question, rate: Rate) -> str:
-        """Count a request; the setting by which it is one too many, or nothing."""
+        """Count a request. Returns the setting that it exceeds, or nothing."""
         size, is_free = len(asked.body), asked.row.is_free
         return self.take_size(who, size, rate, asked.now_ms, is_free=is_free)
 
     def take_size(
         self, who: str, size: int, rate: Rate, now_ms: int, *, is_free: bool = False
     ) -> str:
-        """The same of a request whose body has that size."""
+        """Count a request with a body of this size. Returns the setting that it exceeds, or
+        nothing."""
         bucket = self._filled(who, rate, now_ms)
         if not is_free:
             if rate.requests and bucket.requests < 1:
@@ -59,7 +60,7 @@ class Buckets:
         return ""
 
     def give_back(self, who: str, size: int) -> None:
-        """A request was counted and not served: it is going to be counted again."""
+        """Uncount a request that was not served: it is counted again later."""
         bucket = self._buckets.get(who)
         if bucket is not None:
             bucket.requests += 1
@@ -95,8 +96,8 @@ class Rates:
         return bool(self._settings.requests_per_s or self._settings.bytes_per_s)
 
     def judge(self, asked: Question, *, account: str = "") -> Refusal | None:
-        """Count a request of an address; why it is one too many, or None. Those of an account that
-        was proved count apart: a stranger beside it uses up nothing of it."""
+        """Count a request of an address. Returns why it is one too many, or None. Those of a proved
+        account count separately, so that other clients at the address use up nothing of it."""
         host = asked.peer.host
         settings = self._settings
         rate = Rate(
@@ -113,8 +114,8 @@ class Rates:
 
 
 def too_many(asked: Question, reason: str) -> Refusal:
-    """The refusal of a request by the words of RocketMQ's flow control. Readers know FLOW_CONTROL:
-    they rest a little and ask again. All others know SYSTEM_BUSY."""
+    """The refusal of a request in the words of RocketMQ's flow control. Readers understand
+    FLOW_CONTROL: they pause briefly and ask again. All other clients understand SYSTEM_BUSY."""
     return Refusal(
         Response.FLOW_CONTROL if asked.row.is_read else Response.SYSTEM_BUSY,
         f"[OVERLOAD]system busy, start flow control for a while: {reason}; send less, in batches, "

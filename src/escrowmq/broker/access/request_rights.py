@@ -1,4 +1,4 @@
-"""What one request needs of its sender, found when somebody asks for it."""
+"""The rights that one request requires of its sender, worked out on demand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from escrowmq.broker.asked import Question
 
 
 class Rights:
-    """The rights that a request needs, by its row and by what is stored, or as RocketMQ asks."""
+    """The rights that a request requires, by its row and by what is stored, or as RocketMQ requires
+    them."""
 
     def __init__(self, asked: Question, places: Places, settings: BrokerSettings) -> None:
         self._asked = asked
@@ -20,7 +21,7 @@ class Rights:
 
     @property
     def gives_rights(self) -> bool:
-        """Whether the request changes who may do what."""
+        """Whether the request changes rights."""
         return self._asked.row.rule.gives_rights
 
     def needs(self) -> Admin | list[Need]:

@@ -1,4 +1,4 @@
-"""Answers leave by the dialogue of whoever asked, once `LogEnds` says that they may."""
+"""Sends answers through the dialogue of the peer that asked, once `LogEnds` allows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from escrowmq.store.log_ends import LogEnds
 
 
 class Answers:
-    """Gives them, and notes how long they took."""
+    """Delivers answers, and measures how long they took."""
 
     def __init__(self, ends: LogEnds, moment: Moment, latency: Latency) -> None:
         self._ends = ends
@@ -23,8 +23,8 @@ class Answers:
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
-        """Say it, or keep it until its record may be answered: from the question's time on, or
-        from a later one."""
+        """Send an answer, or keep it until its record may be acknowledged. The time limit runs from
+        the question, or from a later time."""
         if (
             isinstance(reply, Answer)
             and reply.log_end > self._ends.answerable_end
@@ -36,7 +36,7 @@ class Answers:
             self.say(asked, reply)
 
     def say(self, asked: Question, reply: Answer | Refusal) -> None:
-        """Say it now."""
+        """Send an answer now."""
         asked.peer.dialogue.answer(asked.command, reply)
         row, took_ms = asked.row, self._moment.now_ms - asked.now_ms
         is_one_way = asked.command.flag & Flag.ONE_WAY

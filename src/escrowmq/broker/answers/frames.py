@@ -1,5 +1,4 @@
-"""Answers as the frames of RocketMQ's remoting protocol: here they become that, and nowhere
-else."""
+"""Encodes answers as frames of RocketMQ's remoting protocol; this happens nowhere else."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ from escrowmq.codec.send_reply import SentReplies
 
 
 class Frames:
-    """Puts what the broker answers into bytes."""
+    """Encodes the broker's answers."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
@@ -25,8 +24,8 @@ class Frames:
         self.said_to_senders()
 
     def said_to_senders(self) -> dict[str, str]:
-        """What every answer to a send says, and every message gets: another dictionary once an
-        operator has changed it."""
+        """The fields of every answer to a send, which every message gets too; replaced by another
+        dictionary when an operator changes them."""
         settings = self._settings
         if settings.is_traced is not self._is_traced:
             self._is_traced = settings.is_traced
@@ -39,11 +38,11 @@ class Frames:
 
     @property
     def said(self) -> dict[str, str]:
-        """What answers to sends say as long as nobody asks for more (`said_to_senders`)."""
+        """The fields of answers to sends without further fields (`said_to_senders`)."""
         return self._said
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
-        """What goes out for a reply, to be written one after the other."""
+        """The frames of a reply, to be written one after the other."""
         if type(reply) is Sent:
             if reply.ext is not None or reply.code:
                 return self._told_of(command, reply)
@@ -71,7 +70,7 @@ class Frames:
         return self._answer(command, reply, ext)
 
     def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
-        """What is said of a message about which there is more to say."""
+        """The fields for a message that has more than the usual ones."""
         ext = {
             **self._said,
             "msgId": sent.message_id,

@@ -1,8 +1,7 @@
-"""How long requests took, as RocketMQ's exporter tells it (RemotingMetricsManager).
+"""How long requests took, as RocketMQ's exporter reports it (RemotingMetricsManager).
 
-Most are answered in the millisecond in which they came: each of these costs an addition, in
-`Answers.say` itself, and no call.
-"""
+Most requests are answered within the millisecond in which they arrived: each of these costs an
+addition, in `Answers.say` itself, and no call."""
 
 from __future__ import annotations
 
@@ -20,11 +19,12 @@ BOUNDS_MS: Final = (1, 3, 5, 7, 10, 100, 1_000, 2_000, 3_000)
 _BOUNDS: Final = (*map(float, BOUNDS_MS), math.inf)
 
 _Kind = tuple[int, int, int, bool]
-"""Codes of request and answer, whether nobody wanted it (0: somebody), whether it was held."""
+"""Codes of request and answer, whether it was one-way (0: no), whether it was held."""
 
 
 def _names(codes: type) -> dict[int, str]:
-    """As RocketMQ: the constants' names in small letters (RemotingHelper.getRequestCodeDesc)."""
+    """The names as in RocketMQ: the constants in small letters
+    (RemotingHelper.getRequestCodeDesc)."""
     return {code: name.lower() for name, code in vars(codes).items() if name.isupper()}
 
 
@@ -33,21 +33,22 @@ _RESPONSES: Final = _names(Response)
 
 
 class Latency:
-    """Requests of one broker that were answered. There are no more kinds of them than kinds of
-    requests times answers to them: requests that are not known are one kind."""
+    """The answered requests of one broker. The number of kinds is bounded by kinds of requests
+    times their answers: all unknown requests are one kind."""
 
     def __init__(self) -> None:
         self.at_once: defaultdict[tuple[int, int, int], int] = defaultdict(int)
-        """Those that took no time, by codes of request and answer; not 0, if they were one-way."""
+        """The number of requests that took no time, by codes of request and answer; the code is not
+        0 if they were one-way."""
         self._counts: dict[_Kind, list[int]] = {}
         self._sums_ms: defaultdict[_Kind, int] = defaultdict(int)
 
     def note(self, row: RequestRow, answered: int, took_ms: int, *, is_one_way: int) -> None:
-        """One that took its time. One that asks for messages had to wait for them."""
+        """Count a request that took some time. A read that took time had to wait for messages."""
         self._add((row.code, answered, is_one_way, row.is_read), took_ms, 1)
 
     def note_alike(self, code: int, answered: int, took_ms: int, count: int) -> None:
-        """So many that were wanted, and asked for no messages, took the same time."""
+        """Count requests that took the same time; none was one-way, and none was a read."""
         if took_ms <= 0:
             self.at_once[code, answered, 0] += count
             return
@@ -61,7 +62,7 @@ class Latency:
         self._sums_ms[kind] += took_ms * count
 
     def family(self) -> Family:
-        """The figures as they stand."""
+        """The current figures."""
         found = {kind: list(counts) for kind, counts in self._counts.items()}
         for of, count in self.at_once.items():
             found.setdefault((*of, False), [0] * len(_BOUNDS))[0] += count

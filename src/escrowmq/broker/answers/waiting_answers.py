@@ -18,26 +18,26 @@ from escrowmq.store.log_ends import LogEnds
 
 
 class Waiting(Protocol):
-    """An answer, or several, that wait for the same."""
+    """One or several answers that wait for the same log offset."""
 
     log_end: int
     since_ms: int
 
     def say(self) -> None:
-        """The records that it tells of may be answered."""
+        """Their records may be acknowledged."""
         ...
 
     def say_late(self, code: int) -> None:
-        """It has waited long enough; the code says for what."""
+        """They have waited long enough; the code says for what."""
         ...
 
     def refuse(self, refusal: Refusal) -> None:
-        """The records that it tells of may be lost."""
+        """Their records may be lost."""
         ...
 
 
 class WaitingAnswer(msgspec.Struct):
-    """A reply that is held until the log has come to `log_end`."""
+    """A reply that is held until the log has reached `log_end`."""
 
     asked: Question
     answer: Answer
@@ -46,24 +46,24 @@ class WaitingAnswer(msgspec.Struct):
     tell: Callable[[Question, Answer | Refusal], object]
 
     def say(self) -> None:
-        """As it is."""
+        """Send the reply as it is."""
         self.tell(self.asked, self.answer)
 
     def say_late(self, code: int) -> None:
-        """With that code, or with its own for this case."""
+        """Send it with that code, or with its own code for this case."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
         late = msgspec.structs.replace(self.answer, code=code, remark=None, log_end=0)
         self.tell(self.asked, late)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Say this instead."""
+        """Send this reply instead."""
         self.tell(self.asked, refusal)
 
 
 class WaitingAnswers(Part):
-    """Held replies, in the order of their records, which is that of their times too: the first is
-    the first to be answered, and the first to be late."""
+    """Held replies in the order of their records, which is also that of their times: the first is
+    answered first, and late first."""
 
     name = "waiting answers"
 
@@ -72,22 +72,22 @@ class WaitingAnswers(Part):
         self._waiting: deque[Waiting] = deque()
 
     def keep(self, waiting: Waiting) -> None:
-        """Say it when its records may be answered, or that this takes too long."""
+        """Hold a reply until its records may be acknowledged, or the time limit is reached."""
         self._waiting.append(waiting)
 
     def release(self) -> None:
-        """An end of the log has moved: give the answers that waited for it."""
+        """An end of the log has moved: send the answers that waited for it."""
         while self._waiting and self._waiting[0].log_end <= self._ends.answerable_end:
             self._waiting.popleft().say()
 
     def failed(self, reason: str) -> None:
-        """The log will not be durable: nobody is told that it is."""
+        """The log will not become durable: refuse all held replies."""
         while self._waiting:
             refusal = Refusal(Response.SERVICE_NOT_AVAILABLE, f"not stored durably: {reason}")
             self._waiting.popleft().refuse(refusal)
 
     def wake(self, now_ms: int) -> None:
-        """Answer those who have waited long enough."""
+        """Send those that have waited long enough."""
         while self._waiting:
             first = self._waiting[0]
             code = self._ends.late_code(first.log_end, now_ms - first.since_ms)

@@ -1,1 +1,1 @@
-"""How the parts of a broker are made and put in order."""
+"""How the parts of a broker are created and ordered."""

@@ -1,4 +1,4 @@
-"""Puts together what consists of several: each gets what it needs of a broker, by name."""
+"""Creates the parts of a broker: each gets what it needs, by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from escrowmq.txn.transactions import Transactions
 
 
 def transactions_of(b: Broker, rules: HalfRules) -> Transactions:
-    """Transactions, by the broker's rules."""
+    """The transactions, with the broker's rules."""
     return Transactions(
         b.store,
         b.settings,
@@ -55,7 +55,7 @@ def transactions_of(b: Broker, rules: HalfRules) -> Transactions:
 def registration_of(
     b: Broker, *, ha_address: str, signs_as: tuple[str, str] | None
 ) -> Registration:
-    """Who tells name servers."""
+    """The registration at name servers."""
     return Registration(
         settings=b.settings,
         topics=b.topics,
@@ -68,7 +68,7 @@ def registration_of(
 
 
 def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandlers:
-    """Who ends transactions, and asks about them."""
+    """The handlers that end and check transactions."""
     return EndHandlers(
         settings=b.settings,
         store=b.store,
@@ -82,7 +82,7 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
 
 
 def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
-    """Who decides the batches of streaming queries."""
+    """The handlers of the batches of streaming queries."""
     return EpochHandlers(
         store=b.store,
         topics=b.topics,
@@ -95,7 +95,7 @@ def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
 
 
 def pulls_of(b: Broker) -> PullHandlers:
-    """Who serves those who pull."""
+    """The handlers of pulls."""
     return PullHandlers(
         settings=b.settings,
         store_settings=b.store_settings,

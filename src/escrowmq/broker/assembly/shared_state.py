@@ -1,4 +1,4 @@
-"""What the parts of one broker work on."""
+"""What the parts of one broker share."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from escrowmq.store.store import Store
 
 
 class Broker:
-    """All of it in one place: for the core, and for the assembly, which hands each part what it
-    needs. Nobody else is given the whole."""
+    """The shared state in one place: for the core, and for the assembly, which gives each part what
+    it needs. No other module gets the whole."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Broker:
         self.delays = DelayQueues(store, store_settings, due.put)
         self.timer = TimerQueue(store, settings, due.put)
         self.polls_counts: Counter[str] = Counter()
-        """Long polls of each account."""
+        """Number of long polls of each account."""
         self.stats = Stats()
 
         self.calls = PeerCalls()

@@ -1,4 +1,4 @@
-"""What is known of the requests of one connection: which may be served by the short cut
+"""What is known of the requests of one connection: which may take the fast path
 (broker/fast/shortcut), and what they have in common."""
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ _BINARY_END: Final = Request.END_TRANSACTION.to_bytes(2, "big")
 JSON_SENDS: Final = tuple(b'{"code":%d,' % code for code in SENDS)
 JSON_END: Final = b'{"code":%d,' % Request.END_TRANSACTION
 ENDS: Final = (_BINARY_END, JSON_END)
-"""How the header of an END begins."""
+"""The first bytes of the header of an END."""
 
 _SHAPES_MAX: Final = 8
 _LEARN_COST: Final = 8
 CREDIT_MAX: Final = 64
-"""A connection learns a shape for every so many requests of a known one, and some at first: whose
-requests are never alike does not pay for it each time."""
+"""A connection may learn some shapes at first, then one for each number of requests of known
+shapes: connections whose requests are never alike do not pay for learning each time."""
 
 _SEND, _END, _JSON = range(3)
 _KINDS: Final = {**dict.fromkeys(_BINARY_SENDS, _SEND), _BINARY_END: _END, b'{"': _JSON}
-"""What a header may be, by its first two bytes."""
+"""The possible headers, by their first two bytes."""
 
 
 def _left(credit: int) -> int:
-    """What is left of a credit by which something is learnt, or was too much to be."""
+    """What remains of a learning credit after a shape was learnt or rejected."""
     return credit - _LEARN_COST if credit >= _LEARN_COST else credit + 1
 
 
@@ -55,31 +55,32 @@ class Habits:
 
     def __init__(self) -> None:
         self.passes = Passes()
-        """Of ENDs, by the general way unasked: those before them had to be asked more, as those of
-        transactions of several messages have to be."""
+        """How many ENDs take the general path untried, because earlier ones could not take the fast
+        one, as with transactions of several messages."""
         self.sends: list[SendShape] = []
         self.json_sends: list[JsonSendShape] = []
-        """These are of use to the lane alone."""
+        """Known shapes of sends in JSON, for the native lane only."""
         self.stretches: list[Shape | JsonShape] = []
-        """What the compiled lane is told of those that it serves."""
+        """The shapes of sends in the native lane's form."""
         self.ends: list[EndShape] = []
         self.end_stretches: list[GivenEnd] = []
-        """What the compiled lane is told of those that it serves."""
+        """The shapes of ENDs in the native lane's form."""
         self.credit = self._json_credit = CREDIT_MAX
         self.standing = Known()
 
     def note_known(self, count: int) -> None:
-        """So many requests were of known shapes."""
+        """Count requests of known shapes."""
         self.credit = min(self.credit + count, CREDIT_MAX)
 
     def may_learn(self) -> bool:
-        """A request was of no known shape: whether to learn it."""
+        """Whether to learn the shape of a request that was not known."""
         credit = self.credit
         self.credit = _left(credit)
         return credit >= _LEARN_COST
 
     def is_short(self, data: bytes, at: int) -> bool:
-        """Whether a request starts at a place that may be served here: asked before all else."""
+        """Whether a request that may take the fast path starts at a position; checked before
+        anything else."""
         kind = _KINDS.get(data[at + 8 : at + 10])
         if kind is _JSON:
             kind = _kind_in_json(data, at + 8)
@@ -87,14 +88,14 @@ class Habits:
         return kind is _SEND or (kind is _END and not (passes.left and passes.take()))
 
     def learn_send(self, data: bytes, at: int, header_end: int) -> None:
-        """The next send like this one is of a known shape."""
+        """Learn the shape of a send."""
         if self.may_learn() and (shape := learn_send(data, at, header_end)) is not None:
             self.sends.insert(0, shape)
             del self.sends[_SHAPES_MAX:]
             self._tell_of_sends()
 
     def learn_json_send(self, data: bytes, at: int, header_end: int) -> None:
-        """The same where its header, which begins at a place, is in JSON."""
+        """Learn the shape of a send whose JSON header begins at a position."""
         if any(shape.may_match(data, at, header_end) for shape in self.json_sends):
             return  # it was something else that kept the lane from serving it
         credit = self._json_credit
@@ -111,7 +112,7 @@ class Habits:
         self.stretches = [one for one in told if one is not None]
 
     def learn_end(self, data: bytes, at: int, header_end: int) -> None:
-        """The next END like this one is of a known shape."""
+        """Learn the shape of an END."""
         if self.may_learn() and (shape := learn_end(data, at, header_end)) is not None:
             self.ends.insert(0, shape)
             del self.ends[_SHAPES_MAX:]

@@ -1,4 +1,4 @@
-"""How often a way that has not paid lately is not tried."""
+"""How often to skip an optimisation that did not pay lately."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ _COUNT_MAX: Final = 64
 
 
 class Passes:
-    """Of one way: each time that it does not pay, twice as many chances as the time before pass
-    untried, up to a bound; once it pays, all are taken."""
+    """Skips one optimisation: after each failure twice as many chances as before, up to a limit;
+    after a success none."""
 
     __slots__ = ("_next", "left")
 
     def __init__(self) -> None:
         self.left = 0
-        """So many chances pass."""
+        """The number of chances still to skip."""
         self._next = 1
 
     def take(self) -> bool:
-        """Whether this chance passes."""
+        """Whether to skip this chance."""
         if not self.left:
             return False
         self.left -= 1
         return True
 
     def note(self, *, has_paid: bool) -> None:
-        """It was tried."""
+        """Note whether an attempt paid."""
         if has_paid:
             self._next = 1
         else:

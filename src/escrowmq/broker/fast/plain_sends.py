@@ -1,12 +1,11 @@
-"""Plain messages and halves of guests, written at once: what broker/fast/shortcut is for
+"""Plain messages and halves of guests, written together: what broker/fast/shortcut is for
 connections.
 
-A front says what it has to put as values, one after the other. All of it is written, and those who
-sent it are told, before the front's next question is served, or at the end of its turn. A question
-(on_send) is what such a message means: what is not plain, or cannot be written so just now, has to
-be asked for, and so has everything when the log does not take it. A test holds both ways to the
-same replies, files and figures.
-"""
+A front passes them as values, one after the other. All of them are written, and their senders
+answered, before the front's next request is served, or at the end of its turn. The general path
+(on_send) defines what such a message means: whatever is not plain, or cannot be written this way
+just now, must be sent as a request, and so must everything when the log does not accept it. A test
+compares the replies, files and figures of both paths."""
 
 from __future__ import annotations
 
@@ -39,17 +38,17 @@ class PlainSends:
         self._shortcut = shortcut
         self._puts = puts
         self._peer: Peer | None = None
-        """Who sent the last one, while there is something to be written."""
+        """The sender of the last message, while there is something to be written."""
         self._told: list[tuple[OnPut, int, str]] = []
-        """Who is to be told of each message, its place, and the id of its transaction."""
+        """For each message: where its answer goes, its place, and the id of its transaction."""
         self._size = 0
         self._has_halves = False
         self._shut_ms = -1
         self.count = 0
-        """Messages that were stored so."""
+        """Messages that were stored this way."""
 
     def put(self, peer: Peer, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:
-        """Put a message; False when it has to be asked for."""
+        """Put a message; False when it must be sent as a request."""
         if peer is not self._peer:
             # Halves are entered as one client's, which is then asked about them first.
             if message.is_half or self._has_halves:
@@ -73,7 +72,7 @@ class PlainSends:
         return True
 
     def _may_begin(self, peer: Peer, now_ms: int) -> bool:
-        """Whether messages of a peer are stored without being asked anything more."""
+        """Whether messages of a peer may be stored without further checks."""
         if now_ms == self._shut_ms or not self._shortcut.is_open(peer, now_ms):
             return False
         if self._peer is None:
@@ -82,7 +81,7 @@ class PlainSends:
         return True
 
     def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
-        """Put it: its place in its queue, or -1; and the id of its transaction."""
+        """Put the message. Returns its place in its queue, or -1; and the id of its transaction."""
         is_half = message.is_half
         if message.queue_id < 0:
             return _NOT_PUT, ""
@@ -99,7 +98,7 @@ class PlainSends:
         return place, signed_id
 
     def finish(self, now_ms: int) -> None:
-        """Write what was put, and tell of it."""
+        """Write the messages and answer their senders."""
         peer = self._peer
         if peer is None:
             return
@@ -119,7 +118,7 @@ class PlainSends:
             self._give_back(now_ms)
 
     def _give_back(self, now_ms: int) -> None:
-        """Nothing of it was written: each has to be asked for."""
+        """Nothing was written: each message must be sent as a request."""
         self._shut_ms = now_ms
         for on_put, _, _ in self._forget():
             on_put(_NOT_PUT, "")

@@ -1,9 +1,8 @@
-"""What accounts may publish to, found out once for requests that are alike: for the short cut,
-where everybody has to prove who he is.
+"""What accounts may publish to, cached for the fast path where peers have to prove their identity.
 
-The door judges (broker/access/door). Here it is remembered what it has let pass, of one connection,
-and no longer than its rules stay as they are. Each request has still to be signed, and counts for
-its account; whatever is in doubt goes to the door again."""
+The door decides (broker/access/door). Its decisions for one connection are remembered here as long
+as its rules do not change. Each request must still be signed, and counts for its account; all
+doubtful ones go to the door again."""
 
 from __future__ import annotations
 
@@ -17,29 +16,29 @@ from escrowmq.broker.requests.serving import Serving
 from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 
 _KNOWN_MAX: Final = 64
-"""Of one connection."""
+"""The most decisions for one connection."""
 
 Wish = tuple[int, str, str]
-"""The code of a request, its account, and the topic that it is for."""
+"""The code of a request, its account, and its topic."""
 
 Keys = tuple[tuple[SigningKey, ...], ...]
-"""Of an account, for each kind of access control: one of each has to fit."""
+"""The keys of an account, for each kind of access control: one of each must match."""
 
 
 class Known:
-    """What one connection was let do: the keys that it takes; None when the door has to be asked
-    each time."""
+    """The decisions for one connection: the accepted keys; None when the door must decide each
+    time."""
 
     __slots__ = ("by_wish", "version")
 
     def __init__(self) -> None:
         self.by_wish: dict[Wish, Keys | None] = {}
         self.version = -1
-        """Of the door's rules."""
+        """The version of the door's rules."""
 
 
 class Standings:
-    """Asks the door in the name of the short cut, for one run of requests of one connection."""
+    """Asks the door on behalf of the fast path, for one run of requests of one connection."""
 
     def __init__(self, door: Door, serving: Serving) -> None:
         self._door = door
@@ -48,10 +47,10 @@ class Standings:
         self._known: Known
         self._now_ms = 0
         self._counted: list[tuple[str, int]] = []
-        """Those that were let in, by account and size."""
+        """Admitted requests, by account and size."""
 
     def begin(self, peer: Peer, known: Known, now_ms: int) -> bool:
-        """A run begins; False when all of it is for the door."""
+        """Begin a run; False when all of it must go to the door."""
         if not self._door.may_remember(peer):
             return False
         if known.version != self._door.version:
@@ -61,7 +60,7 @@ class Standings:
         return True
 
     def let_in(self, wish: Wish, content: bytes, signature: bytes, body: bytes) -> bool:
-        """Whether a plain message, or a batch of them, may be stored; it is counted then."""
+        """Whether a plain message, or a batch, may be stored; if so, it is counted."""
         by_wish = self._known.by_wish
         try:
             accepted = by_wish[wish]
@@ -92,11 +91,11 @@ class Standings:
         return tuple(tuple(key_of(each) for each in one.secrets if each) for one in found)
 
     def take_back(self) -> None:
-        """The last one that was let in was not put after all: it comes again, at the door."""
+        """The last admitted request was not put after all: it will be judged again by the door."""
         self._door.quotas.give_back(*self._counted.pop())
 
     def end(self, *, is_stored: bool) -> None:
-        """The run is over."""
+        """End the run."""
         while not is_stored and self._counted:
             self.take_back()
         self._counted.clear()

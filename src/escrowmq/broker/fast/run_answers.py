@@ -1,7 +1,7 @@
 """Answers to requests that were served together (broker/fast/shortcut) and wait together.
 
-They are kept in the words of success, as the bytes that are to leave. What else may become of them
-is rare: only then they are read, and said in other words, one by one."""
+They are kept as the encoded frames of a success. Any other outcome is rare: only then are they
+decoded and changed, one by one."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from escrowmq.codec.frame import FrameReader
 
 
 class RunAnswers:
-    """Keeps them until their records may be answered, or they have waited long enough."""
+    """Keeps them until their records may be acknowledged, or the time limit is reached."""
 
     def __init__(
         self,
@@ -48,13 +48,14 @@ class RunAnswers:
         now_ms: int,
         log_end: int,
     ) -> None:
-        """Frames for a peer that asked at a time; how many, by the codes of the requests."""
+        """Keep frames for a peer, with the time of its requests, and their number by request
+        code."""
         said = self._frames.said
         run = _Run(self, peer.id, now_ms, log_end, replies, counts, said)
         self._waiting.keep(run)
 
     def tell(self, run: _Run, code: int) -> None:
-        """Say that all has gone so, and where it is."""
+        """Answer all requests with success and their places."""
         if code == Response.SUCCESS and run.said is self._frames.said:
             self._output.send(run.peer, *run.replies)
         else:
@@ -63,7 +64,7 @@ class RunAnswers:
         self._note(run, code)
 
     def refuse(self, run: _Run, refusal: Refusal) -> None:
-        """Say so to each of them."""
+        """Refuse each request."""
         for reply in _read(run):
             self._output.send(run.peer, *self._frames.of(reply, refusal))
         self._note(run, refusal.code)
@@ -75,7 +76,7 @@ class RunAnswers:
 
 
 class _Run(msgspec.Struct):
-    """Of one connection and one input (broker/answers/waiting_answers.Waiting)."""
+    """The answers to one connection for one input (broker/answers/waiting_answers.Waiting)."""
 
     answers: RunAnswers
     peer: int
@@ -84,10 +85,10 @@ class _Run(msgspec.Struct):
     replies: list[bytes]
     counts: Mapping[int, int]
     said: dict[str, str]
-    """To all senders, when the replies were written: it may have been changed since."""
+    """The common fields of answers when the replies were encoded: they may have changed since."""
 
     def say(self) -> None:
-        """They may be answered."""
+        """Their records may be acknowledged."""
         self.answers.tell(self, Response.SUCCESS)
 
     def say_late(self, code: int) -> None:
@@ -100,7 +101,7 @@ class _Run(msgspec.Struct):
 
 
 def _read(run: _Run) -> Iterator[Command]:
-    """The replies, each of which is in the kind of its request, and has its number."""
+    """The decoded replies, each in the encoding of its request and with its number."""
     return iter(FrameReader().feed(b"".join(run.replies)))
 
 

@@ -1,4 +1,4 @@
-"""Batches of plain messages, put into a run: all of one, or nothing."""
+"""Batches of plain messages, put into a run: a whole batch or none of it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _UNNAMED_MAX: Final = 64
 
 
 Entries = tuple[bytes, int, int]
-"""Data, and where in it messages begin and end."""
+"""Bytes, and where in them messages begin and end."""
 
 
 class ShortBatches:
-    """Puts them."""
+    """Puts batches."""
 
     def __init__(self, run: Run, host: bytes, properties: Properties, body_size_max: int) -> None:
         self._run = run
@@ -34,11 +34,11 @@ class ShortBatches:
         self._properties = properties
         self._body_size_max = body_size_max
         self.unnamed: dict[bytes, bool] = {}
-        """Of what senders say of batches without a key: whether it is plain."""
+        """Whether properties of batches without a key are plain, by their text."""
 
     def key_of(self, properties: bytes) -> bytes | None:
-        """The unique key of a batch by what its sender says of it, empty when it has none, as those
-        of most clients; None when there is more to be asked."""
+        """The unique key of a batch in its sender's properties, empty when it has none, as from
+        most clients; None when the general path must decide."""
         properties = ended(properties)
         if b"UNIQ_KEY\x01" in properties:
             found = self._properties.read(properties)
@@ -53,7 +53,8 @@ class ShortBatches:
         return b"" if is_plain else None
 
     def _are_plain(self, properties: bytes) -> bool:
-        """Nothing of it is stored; what is no text makes a header that nobody can read."""
+        """Whether the properties of a batch are plain. They are not stored; invalid text makes the
+        header unreadable."""
         try:
             names = parse_properties(properties.decode()).keys()
         except UnicodeDecodeError:
@@ -69,9 +70,9 @@ class ShortBatches:
         suffix: bytes,
         moment: Moment,
     ) -> tuple[bytes, int] | None:
-        """Put the messages, each with the suffix behind its properties: where they are, as the
-        answer says it, and how many. None, with nothing done, when one is no plain one, or when
-        there is no room for all."""
+        """Put the messages, each with the suffix after its properties. Returns their places, as in
+        the answer, and their number. None, with nothing done, when one is not plain, or when there
+        is no space for all."""
         if common.sys_flag & (ODD | SysFlag.TRANSACTION_MASK):
             return None
         if lay_out is not None:
@@ -86,7 +87,7 @@ class ShortBatches:
     def _put_plain(
         self, tail: Tail, entries: bytes, common: Common, suffix: bytes
     ) -> tuple[bytes, int] | None:
-        """The same, and what it sees for the first time the lane knows from then on."""
+        """Put the messages without the native lane, and teach it what is new."""
         found = read_batch(entries, self._properties, suffix, self._body_size_max)
         if found is None:
             return None
@@ -101,8 +102,8 @@ class ShortBatches:
 def read_batch(
     entries: bytes, known: Properties, suffix: bytes, body_size_max: int
 ) -> tuple[list[Piece], int] | None:
-    """The messages of a batch, each with the suffix behind its properties, and the bytes of their
-    bodies and properties; None when one is no plain one."""
+    """The messages of a batch, each with the suffix after its properties, and the bytes of their
+    bodies and properties; None when one is not plain."""
     try:
         found, end = decode_part(entries, 0, count_max=BATCH_AT_ONCE_MAX)
     except RemoteProtocolError:

@@ -1,5 +1,5 @@
-"""ENDs that the short cut serves (see there): the messages of halves that are committed, as records
-of the present run, and what else is to happen once they are in the log."""
+"""ENDs on the fast path: puts the messages of committed halves as records of the current run, and
+does what follows once they are in the log."""
 
 from __future__ import annotations
 
@@ -35,32 +35,33 @@ from escrowmq.txn.state import State
 
 STATES: Final = (State.ROLLED_BACK, State.COMMITTED)
 NOTE: Final = struct.Struct(">??4s")
-"""What the lane says of an END: whether it commits, whether nobody is to be told, its number."""
+"""What the native lane reports about an END: whether it commits, whether it is one-way, its
+number."""
 
 _AT_ONCE_MAX: Final = 64
 _POOR_SHARE: Final = 4
-"""The lane has paid when it puts one of so many ENDs that it looks at."""
+"""The native lane is worth its cost when it puts at least one in this many ENDs."""
 
 Number = bytes | int
-"""Of a request, as it was written: four bytes of a binary one, or what stands in JSON."""
+"""The number of a request as it was written: four bytes of a binary header, or the text in JSON."""
 
 
 class _Noted(msgspec.Struct):
-    """ENDs that the compiled lane has served: their queue offsets, and what it says of each."""
+    """ENDs that the native lane has served: their queue offsets, and its report on each."""
 
     queue_offsets: list[int]
     notes: bytes
 
 
 class PutEnds(msgspec.Struct):
-    """ENDs that were put: where the first request is that was not, and how many they were."""
+    """The position of the first request that was not put, and how many ENDs were put."""
 
     end: int
     ends_count: int
 
 
 class EndsToTell:
-    """Ends that were asked for by one peer in one run, and are answered together
+    """Ends that one peer requested in one run, answered together
     (broker/requests/on_transactions.EndsOfRun)."""
 
     def __init__(
@@ -86,7 +87,7 @@ class EndsToTell:
         self.told_count = 0
 
     def add(self, queue_offset: int, state: State, number: Number) -> None:
-        """One is to be told."""
+        """Add one to be answered."""
         self._wanted.append((queue_offset, state, number))
         reply = self._templates[state]
         self._replies.append(
@@ -95,7 +96,7 @@ class EndsToTell:
         self.told_count += 1
 
     def add_noted(self, noted: _Noted, replies: bytes) -> None:
-        """Some are to be told, in these words."""
+        """Add some that the native lane has served."""
         self._wanted.append(noted)
         self._replies.append(replies)
         self.told_count += noted.notes[1 :: NOTE.size].count(0)
@@ -105,7 +106,7 @@ class EndsToTell:
         self._peer, self._now_ms = peer, now_ms
 
     def say(self, log_end: int) -> None:
-        """Tell all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
+        """Answer all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
         if log_end > self._log_ends.answerable_end:
             counts = {Request.END_TRANSACTION: self.told_count}
             keep, now_ms = self._run_answers.keep, self._now_ms
@@ -115,7 +116,7 @@ class EndsToTell:
         self._latency.at_once[Request.END_TRANSACTION, 0, 0] += self.told_count
 
     def one_by_one(self) -> Iterator[tuple[Question, Ended]]:
-        """Each as the general way knows it."""
+        """Each in the form of the general path."""
         row = self._serving.row(Request.END_TRANSACTION)
         for queue_offset, state, number in self._each():
             command = Command(code=row.code, opaque=0)
@@ -141,7 +142,7 @@ class EndsToTell:
 
 
 class ShortEnds:
-    """The ends of one run. Nothing has happened before `commit`."""
+    """The ends of one run. Nothing changes before `commit`."""
 
     def __init__(
         self,
@@ -170,14 +171,14 @@ class ShortEnds:
         }
         self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), *self._pieces()
         self._tail_of = tail_of
-        """Where the messages for a queue go; None when they have to be asked more."""
+        """Where the messages for a queue go; None when the general path must decide."""
         self.ended: dict[int, State] = {}
-        """By queue offset."""
+        """The halves that were ended, by queue offset."""
         self._op_offset: int | None = None
-        """Of the op record that is in the run."""
+        """The queue offset of the op record in the run."""
         self._to_tell = self._nobody()
         self._passes = Passes()
-        """Of the lane: ENDs of whose halves few are plain are read in vain."""
+        """How often to skip the native lane, where few halves are plain."""
 
     def _nobody(self) -> EndsToTell:
         return EndsToTell(
@@ -190,7 +191,7 @@ class ShortEnds:
         )
 
     def _pieces(self) -> tuple[bytes, bytes, bytes, bytes]:
-        """What is always the same in replies, as the lane is told."""
+        """The constant parts of replies, in the native lane's form."""
         dropped, kept = self._templates[State.ROLLED_BACK], self._templates[State.COMMITTED]
         return dropped.front, dropped.back, kept.front, kept.back
 
@@ -205,9 +206,9 @@ class ShortEnds:
         number: Number | None,
         suffix: bytes,
     ) -> bool:
-        """End a transaction so: put the message of its half, if it is committed. False, with
-        nothing done, when that is no plain one, or not this producer's. `number` is None when
-        nobody wants to be told, `suffix` what messages get from the broker."""
+        """End a transaction on the fast path: put the message of its half, if it is committed.
+        False, with nothing done, when the half is not plain, or not this producer's. `number` is
+        None for a one-way request; `suffix` is what the broker adds to messages."""
         halves = self._engine.halves
         if halves.pending.log_offset(queue_offset) != log_offset or queue_offset in self.ended:
             return False
@@ -258,8 +259,8 @@ class ShortEnds:
         places: dict[bytes, Place],
         moment: Moment,
     ) -> PutEnds | None:
-        """The same for as many ENDs from a place on as the compiled lane serves, a bounded number;
-        None when the first is none of them."""
+        """End transactions for as many ENDs, from a position on, as the native lane serves, up to a
+        limit; None when it does not serve the first."""
         if self._passes.left and self._passes.take():
             return None
         found = lane.find(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
@@ -291,7 +292,7 @@ class ShortEnds:
         return PutEnds(end, put_count)
 
     def _count_fresh(self, queue_offsets: list[int]) -> int:
-        """How many of these, up to the first that is not so, are not ended in this run already."""
+        """How many of these, from the first on, were not ended in this run already."""
         ended, seen = self.ended, set[int]()
         for nth, queue_offset in enumerate(queue_offsets):
             if queue_offset in ended or queue_offset in seen:
@@ -300,9 +301,9 @@ class ShortEnds:
         return len(queue_offsets)
 
     def seal(self, now_ms: int) -> None:
-        """Put the op record of all of them behind them, unless others are to be named by it, or
-        told before. Measured: an END by itself takes a quarter less so than at the end of its
-        input."""
+        """Put the op record of all of them after them, unless it has to name others too, or they
+        were answered already. Measured: a single END takes a quarter less this way than at the end
+        of its input."""
         ended = self.ended
         if not ended or self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
             return
@@ -315,7 +316,7 @@ class ShortEnds:
             self._op_offset = tail.next_offset - 1
 
     def commit(self, peer: Peer, now_ms: int) -> None:
-        """What was put is in the log: the halves have ended."""
+        """The run is in the log: the halves have ended."""
         self._engine.mark_plain(self.ended, now_ms, self._op_offset)
         if self._to_tell.told_count:
             self._to_tell.are_put(peer, now_ms)
@@ -323,8 +324,8 @@ class ShortEnds:
                 self._ends.answer_run(self._to_tell)
 
     def tell(self) -> bool:
-        """The replies to the others of the run are written: tell of the ends, unless they are not
-        sealed yet."""
+        """The replies to the other requests of the run are written: answer the ends, unless they
+        are not sealed yet."""
         if self._op_offset is None:
             return False
         if self._to_tell.told_count:
@@ -332,7 +333,7 @@ class ShortEnds:
         return True
 
     def forget(self) -> None:
-        """The run is over."""
+        """Clear the run."""
         self.ended.clear()
         self._op_offset = None
         if self._to_tell.told_count:

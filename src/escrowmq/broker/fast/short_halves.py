@@ -1,5 +1,5 @@
-"""Halves that nobody remembers any more, as the bytes that lie in the log: for the short cut, which
-puts the messages of those that have nothing special about them."""
+"""Halves that are no longer in memory, as raw bytes of the log: for the fast path, which puts the
+messages of plain ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from escrowmq.store.commit_log import CommitLog
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
 
 _READ_SIZE: Final = 1_024
-"""So much is read at once: most halves are no longer."""
+"""Bytes that are read at once: most halves are shorter."""
 
 _PIECE_SIZE: Final = 2_048
-"""The same where halves are read together."""
+"""Bytes that are read of each half where several are read together."""
 
 _TOPIC: Final = topic_part(Topic.HALF)[1]
 _PLACE: Final = (Property.REAL_TOPIC.encode(), Property.REAL_QID.encode())
@@ -35,8 +35,8 @@ class ShortHalves:
         self._store_host = store_host
 
     def read(self, *, queue_offset: int, log_offset: int, suffix: bytes) -> PlainHalf | None:
-        """The half at a place of the log where a pending one stands. `suffix` is what the broker
-        has put behind its sender's properties. None when it is to be read as any other is."""
+        """The half at a log offset where a pending one is. `suffix` is what the broker appended to
+        its sender's properties. None when the general path must read it."""
         record = self._log.read(log_offset, _READ_SIZE)
         if len(record) < HEAD_V4.size:
             return None
@@ -88,8 +88,8 @@ class ShortHalves:
         )  # fmt: skip
 
     def bytes_of(self, log_offsets: list[int]) -> tuple[bytes, list[int]]:
-        """Bytes of the log with the halves at these places, those that are long perhaps not as a
-        whole, and where each begins in them."""
+        """Bytes of the log with the halves at these offsets, long ones possibly incomplete, and
+        where each begins in them."""
         if len(log_offsets) == 1:
             return self._log.read(log_offsets[0], _PIECE_SIZE), [0]
         first = min(log_offsets)
@@ -102,7 +102,7 @@ class ShortHalves:
 
 
 def _place(encoded: bytes) -> tuple[bytes, str, int] | None:
-    """Key, topic and queue id, of the properties that stand behind all others on a half."""
+    """The keys, topic and queue id in the properties at the end of a half."""
     key, _, rest = encoded.partition(b"\x02")
     fields = rest.replace(b"\x02", b"\x01").split(b"\x01")
     if len(fields) != 5 or (fields[0], fields[2]) != _PLACE or fields[4]:

@@ -1,5 +1,5 @@
-"""What the short cut puts (see there): plain messages, plain halves, and the messages of those
-that are committed, as records of one run, and what else is to happen once they are in the log."""
+"""What the fast path puts: plain messages, plain halves, and the messages of committed halves, as
+records of one run; and what follows once they are in the log."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ _GROUPS_MAX: Final = 1_024
 
 
 class Target:
-    """Where the plain messages for a queue go, and what is answered to them."""
+    """Where the plain messages for a queue go, and how they are answered."""
 
     __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
 
     def __init__(self, topic: str, queue_id: int, replies: SentTemplate) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.tail: Tail | None = None
-        """Where the queue ends, once it is known and there is one."""
+        """The end of the queue, once it is known and exists."""
         self.replies = replies
         self.sizes: list[int] = []
-        """Of the records of this run that were sent to the queue, halves among them."""
+        """Sizes of the records of this run for the queue, including halves."""
         place = {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
         self.place = encode_properties(place)
-        """On a half, where its message is to go."""
+        """The properties on a half that name the target of its message."""
 
 
 class PutStretch(msgspec.Struct):
@@ -84,7 +84,7 @@ class PutStretch(msgspec.Struct):
 
 
 class ShortPuts:
-    """The records of one run. Nothing else happens before `write`."""
+    """The records of one run. Nothing else changes before `write`."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class ShortPuts:
         self._halves_max = 0  # that may be pending
         self._suffix = b""
         self._depends_on: tuple[int, ...] = ()
-        """What targets and replies were made by: the topics' version, and settings."""
+        """What targets and replies depend on: the topics' version, and settings."""
         self._targets: dict[tuple[str, int], Target] = {}
         self._half_tail: Tail | None = None
         self._places = Places()
@@ -149,17 +149,17 @@ class ShortPuts:
 
     @property
     def are_allowed(self) -> bool:
-        """Whether records may be put so at all just now."""
+        """Whether records may be put this way just now."""
         return self._run.is_allowed
 
     @property
     def log_end(self) -> int:
-        """Behind the last record of the last run."""
+        """The end of the last record of the last run."""
         return self._run.end
 
     def begin(self, now_ms: int) -> bool:
-        """A run begins, unless records may not be put so just now. What depends on topics and
-        settings is asked for again when one of them has changed."""
+        """Begin a run, unless records may not be put this way just now. What depends on topics and
+        settings is looked up again when one of them has changed."""
         settings = self._settings
         depends_on = (
             self._topics.version.counter, settings.is_traced,
@@ -178,7 +178,7 @@ class ShortPuts:
         return self._run.begin(now_ms)
 
     def target(self, topic: str, queue_id: int) -> Target | None:
-        """Where plain messages for a queue go; None when they have to be asked more."""
+        """Where plain messages for a queue go; None when the general path must decide."""
         return self._targets.get((topic, queue_id)) or self._new_target(topic, queue_id)
 
     def _new_target(self, topic: str, queue_id: int) -> Target | None:
@@ -195,7 +195,8 @@ class ShortPuts:
         return target
 
     def _tail(self, target: Target) -> Tail | None:
-        """The end of a target's queue; None when it has none yet: the general way makes it."""
+        """The end of a target's queue; None when it does not exist yet: the general path creates
+        it."""
         if target.tail is None:
             target.tail = self._run.tail(target.topic, target.queue_id)
             self._note(target)
@@ -222,9 +223,9 @@ class ShortPuts:
         *,
         wants_id: bool,
     ) -> tuple[int, int, bytes, str] | None:
-        """Put a message or a half: its place in the log and in its queue, its unique key, and of a
-        half the id of its transaction, if that is wanted. None when it is no plain one; then
-        nothing was put."""
+        """Put a message or a half. Returns its place in the log and in its queue, its unique key,
+        and for a half the id of its transaction, if requested. None, with nothing put, when it is
+        not plain."""
         if properties[-1:] != b"\x02":  # clients leave the last one out
             properties += b"\x02"
         found = self._properties.read(properties)
@@ -279,8 +280,8 @@ class ShortPuts:
         at: int,
         frame_size_max: int,
     ) -> PutStretch | None:
-        """Put messages and halves of known shapes that stand one behind the other; None when there
-        is none that can be put so."""
+        """Put consecutive messages and halves of known shapes; None when none can be put this
+        way."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
         halves_max = self._halves_max - pending_count
         if halves_max < 0:
@@ -320,8 +321,8 @@ class ShortPuts:
         entries: Entries,
         common: Common,
     ) -> tuple[bytes, int, bytes] | None:
-        """Put a batch: the ids of its messages, the queue offset of the first, and the key of the
-        whole. None when it is no plain one; then nothing was put."""
+        """Put a batch. Returns the ids of its messages, the queue offset of the first, and the key
+        of the whole. None, with nothing put, when it is not plain."""
         tail = self._tail(target)
         key = self._batches.key_of(properties)
         if tail is None or key is None or len(target.topic) > TOPIC_SIZE_MAX:
@@ -335,7 +336,7 @@ class ShortPuts:
         return ids, tail.next_offset - count, key
 
     def _tail_of_halves(self, plan: Plan, fields: list[bytes], sys_flag: int) -> Tail | None:
-        """Where halves go; None when this one is to be asked more."""
+        """Where halves go; None when the general path must decide."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
         if (
             plan.group < 0
@@ -374,8 +375,8 @@ class ShortPuts:
         state: State,
         number: Number | None,
     ) -> bool:
-        """End a transaction so (broker/fast/short_ends); False, with nothing done, when that is to
-        be asked more."""
+        """End a transaction on the fast path (broker/fast/short_ends); False, with nothing done,
+        when the general path must."""
         return self._ends.end(
             group,
             key,
@@ -395,8 +396,8 @@ class ShortPuts:
         at: int,
         frame_size_max: int,
     ) -> PutEnds | None:
-        """End transactions by ENDs of known shapes that stand one behind the other; None when none
-        can be ended so."""
+        """End transactions for consecutive ENDs of known shapes; None when none can be ended this
+        way."""
         if self._half_tail is None:
             self._find_half_tail()
         return self._ends.stretch(
@@ -412,8 +413,8 @@ class ShortPuts:
     # -- all of them -------------------------------------------------------------------------------
 
     def follow(self, peer: Peer, now_ms: int) -> None:
-        """Do what follows from what was written. It is in its queues from here on: nobody can have
-        asked for it before."""
+        """Do what follows from the written run. Its records are visible in their queues only from
+        here on."""
         self._run.publish(self._is_awaited)
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
@@ -429,14 +430,14 @@ class ShortPuts:
             self._ends.commit(peer, now_ms)
 
     def _enter_halves(self, peer: Peer) -> None:
-        """The halves that were begun are pending, those that are alike at once."""
+        """Add the new halves to the pending ones, those that are alike at once."""
         halves, account = self._engine.halves, peer.counted_for
         for (group, topic), alike in groupby(self._begun, _SOURCE_OF):
             origin = self._clients.note_published(group, peer.id, topic)
             halves.enter_alike(list(alike), origin=origin, account=account)
 
     def forget(self) -> None:
-        """The run is over."""
+        """Clear the run."""
         for target in self._sent:
             target.sizes.clear()
         self._sent.clear()

@@ -65,19 +65,19 @@ from escrowmq.txn.state import Verdict
 _log = logging.getLogger(__name__)
 
 _FRONT: Final = struct.Struct(">IIh").unpack_from
-"""Frame size, kind and header size, code (of a binary header)."""
+"""Frame size, encoding and header size, code (of a binary header)."""
 
 _FRONT_SIZE: Final = 10
 _JSON_REST_MAX: Final = 2048
-"""Of a header in JSON, without the properties: more has fields that nobody expects."""
+"""The longest header in JSON without the properties: a longer one has unexpected fields."""
 
 _IPV4_SIZE: Final = 8
 _WAITS_NOT: Final = WAITS_NOT.encode()
 _IN_JSON: Final = int.from_bytes(b'{"', "big")
-"""What stands where a binary header has its code."""
+"""What a JSON header has at the position of a binary header's code."""
 
 _VERDICTS: Final = {str(verdict): verdict for verdict in VERDICTS}
-"""As JSON says them."""
+"""Commit and rollback as they are written in JSON."""
 
 
 class Shortcut:
@@ -110,24 +110,24 @@ class Shortcut:
         self._run_answers = run_answers
         self._ends = ends
         self.is_cut = False
-        """Whether the last run stopped in front of an END. A producer of one thread sends that
+        """Whether the last run stopped before an END. A producer with one thread sends that
         together with its next half, whose answer need not wait for it. Measured: 1.1 to 1.2 times
         as many transactions of one thread."""
         self._may_not_wait = False  # a sender of this run, for disk or replicas
         self._is_held = False
-        """Whether the replies of this run have to wait for disk or replicas."""
+        """Whether the replies of this run must wait for disk or replicas."""
         self._is_judged = False
-        """Whether the peer of this run has to sign."""
+        """Whether the peer of this run must sign its requests."""
         self.lay_out: LayOutSends | None = lay_out_sends
         self.lay_out_batch: LayOutBatch | None = lay_out_batch
         self.ends_lane: EndsLane | None = ends_lane
-        """None: each request is served by itself."""
+        """The native lane for ENDs; None: each request is served by itself."""
         self._shut_ms = -1
         self._replies: list[bytes] = []
         self._sends_count = self._one_way_count = 0
         """The second of those whose senders want no answer."""
         self._batches_counts: Counter[tuple[int, int]] = Counter()
-        """The same of batches, by the code besides."""
+        """The number of batches, by request code."""
         self._ends_count = 0
         self.served_count = 0
         """Requests that were served here."""
@@ -135,8 +135,8 @@ class Shortcut:
     def serve(
         self, peer: Peer, habits: Habits, reader: FrameReader, data: bytes, at: int, now_ms: int
     ) -> int:
-        """Serve frames from a place on until one is not to be served here, or is to be served by
-        itself (`is_cut`); the place of that."""
+        """Serve frames from a position on, up to one that is not served here, or must be served by
+        itself (`is_cut`). Returns its position."""
         self.is_cut = False
         self._is_judged = self._serving.is_judging
         if not self._is_ready(peer, now_ms) or not self._puts.begin(now_ms):
@@ -170,8 +170,8 @@ class Shortcut:
         return end
 
     def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
-        """All of it is in the log: say so. Whoever waits for the answer need not wait for what
-        follows as well, where this is all that he hears. Measured: 0.85 of a half's round trip."""
+        """Everything is in the log: answer it. A sender who gets no other answer need not wait for
+        the work that follows. Measured: 0.85 of a half's round trip."""
         if self._is_held:
             self._keep(peer, now_ms)
             return
@@ -182,7 +182,7 @@ class Shortcut:
             self._output.send(peer.id, *replies)
 
     def _tell(self, reader: FrameReader) -> None:
-        """What follows has happened."""
+        """The work that follows is done: answer the rest."""
         at_once, waits = self._latency.at_once, self._is_held
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
@@ -199,7 +199,7 @@ class Shortcut:
             self._serving.note_served()  # they are to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
-        """The replies leave when all of it may be answered."""
+        """Keep the replies until all of them may be sent."""
         replies, self._replies = self._replies, []
         counts = Counter(
             {code: count for (code, one_way), count in self._batches_counts.items() if not one_way}
@@ -210,7 +210,7 @@ class Shortcut:
         self._run_answers.keep(peer, replies, counts, now_ms=now_ms, log_end=end)
 
     def is_open(self, peer: Peer, now_ms: int) -> bool:
-        """Whether plain messages of a peer are stored, and told of, with nothing more asked."""
+        """Whether plain messages of a peer may be stored and answered without further checks."""
         is_more = self._ends.holds_answers or self._serving.is_judging
         return not is_more and self._puts.are_allowed and self._is_ready(peer, now_ms)
 
@@ -225,15 +225,16 @@ class Shortcut:
         )
 
     def _cuts(self, begin: int, data: bytes, at: int) -> bool:
-        """Whether a run stops in front of the last request of an input: it is an END, and there is
-        nothing before it but a message, whose sender waits, and for no disk."""
+        """Whether a run stops before the last request of an input: that is an END, only a message
+        precedes it, and its sender waits, but not for the disk."""
         is_answer_ready = self._sends_count == 1 and not (self._ends_count or self._batches_counts)
         if begin == 0 and is_answer_ready and not self._ends.holds_answers:
             self.is_cut = data.startswith(ENDS, at + 8)
         return self.is_cut
 
     def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
-        """Put what whole frames say, from a place on; where the first is that is not to be put."""
+        """Put whole frames from a position on. Returns the position of the first that cannot be
+        put."""
         begin, left = at, len(data) - at
         while left >= _FRONT_SIZE:
             size, word, code = _FRONT(data, at)
@@ -270,7 +271,7 @@ class Shortcut:
     def _stretch(
         self, code: int, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int
     ) -> int:
-        """Put requests from a place on as far as the compiled lane comes; where that is."""
+        """Put requests from a position on with the native lane. Returns where it stopped."""
         if code == Request.END_TRANSACTION:
             return self._stretch_of_ends(peer, habits, data, at, size_max)
         is_send = code in SENDS or (code == _IN_JSON and data.startswith(JSON_SENDS, at + 8))
@@ -376,7 +377,7 @@ class Shortcut:
         return True
 
     def _leave(self) -> bool:
-        """The present request is not put."""
+        """The current request is not put."""
         if self._is_judged:
             self._standings.take_back()
         return False
@@ -392,7 +393,7 @@ class Shortcut:
         entries: Entries,
         common: Common,
     ) -> bool:
-        """Put a batch, and tell its sender where all of it is."""
+        """Put a batch, and answer with the places of its messages."""
         put = self._puts.batch(self.lay_out_batch, peer, target, properties, entries, common)
         if put is None:
             return self._leave()
@@ -404,8 +405,8 @@ class Shortcut:
     # -- ends --------------------------------------------------------------------------------------
 
     def _may_end(self, header_end: int, end: int) -> bool:
-        """Whether an END, which has no body, may be served here at all. A half of before there were
-        accounts has no mark of one, and is its topic's and group's all the same."""
+        """Whether an END, which has no body, may be served here at all. A half from before accounts
+        were introduced has no mark of one, but still belongs to its topic and group."""
         return header_end == end and not self._is_judged
 
     def _stretch_of_ends(
@@ -424,7 +425,7 @@ class Shortcut:
         return put.end
 
     def _end(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
-        """A producer's own commit or rollback; what else an END may say goes the general way."""
+        """Serve a producer's own commit or rollback; any other END takes the general path."""
         for shape in habits.ends:
             alike = shape.match(data, at, end)
             if alike is not None:

@@ -1,5 +1,5 @@
-"""Whether a send that the short cut has taken apart may be stored, where everybody has to prove who
-he is: what its account has signed, out of a header of either form, for
+"""Whether a send that the fast path has parsed may be stored, where peers have to prove their
+identity: extracts what its account has signed from a header in either encoding, for
 broker/fast/publish_standings."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def lets_in(
     header_end: int,
     end: int,
 ) -> bool:
-    """Of a request of a known shape that stands at a place."""
+    """Whether to store a request of a known shape at a position."""
     signed = shape.signed
     _, queue, born, properties = alike
     if signed is None or _is_for_the_door(properties):
@@ -41,7 +41,7 @@ def lets_in(
 def lets_in_json(
     standings: Standings, found: JsonSend, data: bytes, at: int, header_end: int, end: int
 ) -> bool:
-    """Of a request whose header, which begins at a place, is in JSON."""
+    """Whether to store a request whose JSON header begins at a position."""
     fields = read_json_fields(data[at:header_end])
     if fields is None or not NEVER_ALIKE.isdisjoint(fields):
         return False
@@ -56,5 +56,5 @@ def lets_in_json(
 
 
 def _is_for_the_door(properties: bytes) -> bool:
-    """Whether it may be something that has an owner, or needs more than rights to a topic."""
+    """Whether a topic may belong to an account, or need more than rights to a topic."""
     return b"TRAN_MSG" in properties or b"escrow" in properties

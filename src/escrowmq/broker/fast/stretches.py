@@ -1,5 +1,5 @@
-"""Stretches of requests that the compiled lane lays out: what it is told of them. What it
-cannot serve is served one by one (broker/fast/shortcut), and what that learns it knows the next
+"""Runs of consecutive requests that the native lane lays out: the data it needs for them. What it
+cannot serve is served one by one (broker/fast/shortcut); what that learns, the lane knows the next
 time."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CODE: Final = slice(8, 10)
 
 
 def shape_of(shape: SendShape) -> Shape | None:
-    """What the lane is told of requests that are alike; None when it does not serve them."""
+    """A shape of requests in the native lane's form; None when it does not serve them."""
     header, flag = shape.header, shape.flag
     sys_flag, code = header.sys_flag, int.from_bytes(shape.front[_CODE], "big")
     may_be = _may_be(code, sys_flag, header.topic, is_batch=header.batch, asks=shape.wants_id)
@@ -38,7 +38,7 @@ def shape_of(shape: SendShape) -> Shape | None:
 
 
 def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
-    """The same of requests in JSON."""
+    """A shape of requests in JSON in the native lane's form; None when it does not serve them."""
     said, ext = shape.said, shape.said.extFields
     sys_flag, asks = int(ext.f), ext.escrowWantsId == "true"
     may_be = _may_be(said.code, sys_flag, ext.b, is_batch=ext.m == "true", asks=asks)
@@ -55,8 +55,8 @@ def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
 def _may_be(
     code: int, sys_flag: int, topic: str, *, is_batch: bool, asks: bool
 ) -> tuple[bool, bool, bool] | None:
-    """Whether requests may be plain messages, and halves, and whether they are batches; None when
-    they are such as the lane does not serve."""
+    """Whether requests may be plain messages, or halves, and whether they are batches; None when
+    the native lane does not serve them."""
     if code == Request.SEND_BATCH_MESSAGE:
         return len(topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False, True
     if code == Request.SEND_MESSAGE_V2 and not is_batch:
@@ -65,7 +65,7 @@ def _may_be(
 
 
 def end_shape_of(shape: EndShape) -> GivenEnd | None:
-    """What the lane is told of ENDs that are alike; None when it does not serve them."""
+    """A shape of ENDs in the native lane's form; None when it does not serve them."""
     header, flag = shape.header, shape.flag
     state = plain_verdict(header.commit_or_rollback, is_from_check=header.from_transaction_check)
     if flag & Flag.REPLY or state is None:
@@ -84,18 +84,19 @@ def _named(topic: str) -> bytes:
 
 
 def tail_given(tail: Tail) -> TailGiven:
-    """What the lane is told of the end of a queue."""
+    """The end of a queue in the native lane's form."""
     return tail, tail.topic_part, tail.magic, tail.queue_id, tail.key_prefix
 
 
 class Places:
-    """The queues that the lane knows."""
+    """The queues that the native lane knows."""
 
     def __init__(self) -> None:
         self.by_name: dict[bytes, Place] = {}
         """By topic and queue as requests write them."""
         self.by_half: dict[bytes, Place] = {}
-        """Those that are read, by what a half keeps of them."""
+        """Queues for halves that are read from the log, by the properties that name their
+        target."""
         self.of_halves: TailGiven | None = None
 
     def note(
@@ -109,8 +110,8 @@ class Places:
         *,
         is_read: bool,
     ) -> None:
-        """A queue is known, and perhaps its end; and whether its messages are put there at all when
-        they are committed."""
+        """Add a queue, and its end if it is known; and whether messages of committed halves are put
+        there at all."""
         if len(self.by_name) >= _PLACES_MAX:
             self.by_name.clear()
             self.by_half.clear()
@@ -122,7 +123,7 @@ class Places:
             self.by_half[half_place] = place
 
     def note_halves(self, tail: Tail | None) -> None:
-        """Where halves go is known."""
+        """Add the queue of halves."""
         self.of_halves = None if tail is None else tail_given(tail)
 
     def clear(self) -> None:

@@ -1,1 +1,1 @@
-"""What a broker tells of itself: metrics, and what they are counted from."""
+"""What a broker reports about itself: metrics, and the counters behind them."""

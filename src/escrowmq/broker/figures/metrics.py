@@ -1,4 +1,4 @@
-"""What a broker tells whoever watches it: RocketMQ's figures under RocketMQ's names, and ours."""
+"""The broker's metrics: RocketMQ's figures under RocketMQ's names, and ours."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ _SIZES = (
 
 
 class Dropper(Protocol):
-    """Who delivers later, and passes over what makes no sense."""
+    """A part that delivers later, and skips invalid records."""
 
     @property
     def dropped_count(self) -> int:
-        """So many were."""
+        """How many were skipped."""
 
 
 class Measuring:
-    """All figures of one broker; asked for now and then."""
+    """All figures of one broker, collected on demand."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class Measuring:
         self._door = door
 
     def families(self, now_ms: int) -> list[Family]:
-        """Every figure as it stands."""
+        """Every figure of this moment."""
         return [
             *families_of(self._txn, now_ms),
             *self._messages(),
@@ -86,11 +86,11 @@ class Measuring:
         ]
 
     def refusal(self) -> str:
-        """Why no messages are taken; empty when they are."""
+        """Why no messages are accepted; empty when they are."""
         return self._gauges.refusal()
 
     def set_aside_count(self) -> int:
-        """Records that were passed over because nothing could be done about them."""
+        """Records that were skipped because they could not be processed."""
         return sum(dropper.dropped_count for dropper in self._droppers)
 
     def _refusals(self) -> list[Family]:
@@ -189,7 +189,7 @@ class Measuring:
 
 
 def _by_group(name: str, text: str, values: Mapping[str, float]) -> Family:
-    """Keys are `topic@group`."""
+    """Figures whose keys are `topic@group`."""
     pairs = [(key.partition("@"), value) for key, value in values.items()]
     samples = tuple(Sample((topic, group), value) for (topic, _, group), value in pairs)
     return Family(name, "counter", text, ("topic", "consumer_group"), samples)

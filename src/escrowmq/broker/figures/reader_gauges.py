@@ -1,8 +1,7 @@
-"""How far consumer groups are: messages and time behind, in flight, and dead letters.
+"""The state of consumer groups: messages and time behind, in flight, and dead letters.
 
-Names and labels as RocketMQ's exporter gives them (BrokerMetricsManager, ConsumerLagCalculator). A
-lag in time needs a look at a record of the log, so there is one for so many queues at most.
-"""
+Names and labels are those of RocketMQ's exporter (BrokerMetricsManager, ConsumerLagCalculator). A
+lag in time requires reading a record of the log, so only a limited number of queues has one."""
 
 from __future__ import annotations
 
@@ -18,11 +17,11 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Store
 
 QUEUES_MAX: Final = 500
-"""Queues whose lag has a figure of its own, and topics of groups whose lag is told in time: those
+"""The most queues with a lag of their own, and the most topics of groups with a lag in time: those
 with the most messages. Measured: 9 us for each."""
 
 POINTS_MAX: Final = 50_000
-"""With more open pops than that, how much groups that pop have in flight is not counted: 10 ms."""
+"""With more open pops than this, the messages in flight of pop groups are not counted: 10 ms."""
 
 _LABELS: Final = ("topic", "consumer_group", "is_retry")
 
@@ -31,9 +30,9 @@ class _Queue(NamedTuple):
     lag: int
     queue_id: int
     offset: int
-    """Of the next message to be consumed."""
+    """The offset of the next message to be consumed."""
     asked: int
-    """Of the next message to be fetched: what is between is in flight."""
+    """The offset of the next message to be fetched: those in between are in flight."""
 
 
 class _Reading(NamedTuple):
@@ -45,18 +44,18 @@ class _Reading(NamedTuple):
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """Values of `_LABELS`."""
+        """The values of `_LABELS`."""
         is_retry = str(self.topic.startswith(Topic.RETRY_PREFIX)).lower()
         return self.topic, self.group, is_retry
 
     @property
     def lag(self) -> int:
-        """Messages that are not consumed."""
+        """Messages not consumed yet."""
         return sum(queue.lag for queue in self.queues)
 
 
 class ReaderGauges:
-    """Of one broker."""
+    """The gauges of one broker."""
 
     def __init__(self, *, store: Store, offsets: OffsetTable, ledger: PopLedger) -> None:
         self._store = store
@@ -142,7 +141,8 @@ class ReaderGauges:
             )
 
     def _age_ms(self, topic: str, places: list[tuple[int, int]], now_ms: int) -> int:
-        """Of the oldest of these messages. With many queues, of the oldest of the first ones."""
+        """The age of the oldest of these messages. With many queues, only the first ones are
+        considered."""
         stored_ms = self._store.stored_ms_at
         times = [stored_ms(topic, *place) for place in places[:QUEUES_MAX]]
         known = [each for each in times if each > 0]

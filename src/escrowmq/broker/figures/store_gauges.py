@@ -1,5 +1,5 @@
-"""State of the store, and how many topics and groups there are: gauges that are worked out when
-asked for."""
+"""The state of the store, and the number of topics and groups: gauges that are computed on
+demand."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _STORAGE = ("storage_type", "storage_medium")
 
 
 class Gauges:
-    """Of one broker."""
+    """The gauges of one broker."""
 
     def __init__(
         self,
@@ -35,11 +35,11 @@ class Gauges:
         self._timer = timer
 
     def families(self, now_ms: int) -> list[Family]:
-        """All of them, under RocketMQ's names where it has one."""
+        """All gauges, under RocketMQ's names where it has one."""
         return [*self._storage(now_ms), *self._numbers(), *self._own()]
 
     def refusal(self) -> str:
-        """Why no messages are taken; empty when they are."""
+        """Why no messages are accepted; empty when they are."""
         return self._store.refusal or ""
 
     def _storage(self, now_ms: int) -> Iterator[Family]:

@@ -1,7 +1,7 @@
-"""config/transactionMetrics: pending halves by topic, as RocketMQ keeps them.
+"""config/transactionMetrics: pending halves by topic, as in RocketMQ.
 
-Written for who reads the file; never read for its counts, which the log tells without drift.
-"""
+Written for readers of that file; its counts are never read, because the log gives them without
+drift."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class _File(msgspec.Struct, rename="camel"):
 
 
 class HalfCounts(Part):
-    """Saves the counts now and then, if one has changed."""
+    """Saves the counts from time to time, if one has changed."""
 
     name = "counts of halves"
 
@@ -44,7 +44,7 @@ class HalfCounts(Part):
         self._at_ms = 0
 
     def load(self, start: Start) -> None:
-        """Go on with the version of the file that is there."""
+        """Continue with the version of the existing file."""
         data = start.disk.read(PATH)
         try:
             self._file.data_version = msgspec.json.decode(data or b"{}", type=_File).data_version
@@ -62,7 +62,7 @@ class HalfCounts(Part):
         return _NEVER_MS if self._meter.changes == self._saved_changes else self._at_ms
 
     def last(self, now_ms: int) -> tuple[File, ...]:
-        """What is to be written when the broker ends."""
+        """What to write when the broker ends."""
         is_changed = self._meter.changes != self._saved_changes
         return ((PATH, self.save(now_ms)),) if is_changed else NOTHING
 

@@ -1,9 +1,8 @@
-"""How what waits for its time stands: the timer's messages, and popped ones.
+"""Gauges of what waits for its time: the timer's messages, and popped ones.
 
-Names and labels as RocketMQ's exporter gives them (5.3: DefaultStoreMetricsManager,
-PopMetricsManager). What it keeps and we do not has no figure: there is no queue of requests
-(`processor_watermark`), no buffer of offsets, and nobody reads the revive topic at run time.
-"""
+Names and labels are those of RocketMQ's exporter (5.3: DefaultStoreMetricsManager,
+PopMetricsManager). What it has and we do not has no figure: there is no queue of requests
+(`processor_watermark`), no buffer of offsets, and the revive topic is not read at run time."""
 
 from __future__ import annotations
 
@@ -21,7 +20,7 @@ _LOCAL = ("local", "disk")
 
 
 class LaterGauges:
-    """Of one broker."""
+    """The gauges of one broker."""
 
     def __init__(
         self, settings: BrokerSettings, store: Store, timer: TimerQueue, ledger: PopLedger
@@ -36,7 +35,7 @@ class LaterGauges:
         return [*self._timed(now_ms), *self._popped(now_ms)]
 
     def _timed(self, now_ms: int) -> Iterator[Family]:
-        """Of messages that are delivered at any time."""
+        """Gauges of messages that are delivered at a chosen time."""
         if not self._settings.has_timer:
             return
         timer, store = self._timer, self._store
@@ -71,7 +70,7 @@ class LaterGauges:
             yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
 
     def _popped(self, now_ms: int) -> Iterator[Family]:
-        """Of messages that were popped and not acknowledged."""
+        """Gauges of messages that were popped and not acknowledged."""
         store, ledger = self._store, self._ledger
         popped = ledger.popped
         yield Family(

@@ -1,5 +1,5 @@
-"""What a start finds in the data folder beside the store, whether it agrees with it, and what is
-said about it: nothing is taken for empty, cut or set back unsaid."""
+"""What a start finds in the data folder besides the store, whether it agrees with the store, and
+what is logged about it: nothing is silently treated as empty, cut off or set back."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS_FILE: Final = check.GROUPS
 OFFSETS_FILE: Final = check.OFFSETS
 
 _TOLD_MAX: Final = 20
-"""Lines of one kind; the rest is counted."""
+"""The most lines of one kind; the rest is counted."""
 
 _NAMED_MAX: Final = 5
 
@@ -34,7 +34,8 @@ _log = logging.getLogger(__name__)
 
 
 def readers() -> dict[str, Take]:
-    """Who takes over each table in a start, for those who only want to know whether it can."""
+    """The reader of each table in a start, for a check that only wants to know whether it can be
+    read."""
     settings = BrokerSettings()
     return {
         TOPICS_FILE: TopicTable(settings).load,
@@ -50,13 +51,13 @@ def _read_delays(data: bytes | None) -> None:
 
 
 _BEHIND_MAX_MS: Final = 24 * 3_600_000
-"""After the clock was set back by at most this, time goes on from the newest record's. If that
+"""After the clock was set back by at most this, time continues from the newest record. If that
 record is further in the future, its time is more likely to be the mistake."""
 
 
 class Opening:
-    """One start of one broker. Call `tables` before the store is opened, `agree` behind it, and
-    `restore_topics` when the broker's own topics are there."""
+    """One start of one broker. Call `tables` before the store is opened, `agree` after that, and
+    `restore_topics` when the broker's own topics exist."""
 
     def __init__(
         self,
@@ -73,22 +74,22 @@ class Opening:
         self._offsets = offsets
         self.disk = disk
         self.now_ms = 0
-        """When the broker began to count; known when it is agreed."""
+        """When the broker began to count time; known after `agree`."""
         self.is_sound = False
-        """Whether nothing of the log was found damaged."""
+        """Whether no part of the log was found damaged."""
         self._has_all_topics = False
         self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
     def take(self, path: str, take: Take) -> bool:
-        """Take over a table; whether it was the newest. StorageError when it is not what it should
-        be."""
+        """Read a table. Returns whether it was the newest version. StorageError when it is
+        invalid."""
         note = take_table(self.disk, path, take)
         if note:
             _log.warning("%s", note)
         return not note
 
     def take_lesser(self, path: str, take: Take) -> None:
-        """The same for a table that a start can do without."""
+        """Read a table that a start can do without. Returns whether it was the newest version."""
         try:
             self.take(path, take)
         except CorruptRecord as error:
@@ -96,7 +97,7 @@ class Opening:
             take(None)
 
     def tables(self) -> None:
-        """Take over topics, groups and offsets."""
+        """Read topics, groups and offsets."""
         is_newest = self.take(TOPICS_FILE, self._topics.load)
         self._has_all_topics = is_newest and bool(self._topics.names())
         self.take(GROUPS_FILE, self._groups.load)
@@ -111,7 +112,7 @@ class Opening:
         self._store.queues.expect(read_from)
 
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
-        """Say what the store found, and bring the tables in line with it."""
+        """Log what the store found, and make the tables agree with it."""
         self.now_ms, self.is_sound = now_ms, not report.damaged
         _tell(report)
         self._refuse_offsets_alone()
@@ -120,9 +121,9 @@ class Opening:
         self._cut_offsets(now_ms, was_clean=report.was_clean)
 
     def _refuse_offsets_alone(self) -> None:
-        """Offsets of consumers say that there were messages; without any, the log is elsewhere. (Or
-        the power failed before the first of them were durable, which our own note tells: it knows
-        no queue that had one.)"""
+        """Offsets of consumers prove that there were messages; if there are none, the log is
+        elsewhere. (Or the power failed before the first of them were durable, which our own note
+        tells: it knows no queue that had one.)"""
         if self._store.end_offset or self._has_snapshot:
             return
         found = [key for key, queues in self._offsets.items() if any(queues.values())]
@@ -134,7 +135,7 @@ class Opening:
             )
 
     def _miss_offsets(self) -> None:
-        """Say that all offsets are gone, where there are messages and groups that read them."""
+        """Log that all offsets are lost, where there are messages and groups that read them."""
         groups = [name for name in self._groups.names() if name not in SYSTEM_GROUPS]
         if self._store.end_offset and groups and not self._offsets.items():
             _log.warning(
@@ -146,8 +147,8 @@ class Opening:
             )
 
     def _restart_transactions(self, now_ms: int) -> None:
-        """Progress behind the end of its queue is of another time than the log: what is pending is
-        looked for from the beginning, instead of being taken for settled."""
+        """Progress after the end of its queue belongs to another log: pending halves are searched
+        from the beginning, instead of being treated as settled."""
         for topic in (Topic.HALF, Topic.OP):
             offset = self._offsets.get(TRANSACTION_GROUP, topic, 0)
             end = self._store.bounds(topic, 0)[1]
@@ -164,8 +165,8 @@ class Opening:
                 return
 
     def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
-        """Set back offsets behind the ends of their queues. Those of a queue that the store does
-        not know are left alone after a clean stop: an operator may have set them ahead."""
+        """Set back offsets after the ends of their queues. Those of a queue that the store does not
+        know are left alone after a clean stop: an operator may have set them ahead."""
 
         def end_of(topic: str, queue_id: int) -> int | None:
             if was_clean and (topic, queue_id) not in self._store.queues.by_key:
@@ -181,18 +182,18 @@ class Opening:
             self._save_offsets()
 
     def _save_offsets(self) -> None:
-        """Now: should this process end before its first round of saving, the next one would find
-        the old offsets, and new messages in front of them that nobody has read."""
+        """Save the offsets now: if this process ended before its first round of saving, the next
+        one would find the old offsets, and new messages before them that no group has read."""
         try:
             self.disk.replace(OFFSETS_FILE, self._offsets.save())
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 
     def restore_topics(self, now_ms: int) -> None:
-        """Without topics.json, or with a former one, nobody could read all that the queues hold:
-        they tell the topics. (A topic that was deleted has no queues.) Those that the broker makes
-        by itself may be missing from the newest one, too: a full disk had no room for it, or the
-        process was killed before it was saved."""
+        """Restore topics from the queues. Without topics.json, or with an earlier version, the
+        messages in those queues could not be read. (A topic that was deleted has no queues.) Topics
+        that the broker creates by itself may be missing from the newest version, too: a full disk
+        had no space for it, or the process was killed before it was saved."""
         found = [
             topic
             for topic in self._store.topics()
@@ -212,15 +213,15 @@ class Opening:
             )
 
     def _may_be_unsaved(self, topic: str) -> bool:
-        """Whether nobody but the broker has made a topic, and it holds something."""
+        """Whether a topic can only have been created by the broker, and holds something."""
         if not topic.startswith((Topic.RETRY_PREFIX, Topic.DLQ_PREFIX)):
             return False
         bounds = [self._store.bounds(topic, each) for each in self._store.queues_of(topic)]
         return any(low < end for low, end in bounds)
 
     def restore_groups(self, names: Iterable[str], now_ms: int) -> None:
-        """The same for groups that have messages in their hands, where they may be made by being
-        used: what they do not acknowledge is to come again. (One that was deleted holds none.)"""
+        """Restore groups that have messages in flight, where groups may be created by use: messages
+        that they do not acknowledge must be redelivered. (A group that was deleted has none.)"""
         for name in names:
             if self._groups.peek(name) is not None:
                 continue
@@ -234,7 +235,8 @@ class Opening:
 
 
 def _tell(report: RecoveryReport) -> None:
-    """One line for the recovery, one for each thing that was damaged, cut or made anew."""
+    """Log one line for the recovery, and one for each thing that was damaged, cut off or
+    rebuilt."""
     if report.was_clean and not report.log_end:
         _log.info("the store is empty")
         return
@@ -271,7 +273,7 @@ def _named(names: list[str]) -> str:
 
 
 def going_on(now_ms: int, store: Store) -> int:
-    """The time to go on from, by the clock and by the store's last record."""
+    """The time to continue from, given the clock and the time of the store's last record."""
     stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms
     if behind_ms <= 0:
