@@ -1,4 +1,4 @@
-"""The front of RocketMQ's remoting protocol: frames in, questions served, frames out."""
+"""The front of RocketMQ's remoting protocol: frames in, requests served, frames out."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ from escrowmq.codec.repeated_requests import Match, RepeatedRequests, command_of
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
-"""After so many requests of one input, and each that reads, it counts what they have cost."""
+"""The time is checked after this many requests of one input, and after each that reads."""
 
 _SCAN_MS: Final = 10_000
-"""Between looks for frames that were begun and not ended."""
+"""The time between checks for incomplete frames."""
 
 
 class RemotingFront:
-    """All connections that speak it, and the room for what they have begun to say."""
+    """All connections that use it, and the memory for their incomplete frames."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class RemotingFront:
         self.output = output
         self.serving = serving
         self.shortcut: Shortcut | None = shortcut
-        """None: everything goes the general way."""
+        """The fast path; None: everything takes the general path."""
         self.pulls: ShortPulls | None = pulls
-        """The same of those who repeat pulls."""
+        """The fast path for pulls."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
@@ -68,7 +68,7 @@ class RemotingFront:
         self._scan_at_ms = 0
 
     def begin(self, peer: Peer) -> RemotingDialogue:
-        """Somebody is there; as long as he is a stranger his frames are to be small."""
+        """A peer has connected; as long as it is a stranger its frames must be small."""
         largest, room = FRAME_SIZE_MAX, self.half_frames
         if peer.is_stranger:
             size_max = self._store_settings.body_size_max
@@ -78,11 +78,11 @@ class RemotingFront:
         return RemotingDialogue(self, peer, reader)
 
     def lost(self, peer: int) -> None:
-        """Somebody is gone."""
+        """A peer has disconnected."""
         self._readers.pop(peer).leave()
 
     def wake(self, now_ms: int) -> None:
-        """Close the connections of those who do not end a frame."""
+        """Close the connections that do not complete a frame in time."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
@@ -90,7 +90,7 @@ class RemotingFront:
             self.output.add(Close(peer, "a frame was begun and not ended"))
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When the next check is due."""
         return self._scan_at_ms
 
 
@@ -109,7 +109,7 @@ class RemotingDialogue:
         self.reader = reader
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Serve what is whole; the rest of what is too much for one turn is kept."""
+        """Serve the complete frames; what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
         shortcut = self._front.shortcut
@@ -130,7 +130,7 @@ class RemotingDialogue:
             self._output.add(Close(peer.id, str(reader.broken)))
 
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
-        """Serve the commands of one input until the others have their turn; how far it came."""
+        """Serve the commands of one input until it is the others' turn. Returns how far it came."""
         peer, serving = self._peer, self._serving
         # Where somebody is judged, it is by the fields as they came.
         repeated, pulls = None if serving.is_judging else self._repeated, self._front.pulls
@@ -170,7 +170,7 @@ class RemotingDialogue:
                 at = self._serve_plain(data, at, now_ms)
 
     def _command(self, data: bytes, at: int, match: Match | None) -> tuple[Command, int] | None:
-        """The command at a place, which may be known to repeat one, and where it ends."""
+        """The command at a position, which may be known to repeat an earlier one, and its end."""
         if match is not None:
             self.reader.count += 1
             return command_of(match, data, at), match[-1]
@@ -178,28 +178,29 @@ class RemotingDialogue:
         return self.reader.next(data, at, decode)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
-        """Serve plain messages that begin at a place the short way; the place behind them."""
+        """Serve plain messages from a position on by the fast path. Returns the position after
+        them."""
         shortcut = self._front.shortcut
         if shortcut is None:
             return at
         return shortcut.serve(self._peer, self._habits, self.reader, data, at, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Write it."""
+        """Write an answer."""
         if not question.flag & Flag.ONE_WAY:
             self._output.send(self._peer.id, *self._front.frames.of(question, reply))
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """Write a request of ours."""
+        """Write a request of the broker."""
         frame = encode_request(code, opaque, ext=ext, body=body, is_one_way=is_one_way)
         self._output.send(self._peer.id, frame)
 
     def let_in(self) -> None:
-        """The peer is no stranger: its frames may be as large as anybody's."""
+        """The peer is no longer a stranger: its frames may have the usual size."""
         self.reader.let_in(self._front.half_frames)
 
     def lost(self, now_ms: int) -> None:
-        """The peer is gone."""
+        """The peer has disconnected."""
         self._front.lost(self._peer.id)

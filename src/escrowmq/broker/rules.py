@@ -1,8 +1,8 @@
-"""What a rule is: something that makes a request more than a plain one, and perhaps refuses it.
+"""A rule is something that makes a request more than a plain one, and may refuse it.
 
-Rules stand in lists (broker/sends/send_rules, half_rules, pull_rules). The general way asks a list
-for its refusal. The fast path asks the same list whether anything is special; then the request goes
-the general way. So a rule is written once, and a rule that is added to a list holds on both ways.
+Rules are kept in lists (broker/sends/send_rules, half_rules, pull_rules). The general path checks a
+list for a refusal. The fast path checks the same list for anything special; such a request takes
+the general path. So a rule is written once, and a rule added to a list applies on both paths.
 tests/unit/broker/rule_examples.py has an example that breaks each of them."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Rule(NamedTuple, Generic[A]):
 
     concerns: Callable[[A], bool]
     judge: Callable[[A], Refusal | None] | None = None
-    """Why a request that it concerns is refused; None when it is not. A rule without a judge
-    refuses nothing: the general way serves such requests by other means."""
+    """Why a request that it concerns is refused; None when it is not. A rule without this refuses
+    nothing: the general path serves such requests in another way."""
 
     def refusal(self, about: A) -> Refusal | None:
         """Why a request is refused by this rule; None when it is not."""
@@ -32,7 +32,7 @@ class Rule(NamedTuple, Generic[A]):
 
 
 def refusal_of(rules: Iterable[Rule[A]], about: A) -> Refusal | None:
-    """Why a request is refused: the first rule that refuses it decides."""
+    """Why a request is refused: by the first rule that refuses it."""
     for rule in rules:
         if rule.judge is not None and rule.concerns(about):
             refusal = rule.judge(about)

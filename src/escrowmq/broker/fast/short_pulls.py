@@ -1,13 +1,12 @@
 """Pulls that a connection repeats, and that find messages: from the bytes of their frames to those
 of the replies, without a value for each step in between.
 
-The general way (remoting, serving, on_pull) is what these requests mean. What is served here is
-what means the same there: the request is like one that was judged there, and nothing has changed
-that it was judged by (broker/reads/pull_judgements); its group is to be told of no reset; there are
-messages, which are not old and which this process has written or checked (store/queue_reading,
-`stretch`). In any doubt a request goes the general way, and nothing has happened before. A test
-holds both ways to the same replies, files and figures, to the byte.
-"""
+The general path (remoting, serving, on_pull) defines what these requests mean. A request is served
+here only if it means the same there: it is like one that was judged there, and nothing that the
+decision depends on has changed (broker/reads/pull_judgements); its group has no reset to learn of;
+there are messages, which are not old and which this process has written or verified
+(store/queue_reading, `stretch`). A request in any doubt takes the general path, with nothing done
+before. A test compares the replies, files and figures of both paths byte for byte."""
 
 from __future__ import annotations
 
@@ -37,11 +36,11 @@ _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 
 _Found = tuple[list[bytes], int, int, int]
-"""A frame in pieces, how many messages it has and their bytes, and where to go on."""
+"""A frame in pieces, the number of its messages and their bytes, and the next offset."""
 
 
 class _Plan:
-    """How pulls are served that are alike."""
+    """How to serve pulls that are alike."""
 
     __slots__ = (
         "code", "codes", "commits", "count_max", "flags", "group", "header", "numbers_at",
@@ -51,13 +50,13 @@ class _Plan:
     def __init__(self, known: Known, header: PullHeader, remembered: Remembered) -> None:
         self.code = known.command.code
         self.header = header
-        """Of the first of them: all but its numbers counts."""
+        """The header of the first of them: everything except its numbers counts."""
         self.group, self.topic = header.consumer_group, header.topic
         self.commits = bool(header.sys_flag & PullFlag.COMMIT_OFFSET)
         self.count_max = min(header.max_msg_nums, PULL_MESSAGES_MAX)
         self.size_max = min(header.max_msg_bytes or PULL_SIZE_MAX, PULL_SIZE_MAX)
         self.numbers_at = tuple(map(known.names.index, _VARYING))
-        """Where in the numbers of a request these stand."""
+        """The positions of these values among the numbers of a request."""
         self.remembered = remembered
         judged = remembered.judged
         self.codes = judged.selector.codes
@@ -87,12 +86,12 @@ class ShortPulls:
         self._output = output
         self._latency = latency
         self.is_compiled = reply_with_runs is not None
-        """Whether the lane writes the replies."""
+        """Whether the native lane writes the replies."""
         self.served_count = 0
         """Requests that were served here."""
 
     def serve(self, peer: Peer, match: Match, others_size: int, now_ms: int) -> bool:
-        """Answer a request, if it is one to be served here; at once, when the input has no bytes of
+        """Answer a request if it can be served here; at once, when the input has no bytes of
         others."""
         known, opaque, numbers, _ = match
         plan = known.plan or self._plan_of(known)
@@ -142,7 +141,7 @@ class ShortPulls:
         return [front, *chunks], count, size, following
 
     def _plan_of(self, known: Known) -> _Plan | None:
-        """How requests like this one are served from now on, once one was judged."""
+        """The plan for further requests like this one, once one was judged."""
         command, header = known.command, known.command.header
         if command.flag or not isinstance(header, PullHeader):
             return None

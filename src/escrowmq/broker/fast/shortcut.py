@@ -1,16 +1,15 @@
-"""The short cut: plain messages of ordinary producers, their batches, halves and ends, from the
+"""The fast path: plain messages of ordinary producers, their batches, halves and ends, from the
 bytes of their frames to those of the replies, without a value for each step in between.
 
-The general way (remoting, serving, on_send, on_end) is what these requests mean. What is served
-here is what means the same there, whatever else is true: `is_open` asks that of the broker and of
-the connection, codec/request_shapes of the request and of the names of its properties,
-broker/fast/short_puts of the topic, the half and the values. In any doubt a frame goes the general
-way, behind those that were served here before it. A test holds both ways to the same replies, files
-and figures, to the byte.
+The general path (remoting, serving, on_send, on_end) defines what these requests mean. A request is
+served here only if it means the same there, whatever else is true: `is_open` checks the broker and
+the connection, codec/request_shapes the request and the names of its properties,
+broker/fast/short_puts the topic, the half and the values. A frame in any doubt takes the general
+path, after those before it were served here. A test compares the replies, files and figures of both
+paths byte for byte.
 
-Nothing is answered, counted or seen before all of it is in the log. When that fails, nothing has
-happened, and everything goes the general way, which says why.
-"""
+Nothing is answered, counted or visible before everything is in the log. If that fails, nothing has
+happened, and everything takes the general path, which says why."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Which messages a consumer is given: filters, the rules of a pull, reading for a pop."""
+"""Which messages a consumer gets: filters, the rules of a pull, reading for a pop."""

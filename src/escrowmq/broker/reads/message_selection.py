@@ -20,26 +20,26 @@ TAG: Final = "TAG"
 
 
 _TESTS_US: Final = 20_000
-"""Microseconds that one read may spend on tests of records; then it is answered, or goes on when
-others have had their turn."""
+"""Microseconds that one read may spend on tests of records; after that it is answered, or continues
+after the other connections' turns."""
 
 _TEST_US: Final = 25
-"""To decode a record for it."""
+"""The time to decode a record for a test."""
 
 _LETTER_US: Final = 0.015
-"""To evaluate an expression, for each of its characters: 200 µs for one of 14 000 (measured)."""
+"""The time to evaluate an expression, per character: 200 µs for one of 14 000 (measured)."""
 
 
 class Selector(msgspec.Struct, frozen=True):
-    """What a pull wants: codes of the consume queue, or a test of the record."""
+    """What a pull selects: codes of the consume queue, or a test of the record."""
 
     codes: frozenset[int] | None = None
     accept: Callable[[bytes], bool] | None = None
     tested_max: int = 0
-    """Records that one read tests at most; 0 where nothing is tested."""
+    """The most records that one read tests; 0 when nothing is tested."""
 
     def wants(self, tags_code: int, read: Callable[[], bytes]) -> bool:
-        """Whether a message that just arrived is wanted."""
+        """Whether a message that just arrived is selected."""
         if self.codes is not None:
             return tags_code in self.codes
         return self.accept is None or self.accept(read())
@@ -49,18 +49,19 @@ EVERYTHING: Final = Selector()
 
 
 def is_tag(expression_type: str | None) -> bool:
-    """Whether an expression is of tags: the default, and what old clients mean by none."""
+    """Whether an expression consists of tags: the default, also for old clients that give no
+    type."""
     return not expression_type or expression_type == TAG
 
 
 def select_tags(expression: str | None) -> Selector:
-    """By an expression of tags; FilterError when it is none."""
+    """The selector of an expression of tags; FilterError when it is invalid."""
     found = parse_tags(expression, code_of=tags_code)
     return EVERYTHING if found.is_all else Selector(codes=found.codes)
 
 
 def select_sql(predicate: Truth, *, size: int) -> Selector:
-    """By a compiled SQL92 expression, of so many characters, over a message's properties."""
+    """The selector of a compiled SQL92 expression, with its length, over a message's properties."""
 
     def accept(record: bytes) -> bool:
         return predicate(decode_record(record).properties) is True
@@ -72,8 +73,8 @@ def select_sql(predicate: Truth, *, size: int) -> Selector:
 def subscription_of(
     topic: str, expression_type: str | None, expression: str, version: int
 ) -> SubscriptionBody:
-    """What a heartbeat would tell of a client that reads a topic by an expression, which is
-    right."""
+    """The subscription that a heartbeat would contain for a client that reads a topic by a valid
+    expression."""
     found = SubscriptionBody(
         topic=topic,
         expression_type=expression_type or TAG,
@@ -88,7 +89,7 @@ def subscription_of(
 
 
 class Selectors:
-    """Selectors of the subscriptions in use, compiled once each."""
+    """The selectors of the subscriptions in use, each compiled once."""
 
     def __init__(self, kept_max: int = 4096) -> None:
         self._kept: dict[tuple[str | None, str | None], Selector] = {}
@@ -96,7 +97,7 @@ class Selectors:
         self._kept_size = 0
 
     def of(self, expression_type: str | None, expression: str | None) -> Selector:
-        """The selector of an expression; FilterError when it is wrong or too long."""
+        """The selector of an expression; FilterError when it is invalid or too long."""
         key = (expression_type, expression)
         selector = self._kept.get(key)
         return self._compile(key) if selector is None else selector
@@ -123,7 +124,7 @@ class Selectors:
         return selector
 
     def of_subscription(self, subscription: SubscriptionBody) -> Selector:
-        """The selector of what a heartbeat told."""
+        """The selector of a subscription from a heartbeat."""
         if subscription.class_filter_mode:
             return EVERYTHING
         return self.of(subscription.expression_type, subscription.sub_string or ALL)

@@ -1,4 +1,4 @@
-"""What a pop finds: from which queues, from where on, and what is remembered of it."""
+"""The messages for a pop: from which queues, from which offset, and what is recorded about them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ _log = logging.getLogger(__name__)
 
 INIT_MIN: Final = 0
 FILTER_ROUNDS_MAX: Final = 4
-"""Reads of a pop that finds nothing it wants among many; then others have their turn."""
+"""Reads of a pop whose filter matches nothing among many messages; after that other connections
+have their turn."""
 
 _MISPLACED: Final = frozenset(
     {GotStatus.OFFSET_TOO_SMALL, GotStatus.OFFSET_OVERFLOW_BADLY, GotStatus.OFFSET_FOUND_NULL}
@@ -52,7 +53,7 @@ _PERCENT: Final = 100
 
 
 class Pop(msgspec.Struct):
-    """One judged pop, as it waits."""
+    """One judged pop, while it waits."""
 
     asked: Asked[PopHeader]
     selector: Selector = EVERYTHING
@@ -60,17 +61,17 @@ class Pop(msgspec.Struct):
 
     @property
     def header(self) -> PopHeader:
-        """What it asks for."""
+        """The request's fields."""
         return self.asked.header
 
     @property
     def holder(self) -> int:
-        """Who is given more time for what is found for as long as he is there."""
+        """The client whose messages get more time for as long as it is connected."""
         return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
 
 
 class Finds(msgspec.Struct):
-    """What one pop has gathered."""
+    """The messages that one pop has collected."""
 
     pop_ms: int
     chunks: list[bytes] = []
@@ -81,10 +82,10 @@ class Finds(msgspec.Struct):
     offsets: list[tuple[int, int, Sequence[int]]] = []
     counts: list[str] = []
     tested_count: int = 0
-    """Records that a test was asked about."""
+    """Records that a filter tested."""
 
     has_skipped: bool = False
-    """Messages were passed over, and there are more behind them."""
+    """Messages were skipped, and there are more after them."""
 
     revive_queue: int = 0
 
@@ -116,7 +117,7 @@ class Popper:
         self._orders = orders
         self._retries = RetryTopics(topics, groups, offsets)
         self._failing: set[tuple[str, int]] = set()
-        """Queues that could not be read when they were last; each stands in the log once."""
+        """Queues whose last read failed; each is logged once."""
 
     # -- who may read here -----------------------------------------------------------------------
 
@@ -158,14 +159,14 @@ class Popper:
     # -- what there is ---------------------------------------------------------------------------
 
     def retry_topics(self, header: PopHeader) -> list[str]:
-        """Where a group's messages of a topic come again."""
+        """The retry topics of a group for a topic."""
         is_v2 = self._settings.has_retry_topic_v2
         return self._retries.read(header.topic, header.consumer_group, is_v2=is_v2)
 
     def offset(
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
-        """Where a group reads on."""
+        """The offset where a group continues."""
         if commits:
             reset = self._offsets.take_reset(group, topic, queue_id)
             if reset is not None:
@@ -184,7 +185,7 @@ class Popper:
         return offset
 
     def _begins_in_memory(self, topic: str, queue_id: int, low: int) -> bool:
-        """Whether a new group sees all there is, though it asked for the newest: a young topic."""
+        """Whether a new group gets all messages although it asked for the newest: a young topic."""
         if low > 0 or not self._settings.pop_init_in_memory:
             return False
         entries = self._store.entries(topic, queue_id, 0, 1)
@@ -193,7 +194,7 @@ class Popper:
         return not entries or self._store.end_offset - entries[0][0] <= recent_size
 
     def has_message(self, header: PopHeader, now_ms: int) -> bool:
-        """Whether a pop would find anything, its filter aside."""
+        """Whether a pop would find anything, apart from its filter."""
         group = header.consumer_group
         for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
@@ -210,9 +211,9 @@ class Popper:
         return False
 
     def find(self, pop: Pop, now_ms: int) -> Finds:
-        """Take what there is; a pop that passed over everything reads on for a while. What the disk
-        does not give is as good as empty while there is anything else: of the other queues
-        messages may have been handed out to this pop already."""
+        """Take available messages; a pop that skipped everything continues for a while. A queue
+        that the disk cannot read counts as empty if another has messages: some may have been handed
+        out to this pop already."""
         header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
         finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
@@ -266,8 +267,8 @@ class Popper:
         return self._store_settings.read_size_max
 
     def _plan(self, header: PopHeader, chance: int) -> list[tuple[str, list[int]]]:
-        """Topics and queues in the order in which they are read. Now and then what was handed out
-        before comes first, lest a busy topic keep it waiting."""
+        """Topics and queues in the order in which they are read. From time to time retries come
+        first, so that a busy topic does not starve them."""
         topics = self._topics
         again: list[tuple[str, list[int]]] = []
         if not header.order:
@@ -334,9 +335,9 @@ class Popper:
     def _hand_out(
         self, finds: Finds, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
     ) -> bool:
-        """Remember whose the messages are; False when they cannot be handed out.
+        """Record which group has the messages; False when they cannot be handed out.
 
-        Positional: what `_take` knows."""
+        Its arguments are positional: what `_take` knows."""
         header, now_ms = pop.header, finds.pop_ms
         group, kind = header.consumer_group, kind_of(topic)
         if header.order:
@@ -391,7 +392,7 @@ def _turned(count: int, start: int) -> list[int]:
 
 
 def _renamed(chunks: list[bytes], topic: str, receipt: Receipt) -> list[bytes]:
-    """Records of a retry topic under the name of their own topic, each with its receipt."""
+    """Records of a retry topic under the name of the original topic, each with its receipt."""
     found = []
     for chunk in chunks:
         for message in decode_records(chunk):

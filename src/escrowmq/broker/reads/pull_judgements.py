@@ -1,8 +1,7 @@
-"""Whether a pull may be answered, and which messages it wants.
+"""Whether a pull may be answered, and which messages it selects.
 
-A consumer pulls again and again by the same words. What was found to be right is remembered until
-something changes that it was judged by: measured, 0.7 us instead of 2.0.
-"""
+A consumer repeats the same pull again and again. A positive decision is remembered until something
+that it depends on changes: measured, 0.7 us instead of 2.0."""
 
 from __future__ import annotations
 
@@ -40,7 +39,7 @@ _settings_of: Final = attrgetter(*READS)
 
 
 class Judged(NamedTuple):
-    """It may be answered."""
+    """The decision that a pull may be answered."""
 
     selector: Selector
     group: GroupConfig
@@ -48,7 +47,7 @@ class Judged(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """What was judged, and by what."""
+    """A decision, and what it depends on."""
 
     judged: Judged
     queues: range
@@ -72,7 +71,7 @@ class PullJudge:
         self._remembered: dict[tuple[object, ...], Remembered] = {}
 
     def judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:
-        """What it gets its messages by, or why it gets none."""
+        """The selector of a pull, or why it gets no messages."""
         header = asked.header
         key = _key(asked.command.code, header)
         known = self._remembered.get(key)
@@ -84,11 +83,11 @@ class PullJudge:
         return judged
 
     def recall(self, code: int, header: PullHeader) -> Remembered | None:
-        """What is remembered of pulls with such a header."""
+        """The remembered decision for pulls with this header."""
         return self._remembered.get(_key(code, header))
 
     def holds(self, known: Remembered, header: PullHeader, queue_id: int) -> bool:
-        """Whether what was found to be right still is, for a pull of a queue."""
+        """Whether a remembered decision is still valid, for a pull of a queue."""
         if known.versions != self._versions():
             return False
         if queue_id not in known.queues:
@@ -173,7 +172,7 @@ def _key(code: int, header: PullHeader) -> tuple[object, ...]:
 
 
 def _is_small(selector: Selector, subscription: str | None) -> bool:
-    """Whether it may be kept: `Selectors` bounds what is kept of the others."""
+    """Whether a selector may be kept: `Selectors` bounds the others."""
     return (
         selector.accept is None
         and len(selector.codes or ()) <= _CODES_MAX

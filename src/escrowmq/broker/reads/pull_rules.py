@@ -34,11 +34,11 @@ class PullFlag:
 
 
 READS: Final = ("permission", "allows_lite_pull", "has_property_filter", "rejects_unknown_pulls")
-"""Settings that rules read, beside `advertised_host`, which nobody changes."""
+"""The settings that rules read, apart from `advertised_host`, which never changes."""
 
 
 class PullAsked(NamedTuple):
-    """A pull, and all that is known of what it names."""
+    """A pull, and everything known about the names in it."""
 
     settings: BrokerSettings
     header: PullHeader
@@ -50,39 +50,40 @@ class PullAsked(NamedTuple):
     """The members of the group that have a connection."""
 
     is_group_forbidden: bool
-    """For this topic."""
+    """Whether the group may not read this topic."""
 
     @property
     def known_group(self) -> GroupConfig:
-        """The group, for the rules behind the one that there is none."""
+        """The group, for the rules after the one that it must exist."""
         assert self.group is not None
         return self.group
 
     @property
     def known_topic(self) -> TopicConfig:
-        """The topic, likewise."""
+        """The topic, for the rules after the one that it must exist."""
         assert self.topic is not None
         return self.topic
 
     @property
     def members(self) -> ConsumerGroup:
-        """Those that have a connection, likewise."""
+        """The connected members, for the rules after the one that there must be some."""
         assert self.online is not None
         return self.online
 
     @property
     def says_itself(self) -> bool:
-        """Whether it says itself what it wants; others want what their group has subscribed to."""
+        """Whether the pull has an expression of its own; otherwise its group's subscription
+        applies."""
         return bool(self.header.sys_flag & PullFlag.SUBSCRIPTION)
 
     @property
     def subscription(self) -> SubscriptionBody | None:
-        """That of its members."""
+        """The subscription of the group's members."""
         return self.members.subscriptions.get(self.header.topic)
 
 
 def refused(code: int, remark: str, forbidden: int = 0) -> Refusal:
-    """A pull that is answered with an error; clients tell some from others by a number."""
+    """The answer to a refused pull; clients distinguish some reasons by a number."""
     ext = pull_fields(0, 0, 0)
     if forbidden:
         ext["forbiddenType"] = str(forbidden)
@@ -104,7 +105,7 @@ def _is_unreadable(pull: PullAsked) -> bool:
 
 
 def readable_queues(topic: TopicConfig) -> range:
-    """The queues of a topic that are read."""
+    """The number of queues of a topic that can be read."""
     return range(topic.read_queue_nums)
 
 
@@ -149,7 +150,7 @@ BROKER_RULES: Final = (
         1,
     ),
 )
-"""Those that are asked before a group is looked up."""
+"""Rules that are checked before the group is looked up."""
 
 PULL_RULES: Final = (
     _rule(
@@ -193,7 +194,7 @@ PULL_RULES: Final = (
         lambda _: "The broker does not support consumer to filter message by SQL92",
     ),
 )
-"""Those that are asked before an expression is read."""
+"""Rules that are checked before an expression is read."""
 
 UNKNOWN: Final = _rule(
     "a group that nobody is of",
@@ -203,7 +204,7 @@ UNKNOWN: Final = _rule(
         f"the consumer's group info not exist, or the pull consumer is rejected by server.{FAQ}"
     ),
 )
-"""Asked of those who say themselves what they want, behind their expression."""
+"""The rule for pulls with an expression of their own, checked after it is read."""
 
 SUBSCRIPTION_RULES: Final = (
     _rule(
@@ -247,4 +248,4 @@ SUBSCRIPTION_RULES: Final = (
         lambda _: "the consumer's subscription not latest",
     ),
 )
-"""Those about what a group has subscribed to, asked of those who want that."""
+"""Rules about the group's subscription, for pulls that use it."""

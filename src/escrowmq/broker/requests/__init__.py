@@ -1,1 +1,1 @@
-"""One file a family of requests, the tables of all requests, and how one is served."""
+"""One file for each family of requests, the tables of all requests, and how one is served."""

@@ -1,5 +1,5 @@
-"""Messages that became visible: who waits for them is woken at the end of the input, or before
-somebody else takes what arrived in it."""
+"""Messages that became visible: waiting consumers are served at the end of the input, or before
+another request takes what arrived in it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escrowmq.store.store import Store
 
 
 class Arrivals(Part):
-    """Tells those who deliver later, who pull and who pop."""
+    """Reports them to delayed delivery, pulls and pops."""
 
     name = "arrivals"
 
@@ -43,8 +43,8 @@ class Arrivals(Part):
         pops.tell_arrivals_by(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether somebody who pulls or pops waits for messages of a queue. Asked for each queue of
-        each input: without a call of anybody else it takes a fifth."""
+        """Whether a pull or pop waits for messages of a queue. Called for each queue of each input,
+        so it calls nothing else: that takes a fifth of the time."""
         return (
             (topic, queue_id) in self._pulled
             or topic in self._popped
@@ -53,15 +53,15 @@ class Arrivals(Part):
         )
 
     def _settle_early(self, now_ms: int) -> None:
-        """In the middle of an input; what those who wait cause is not on the account of whoever is
-        served just now."""
+        """Serve waiting requests in the middle of an input; their cost does not count for the
+        request being served."""
         account, self._present.account = self._present.account, ""
         self.settle(now_ms)
         self._present.account = account
 
     def settle(self, now_ms: int) -> None:
-        """Wake who waits for what arrived. Nobody waits for most queues, and nobody begins to
-        while this goes on: asked once for all messages of a batch."""
+        """Serve the requests that wait for what arrived. Most queues have none, and none is added
+        meanwhile: checked once for all messages of a batch."""
         unawaited: tuple[str, int] | None = None
         for arrival in self._store.take_arrivals():
             topic = arrival.topic

@@ -1,4 +1,4 @@
-"""What clients ask: every request that producers and consumers send, a row each."""
+"""The requests of clients: everything that producers and consumers send, one row each."""
 
 from __future__ import annotations
 

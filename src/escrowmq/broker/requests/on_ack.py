@@ -1,4 +1,4 @@
-"""Acks of popped messages, and consumers that need more time."""
+"""Acknowledgements of popped messages, and consumers that need more time."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from escrowmq.errors import RemoteProtocolError
 from escrowmq.store.store import Store
 
 BATCH_ACKS_MAX: Final = 4_096
-"""Batches of one request."""
+"""The most batches in one request."""
 
 BITS_MAX: Final = 4_096
-"""Offsets of one batch that are looked at; a check point has 32."""
+"""The most offsets of one batch that are processed; a check point has 32."""
 
 _NO_KIND: Final = -1
 
 OnFreed = Callable[[str, str, int], None]
-"""Is told the group and the topic of a queue that may be read again; and the time."""
+"""Called with the group and the topic of a queue that may be read again, and the time."""
 
 _NOTHING: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0"}
 
@@ -65,7 +65,7 @@ class AckHandlers:
     # -- acks ------------------------------------------------------------------------------------
 
     def ack(self, asked: Asked[AckHeader]) -> Reply:
-        """One message is done with."""
+        """Acknowledge one message."""
         header = asked.header
         bounds = self._bounds(asked.peer, header)
         if isinstance(bounds, Refusal):
@@ -89,7 +89,7 @@ class AckHandlers:
         return self._when_stored(asked)
 
     def _bounds(self, peer: Peer, header: AckHeader) -> tuple[int, int] | Refusal:
-        """The ends of the queue that a receipt is of."""
+        """The ends of the queue that a receipt names."""
         topic = self._topics.get(header.topic)
         if topic is None:
             remark = f"topic[{header.topic}] not exist, apply first please! {FAQ}"
@@ -105,7 +105,7 @@ class AckHandlers:
     def _ack_orderly(
         self, peer: Peer, handle: CheckPointKey, queue_offset: int, now_ms: int
     ) -> Refusal | None:
-        """A message of an orderly group's batch is done with."""
+        """Acknowledge a message of an orderly group's batch."""
         group, topic, queue_id = line = handle[:3]
         old = self._offsets.get(group, topic, queue_id)
         # Without an offset and a batch it is of a life of the topic that is over: what stands at
@@ -130,7 +130,7 @@ class AckHandlers:
         return None
 
     def ack_batch(self, asked: Asked[None]) -> Reply:
-        """Many messages are done with."""
+        """Acknowledge many messages."""
         batches = decode_acks(asked.body)
         if not batches:
             return Answer(Response.NO_MESSAGE)
@@ -153,14 +153,15 @@ class AckHandlers:
         return refusal or self._when_stored(asked)
 
     def _when_stored(self, asked: Question) -> Reply:
-        """The answer to an ack leaves after its record: that of this input's end."""
+        """Send the answer to an acknowledgement after its record, which is written at the end of
+        this input."""
         if not self._store.ends.holds_answers:
             return DONE
         self._done.append(asked)
         return HELD
 
     def settle(self, now_ms: int) -> None:
-        """Store the acks of this input."""
+        """Store the acknowledgements of this input."""
         self._ledger.flush(now_ms)
         if not self._done:
             return
@@ -175,7 +176,7 @@ class AckHandlers:
     # -- more time -------------------------------------------------------------------------------
 
     def change(self, asked: Asked[AckHeader]) -> Reply:
-        """Let a message be invisible from now on for another span."""
+        """Hide a message for another span from now on."""
         header = asked.header
         bounds = self._bounds(asked.peer, header)
         if isinstance(bounds, Refusal):

@@ -28,14 +28,14 @@ from escrowmq.delivery.topics import Perm, TopicTable
 from escrowmq.errors import RemoteProtocolError
 
 ROUTE_MS: Final = 30_000
-"""So long a route is good, as at RocketMQ (pollNameServerInterval)."""
+"""How long a route is valid, as in RocketMQ (pollNameServerInterval)."""
 
 ROUTE_ANSWER_MS: Final = 3_000
 ROUTES_MAX: Final = 10_000
-"""Topics whose routes are remembered."""
+"""The most topics whose routes are cached."""
 
 QUEUES_MAX: Final = 100_000
-"""Queues of one topic on one broker that are believed in."""
+"""The most queues of one topic on one broker that are accepted."""
 
 OnRoute = Callable[[list[Queue]], None]
 
@@ -54,7 +54,7 @@ class _Query(msgspec.Struct, rename="camel", kw_only=True):
 class AssignmentHandlers:
     """QUERY_ASSIGNMENT (400), SET_MESSAGE_REQUEST_MODE (401), GET_ALL_MESSAGE_REQUEST_MODE (402).
 
-    `name_server` gives the peer to be asked for the queues of other brokers, if there is one."""
+    `name_server` gives the peer that knows the queues of other brokers, if there is one."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class AssignmentHandlers:
     # -- modes -----------------------------------------------------------------------------------
 
     def set_mode(self, asked: Asked[None]) -> Reply:
-        """Have a group pop a topic, or pull it."""
+        """Make a group pop a topic, or pull it."""
         mode = decode_body(RequestMode, asked.body)
         if mode.topic.startswith(Topic.RETRY_PREFIX):
             remark = "retry topic is not allowed to set mode"
@@ -99,13 +99,13 @@ class AssignmentHandlers:
         return DONE
 
     def list_modes(self, asked: Asked[None]) -> Reply:
-        """What operators have set."""
+        """The modes that operators have set."""
         return Answer(body=self.modes.encode())
 
     # -- assignments -----------------------------------------------------------------------------
 
     def query(self, asked: Asked[None]) -> Reply:
-        """Tell a client its queues of a topic."""
+        """Answer a client with its queues of a topic."""
         query = decode_body(_Query, asked.body)
 
         def known(queues: list[Queue]) -> None:
@@ -142,7 +142,7 @@ class AssignmentHandlers:
         return [Queue(self._settings.name, index, name) for index in range(topic.read_queue_nums)]
 
     def _find_route(self, topic: str, on_route: OnRoute, now_ms: int) -> None:
-        """All readable queues: ours as we know them, the others' as the name server does."""
+        """All readable queues: ours from our own tables, the others' from the name server."""
         at_ms, others = self._routes.get(topic, (-ROUTE_MS, []))
         server = self._name_server()
         if server is None or now_ms - at_ms < ROUTE_MS:

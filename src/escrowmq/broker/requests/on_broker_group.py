@@ -1,4 +1,4 @@
-"""What other members of a broker group, their name server and their controller ask or tell."""
+"""Requests of other members of a broker group, their name server and their controller."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class MemberHandlers:
     # -- Java's own --------------------------------------------------------------------------
 
     def timer_check_point(self, asked: Asked[None]) -> Reply:
-        """How far the timer is."""
+        """The progress of the timer."""
         if not self._settings.has_timer:
             return Refusal(Response.SYSTEM_ERROR, "The checkpoint is null")
         body = self._timer.check_point(asked.now_ms)
@@ -124,11 +124,11 @@ class MemberHandlers:
         return Answer(body=body)
 
     def hear(self, asked: Asked[None]) -> Reply:
-        """News for slaves and for brokers under a controller; a master alone has no use for it,
-        and answers as RocketMQ's (AdminBrokerProcessor) does."""
+        """News for slaves and for brokers under a controller; a single master ignores it, and
+        answers like RocketMQ's (AdminBrokerProcessor)."""
         return DONE
 
     def epochs(self, asked: Asked[None]) -> Reply:
-        """There is no controller."""
+        """An empty answer, because there is no controller."""
         remark = "this request only for controllerMode "
         return Refusal(Response.SYSTEM_ERROR, remark)

@@ -1,4 +1,4 @@
-"""The broker about itself: settings, runtime figures, clean-up by hand."""
+"""The broker's settings, runtime figures, and clean-up by hand."""
 
 from __future__ import annotations
 
@@ -40,12 +40,11 @@ _SETTINGS: Final = [
     *settings_of(ReplicaSettings),
 ]
 _OURS: Final = ("is_sync_flush", "memory_size")
-"""What no file sets under these names."""
+"""Values that the settings file does not set under these names."""
 
 FIXED_NAMES: Final = frozenset(s.name for s in _SETTINGS if s.holds == "fixed") | {*_OURS}
-"""What no request changes. No path, address or command is among the others: there is none among
-our settings. (RocketMQ takes any key but a few, which led to remote code execution,
-CVE-2023-33246.)"""
+"""Settings that no request may change. None of the others is a path, address or command. (RocketMQ
+accepts nearly any key, which led to remote code execution, CVE-2023-33246.)"""
 
 _FROM_NEXT_START: Final = frozenset(s.name for s in _SETTINGS if s.holds == "restart")
 _HIDDEN: Final = "(secret)"
@@ -56,7 +55,7 @@ _OF_THE_PROCESS: Final = frozenset(
      "metricsExporterType", "metricsPromExporterHost", "metricsPromExporterPort",
      "serverChannelMaxIdleTimeSeconds", "escrowAclFolder"}
 )  # fmt: skip
-"""Settings around the broker, which hold from start to end."""
+"""Settings of the process around the broker, which stay in force from start to end."""
 
 _FORBIDDEN: Final = frozenset({"brokerConfigPath", "rocketmqHome", "configBlackList"})
 """Keys that RocketMQ refuses by name, with code 16."""
@@ -67,7 +66,8 @@ CHANGES_FILE: Final = "config/brokerChanges.json"
 def restore(
     disk: Disk, settings: BrokerSettings, store_settings: StoreSettings, replica: ReplicaSettings
 ) -> Changes:
-    """Settings as they were changed before this start. Call it before anything reads them."""
+    """Restore the settings that were changed before this start. Call it before anything reads
+    them."""
     changes = Changes(settings, store_settings, replica, fixed=FIXED_NAMES)
     changes.load(disk.read(CHANGES_FILE), source=CHANGES_FILE)
     return changes
@@ -113,7 +113,7 @@ class ConfigHandlers:
         return found
 
     def show(self, asked: Asked[None]) -> Reply:
-        """All settings, a line each."""
+        """All settings, one line each."""
         body = "".join(f"{name}={value}\n" for name, value in sorted(self._properties().items()))
         version = fastjson.encode(self._version).decode()
         changed = {
@@ -126,8 +126,8 @@ class ConfigHandlers:
         )
 
     def update(self, asked: Asked[None]) -> Reply:
-        """Change settings that may be changed, all of them or none, and keep them over a restart:
-        they are saved before they hold."""
+        """Change settings that may be changed, all of them or none, permanently: they are saved
+        before they take effect."""
         try:
             texts = parse_conf(asked.body.decode("utf-8", "replace"))
         except ConfError as error:
@@ -171,7 +171,7 @@ class ConfigHandlers:
     def _tell_changes(
         self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
     ) -> None:
-        """What was changed from what to what, for both logs."""
+        """Log what was changed, with the old and new values, in both logs."""
         after = self._changes.texts()
         for name in sorted(names):
             old, new = (_HIDDEN if name in _SECRET else texts[name] for texts in (before, after))
@@ -239,7 +239,7 @@ class ConfigHandlers:
         return figures
 
     def cold_info(self, asked: Asked[None]) -> Reply:
-        """Nothing is throttled here for reading old data."""
+        """The throttling of reads of old data: there is none."""
         body = {
             "runtimeTable": {},
             "configTable": {},
@@ -250,27 +250,27 @@ class ConfigHandlers:
         return Answer(body=fastjson.encode(body))
 
     def accept(self, asked: Asked[None]) -> Reply:
-        """Hints on reading old data: the page cache of the system decides here."""
+        """Accept hints on reading old data without effect: the system's page cache decides."""
         return DONE
 
     def rocksdb(self, asked: Asked[None]) -> Reply:
-        """The store is one of files."""
+        """Refuse: the store does not use RocksDB."""
         return Answer(body=b'{"checkStatus":2}')
 
     def export(self, asked: Asked[None]) -> Reply:
-        """Tables are in JSON anyway."""
+        """Nothing to do: tables are in JSON already."""
         return Answer(remark="export done.")
 
     # -- clean-up ----------------------------------------------------------------------------
 
     def clean_queues(self, asked: Asked[None]) -> Reply:
-        """Remove queues of topics that are gone."""
+        """Remove queues of deleted topics."""
         cleaned = self._store.clean_queues(self._topics.names())
         _log.info("queues of %d topics removed at the wish of %s", len(cleaned), asked.peer.address)
         return DONE
 
     def delete_old(self, asked: Asked[None]) -> Reply:
-        """Remove log files that are past their time now, whatever the hour."""
+        """Remove log files past their time now, whatever the hour."""
         self._store.retention.ask()
         return DONE
 
@@ -290,7 +290,7 @@ _NOT_HERE: Final = {
     "EndTransactionQueueSize": "0",
     "EndTransactionThreadPoolQueueCapacity": "100000",
 }
-"""Figures of locks, pools and wheels that this broker does not have; readers expect the names."""
+"""Figures of locks, pools and wheels that this broker does not have; clients expect the names."""
 
 _POOLS: Final = {
     "send": 10_000,
@@ -302,7 +302,7 @@ _POOLS: Final = {
 
 
 def _readable(size: int) -> str:
-    """As RocketMQ (MixAll.humanReadableByteCount) writes it."""
+    """A size as RocketMQ (MixAll.humanReadableByteCount) writes it."""
     if size < _UNIT_SIZE:
         return f"{size:.0f} B"
     power = 1
@@ -312,5 +312,5 @@ def _readable(size: int) -> str:
 
 
 def _three(meter: StatMeter) -> str:
-    """Rates over ten seconds and a minute, blanks between, as clusterList takes them apart."""
+    """Rates over ten seconds and a minute, separated by spaces, as clusterList parses them."""
     return f"{meter.tps(1)} {meter.tps(6)} {meter.hour().tps}"

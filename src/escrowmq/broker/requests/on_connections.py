@@ -1,4 +1,5 @@
-"""Who is connected, as operators see it: members of groups, producers, what they subscribe to."""
+"""The connected clients, as operators see them: members of groups, producers, what they subscribe
+to."""
 
 from __future__ import annotations
 

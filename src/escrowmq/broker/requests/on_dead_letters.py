@@ -1,10 +1,9 @@
-"""Dead letters of a group, given to that group once more (docs/extensions.md).
+"""Redelivers dead letters of a group to that group (docs/extensions.md).
 
-A copy goes where the group alone reads: its retry topic, or, of what it pops, the retry topic of
-the letter's topic. The copy names the letter that it was made of. That is how a letter is known
-that was given back before, after a crash in between and whoever asks: the log says so, and nothing
-else has to be kept in step with it.
-"""
+A copy goes where only the group reads: its retry topic, or, for popped messages, the retry topic of
+the letter's topic. The copy names its letter. Thus a letter that was redelivered already is
+recognised, even after a crash and whoever sends the request: the log itself is the record, and no
+other state must be kept consistent with it."""
 
 from __future__ import annotations
 
@@ -31,13 +30,14 @@ from escrowmq.store.store import Put, Store
 from escrowmq.store.walk import walk_queue, with_unique_key
 
 _LOOKED_AT_MAX: Final = 1_000
-"""Letters that one request looks at; `next` says where to go on."""
+"""Letters that one request examines; `next` says where to continue."""
 
 _COPIED_SIZE_MAX: Final = 4 * 1024 * 1024
-"""Bytes that one request copies, the last letter aside."""
+"""Bytes that one request copies, apart from the last letter."""
 
 _FRESH_MAX: Final = 10_000
-"""Letters that were given back last: until they are durable, copies may not be found by key."""
+"""The letters that were redelivered last: until they are durable, their copies may not be found by
+key."""
 
 _OF_COPY: Final = frozenset(
     {
@@ -45,7 +45,7 @@ _OF_COPY: Final = frozenset(
         Property.DLQ_ORIGIN_TOPIC, Property.DLQ_ORIGIN_MESSAGE_ID,
     }
 )  # fmt: skip
-"""What a letter has that its copy is not to have."""
+"""Properties of a letter that its copy must not have."""
 
 
 class DeadLetterHandlers:
@@ -72,7 +72,7 @@ class DeadLetterHandlers:
         self._fresh: deque[tuple[str, str]] = deque(maxlen=_FRESH_MAX)
 
     def redeliver(self, asked: Asked[None]) -> Reply:
-        """Give back letters of one queue, the oldest first."""
+        """Redeliver letters of one queue, the oldest first."""
         wanted = read_own_body(asked.command, WhichLetters)
         queue = Topic.DLQ_PREFIX + wanted.group
         low, end = self._store.bounds(queue, wanted.queue_id)
@@ -109,7 +109,7 @@ class DeadLetterHandlers:
         return Answer(body=msgspec.json.encode(page), log_end=log_end)
 
     def _topic_of(self, letter: StoredMessage, group: str) -> str:
-        """Where the message failed; empty when that is not said."""
+        """The topic where the message failed; empty when it is not recorded."""
         topic = letter.properties.get(Property.RETRY_TOPIC, "")
         for kind in (RETRY_V1, RETRY_V2):  # popped from there when it failed for the last time
             prefix = retry_topic("", group, kind)
@@ -118,7 +118,7 @@ class DeadLetterHandlers:
         return topic
 
     def _destination(self, letter: StoredMessage, group: str, topic: str) -> str:
-        """Where the group reads it, and nobody else."""
+        """The topic that only this group reads."""
         is_popped = is_retry(letter.properties.get(Property.RETRY_TOPIC, "")) or (
             Property.FIRST_POP_TIME in letter.properties
         )
@@ -186,11 +186,11 @@ def _item(letter: StoredMessage, topic: str) -> DeadLetter:
 
 
 def _mark(letter: StoredMessage) -> str:
-    """Which letter it is, also beside one of an earlier queue of the same name."""
+    """The identity of a letter, distinct from that of one in an earlier queue of the same name."""
     return f"{letter.queue_id}:{letter.queue_offset}:{letter.stored_ms}"
 
 
 def _key(letter: StoredMessage) -> str:
-    """By what the message is known; clients of long ago gave none."""
+    """The key of the message; messages of very old clients have none."""
     stored_id = offset_id(letter.store_host, letter.log_offset)
     return letter.properties.get(Property.UNIQ_KEY) or stored_id

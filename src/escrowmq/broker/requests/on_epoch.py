@@ -1,4 +1,4 @@
-"""The batches of streaming queries: decided for, abandoned, asked about (docs/extensions.md)."""
+"""The batches of streaming queries: decided, abandoned, queried (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from escrowmq.txn.epoch_decision import Decider
 
 
 class _Waiting(msgspec.Struct):
-    """A request whose answer waits until what was decided is done."""
+    """A request whose answer waits until the decision is carried out."""
 
     asked: Question
     query: Query
@@ -62,12 +62,12 @@ class EpochHandlers(Part):
     # -- life --------------------------------------------------------------------------------
 
     def load(self, start: Start) -> None:
-        """Read what was decided, when it is known what is pending."""
+        """Read the decisions, once the pending halves are known."""
         self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
-        """Keep the decisions in a file, once the log that they stand in is durable: records are
-        deleted for their age, and a query may rest for longer."""
+        """Save the decisions in a file, once the part of the log that holds them is durable: old
+        records are deleted, while a query may pause for longer."""
         store = self._store
         saved = self._decider.save()
         if saved is not None:
@@ -78,7 +78,7 @@ class EpochHandlers(Part):
     # -- requests ----------------------------------------------------------------------------
 
     def decide(self, asked: Asked[None]) -> Reply:
-        """Decide which tokens of an epoch count; the answer leaves when that is done durably."""
+        """Decide which tokens of an epoch count; the answer is sent when this is durably done."""
         wish = read_own_body(asked.command, Decide)
         query, batch = parse_epoch(wish.group, wish.epoch)
         self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
@@ -113,13 +113,13 @@ class EpochHandlers(Part):
         return self._wait(asked, query, batch, body)
 
     def _wait(self, asked: Question, query: Query, batch: int, body: Decided) -> Held:
-        """An outcome is told when all messages are visible, and no earlier than it is durable."""
+        """Answer with an outcome when all messages are visible, and not before it is durable."""
         if not asked.command.flag & Flag.ONE_WAY:
             self._waiting.append(_Waiting(asked, query, batch, msgspec.json.encode(body)))
         return HELD
 
     def settle(self, now_ms: int) -> None:
-        """Answer who waited for what this input has done; call it when its ends are sealed."""
+        """Answer the requests that this input has completed; call it when its ends are sealed."""
         if not self._waiting:
             return
         still: list[_Waiting] = []

@@ -54,7 +54,7 @@ class GroupHandlers:
         return DONE
 
     def put_groups(self, asked: Asked[None]) -> Reply:
-        """Several at once."""
+        """Create or change several groups."""
         for config in decode_body(_GroupListBody, asked.body).group_config_list:
             self._put_group(config, asked.now_ms)
         return DONE
@@ -85,7 +85,7 @@ class GroupHandlers:
         return Answer(body=body)
 
     def delete_group(self, asked: Asked[DeleteGroupHeader]) -> Reply:
-        """Forget a group, and its offsets when asked."""
+        """Delete a group, and its offsets if requested."""
         header = asked.header
         self._groups.delete(header.group_name, asked.now_ms)
         self._pops.forget_group(header.group_name)
@@ -98,7 +98,7 @@ class GroupHandlers:
         return DONE
 
     def get_group(self, asked: Asked[GroupHeader]) -> Reply:
-        """One group's configuration; asking creates it where groups may be created."""
+        """One group's configuration; the request creates it where groups may be created."""
         config = self._groups.get(asked.header.group, asked.now_ms)
         if config is None:
             return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
@@ -106,7 +106,8 @@ class GroupHandlers:
         return Answer(body=body)
 
     def forbid(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """Let a group read a topic, or not; without a wish, tell which."""
+        """Allow or forbid a group to read a topic; without a value, answer with the present
+        state."""
         header = asked.header
         groups = self._groups
         if header.readable is False and not self._settings.places_as_rocketmq:

@@ -47,7 +47,7 @@ _SCAN_MS: Final = 10_000
 
 
 OnProducer = Callable[[str, Channel, int], None]
-"""Is told the group of a producer that was not there before and can be asked now; and the time."""
+"""Called with the group of a producer that is new and can be sent requests now; and the time."""
 
 
 class ClientHandlers(Part):
@@ -80,14 +80,14 @@ class ClientHandlers(Part):
         self._selectors = Selectors()
         self._scan_at_ms = 0
         self._untold: dict[str, deque[int]] = {}
-        """Groups that have changed, with the members that are still to be told of it."""
+        """Groups that have changed, with the members still to be notified."""
         self._told_count = 0
-        """So many were told since the last wake."""
+        """Members notified since the last wake."""
 
     # -- membership --------------------------------------------------------------------------
 
     def heartbeat(self, asked: Asked[None]) -> Reply:
-        """A client tells its groups and subscriptions."""
+        """Register a client's groups and subscriptions."""
         body = decode_body(HeartbeatBody, asked.body)
         self._judge(asked.peer, body)
         channel = Channel(
@@ -120,7 +120,7 @@ class ClientHandlers(Part):
         return Answer(ext=ext)
 
     def _judge(self, peer: Peer, body: HeartbeatBody) -> None:
-        """Whether there is room for a heartbeat: all of it is taken, or nothing."""
+        """Whether there is room for a heartbeat: all of it is accepted, or nothing."""
         if len(body.client_id) > CLIENT_ID_SIZE_MAX:
             raise UsageError(
                 f"heartbeat: a client id of {len(body.client_id)} characters; "
@@ -183,16 +183,16 @@ class ClientHandlers(Part):
             self._notify(group)
 
     def _notify(self, group: ConsumerGroup) -> None:
-        """Tell the members that there is something to share out anew: at once while these are not
-        many, else as soon as others have had their turn. A thousand members of a thousand groups
-        are told a million times when they leave together."""
+        """Notify the members that queues must be rebalanced: at once while they are few, else after
+        the other connections' turns. A thousand members of a thousand groups cause a million
+        notifications when they leave together."""
         if group.message_model == BROADCASTING:
             return
         self._untold[group.name] = deque(group.channels)
         self._tell()
 
     def _tell(self) -> None:
-        """Tell those who are still to be told, as many as may be in one go."""
+        """Notify members that are still to be notified, as many as may be at once."""
         while self._untold and self._told_count < NOTIFIED_AT_ONCE_MAX:
             name = next(iter(self._untold))
             members = self._untold[name]
@@ -212,7 +212,7 @@ class ClientHandlers(Part):
             self._notify(group)
 
     def unregister(self, asked: Asked[UnregisterClientHeader]) -> Reply:
-        """A client says good-bye to its groups."""
+        """Remove a client from its groups."""
         header = asked.header
         clients = self._clients
         self._fingerprints.pop(asked.peer.id, None)
@@ -225,7 +225,7 @@ class ClientHandlers(Part):
         return DONE
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone."""
+        """A connection has ended."""
         self._leave(peer.id)
 
     def _leave(self, peer: int) -> None:
@@ -235,7 +235,7 @@ class ClientHandlers(Part):
             self._left(group)
 
     def wake(self, now_ms: int) -> None:
-        """Drop clients that have been silent for too long; go on telling members of changes."""
+        """Drop clients that have been silent for too long; continue notifying members."""
         self._told_count = 0
         self._tell()
         if now_ms >= self._scan_at_ms:
@@ -247,11 +247,11 @@ class ClientHandlers(Part):
                 self._leave(peer)
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When the next check is due."""
         return 0 if self._untold else self._scan_at_ms
 
     def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
-        """The ids among which the queues are shared."""
+        """The client ids among which the queues are shared."""
         name = asked.header.consumer_group
         group = self._clients.consumers.get(name)
         if group is None:
@@ -278,7 +278,7 @@ class ClientHandlers(Part):
         return Answer(body=fastjson.encode({"lockOKMQSet": locked}))
 
     def unlock(self, asked: Asked[None]) -> Reply:
-        """Take queues back."""
+        """Release queues."""
         body = decode_body(LockBody, asked.body)
         for queue in body.mq_set:
             self._locks.unlock(body.consumer_group, body.client_id, queue.topic, queue.queue_id)
@@ -315,7 +315,7 @@ def _judge_subscription(subscription: SubscriptionBody) -> None:
 
 
 def language_name(language: str | int | None) -> str:
-    """RocketMQ's name of a client's language, whichever header form told it."""
+    """RocketMQ's name of a client's language, from either header encoding."""
     if isinstance(language, int):
         return LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
     return language if language in LANGUAGES else "OTHER"

@@ -39,7 +39,7 @@ class OffsetHandlers:
         self._offsets = offsets
 
     def query(self, asked: Asked[OffsetHeader]) -> Reply:
-        """How far a group has read a queue."""
+        """The committed offset of a group in a queue."""
         header = asked.header
         topic, queue_id = header.topic, header.queue_id
         offset = self._offsets.get(header.consumer_group, topic, queue_id)
@@ -71,7 +71,7 @@ class OffsetHandlers:
         )
 
     def commit(self, asked: Asked[CommitHeader]) -> Reply:
-        """A group has read up to an offset."""
+        """Commit an offset for a group."""
         header = asked.header
         group, topic = header.consumer_group, header.topic
         if self._groups.get(group, asked.now_ms) is None:
@@ -94,8 +94,9 @@ class OffsetHandlers:
         return DONE
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:
-        """Whether an offset of a queue is worth keeping. One that its topic lost when it was made
-        narrower still has messages. RocketMQ keeps any, and its file grows with them."""
+        """Whether an offset of a queue is worth storing. A queue that was removed when its topic
+        was narrowed may still have messages. RocketMQ stores any offset, and its file grows with
+        them."""
         config = self._topics.get(topic)
         if self._settings.places_as_rocketmq or config is None:
             return self._settings.places_as_rocketmq
@@ -103,7 +104,7 @@ class OffsetHandlers:
         return 0 <= queue_id < count or self._store.bounds(topic, queue_id)[1] > 0
 
     def search(self, asked: Asked[SearchOffsetHeader]) -> Reply:
-        """The offset at a time."""
+        """The offset for a time."""
         header = asked.header
         offset = self._store.offset_at(
             header.topic,
@@ -119,7 +120,7 @@ class OffsetHandlers:
         return _offset(self._store.bounds(header.topic, header.queue_id)[1])
 
     def oldest(self, asked: Asked[QueueHeader]) -> Reply:
-        """The first offset that is still there."""
+        """The first offset that still exists."""
         header = asked.header
         low = self._store.bounds(header.topic, header.queue_id)[0]
         return _offset(low, remark="")

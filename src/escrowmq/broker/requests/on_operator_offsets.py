@@ -1,4 +1,4 @@
-"""Offsets as operators see and set them."""
+"""Offsets for operators: queries and resets."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class ResetHandlers:
         return Answer(body=self._offsets.encode())
 
     def delay_offsets(self, asked: Asked[None]) -> Reply:
-        """How far each delay level is delivered."""
+        """The progress of each delay level."""
         return Answer(body=self._delays.encode())
 
     def reset(self, asked: Asked[ResetOffsetHeader]) -> Reply:
-        """Set a group back or forward to a time or an offset."""
+        """Move a group back or forward to a time or an offset."""
         header = asked.header
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -113,7 +113,7 @@ class ResetHandlers:
         return b'{"offsetTable":' + table + b"}"
 
     def _tell_members(self, header: ResetOffsetHeader, body: bytes) -> None:
-        """RocketMQ's old way: the members set their own offsets."""
+        """RocketMQ's older method: the members set their own offsets."""
         group = self._clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():
             self._peers.tell(
@@ -146,7 +146,7 @@ class ResetHandlers:
         return Answer(body=body)
 
     def clone(self, asked: Asked[CloneOffsetHeader]) -> Reply:
-        """Give one group the offsets of another."""
+        """Copy the offsets of one group to another."""
         header = asked.header
         topics = [header.topic] if header.topic else self._offsets.topics_of(header.src_group)
         online = self._clients.consumers.get(header.src_group)

@@ -1,4 +1,5 @@
-"""Questions about what could be popped: is there anything, what is it, who waits for it."""
+"""Queries about what could be popped: whether there is anything, what it is, how many wait for
+it."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ class PeekHandlers:
         return popper.broker_refusal("peeking") or popper.place_refusal(asked, now_ms)
 
     def peek(self, asked: Asked[PopHeader]) -> Reply:
-        """What a pop would be given."""
+        """The messages that a pop would return."""
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
@@ -78,7 +79,7 @@ class PeekHandlers:
     # -- telling that there is something ---------------------------------------------------------
 
     def notify(self, asked: Asked[PopHeader]) -> Reply:
-        """Say whether there is anything to pop, at the latest when the time is over."""
+        """Report whether there is anything to pop, at the latest when the time is over."""
         header, now_ms = asked.header, asked.now_ms
         refusal = self._refusal(asked, now_ms)
         if refusal is not None:
@@ -103,7 +104,8 @@ class PeekHandlers:
         return Answer(ext=_told(has_message=False, is_full=True))
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message is there: tell one of each group that waits for it, unless a pop took it."""
+        """A message has arrived: notify one client of each group that waits for it, unless a pop
+        took it."""
         for place in self.polls.places(arrival.topic):
             for queue_id in self.polls.queues(place):
                 if arrival.topic == place[0] and queue_id not in (-1, arrival.queue_id):
@@ -119,7 +121,7 @@ class PeekHandlers:
                 self._try(held, now_ms)
 
     def _is_still_allowed(self, asked: Asked[PopHeader], now_ms: int) -> bool:
-        """Judge a question that waited anew; tell a client that may not ask it any more."""
+        """Judge a waiting request again; answer it when it is no longer allowed."""
         try:
             refusal = self._refusal(asked, now_ms)
         except UsageError as error:
@@ -130,7 +132,7 @@ class PeekHandlers:
         return False
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
-        """Answer a question that waits if there is a message, or if it may not wait any more."""
+        """Answer a waiting request if there is a message, or if it may not wait any longer."""
         asked = held.question.asked
         if not self._is_still_allowed(asked, now_ms):
             self.polls.release(held)
@@ -139,11 +141,11 @@ class PeekHandlers:
             self._answers.give(asked, Answer(ext=_told(has_message=True)))
 
     def lost(self, peer: int) -> None:
-        """A client is gone."""
+        """A client has disconnected."""
         self.polls.lost(peer)
 
     def wake(self, now_ms: int) -> None:
-        """Tell those that have waited for long enough."""
+        """Answer those that have waited long enough."""
         for held in islice(self.polls.expired(now_ms), RELEASED_AT_ONCE_MAX):
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):

@@ -1,4 +1,4 @@
-"""What operators ask and decide about pending transactions (docs/extensions.md)."""
+"""Operators' queries and decisions about pending transactions (docs/extensions.md)."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
 
 _SCANNED_MAX: Final = 100_000
-"""Halves that one request looks at; `next` says where to go on."""
+"""Halves that one request examines; `next` says where to continue."""
 
 _READ_MAX: Final = 5_000
-"""The same where each of them is read from the log."""
+"""The same limit where each of them is read from the log."""
 
 _CHECKED_MAX: Final = 10_000
-"""Checks that one request makes due."""
+"""Checks that one request triggers."""
 
 _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 
@@ -47,7 +47,7 @@ _VERDICTS: Final = {"commit": Verdict.COMMIT, "rollback": Verdict.ROLLBACK}
 def _for_operators(
     handler: Callable[[PendingHandlers, Asked[None]], Reply],
 ) -> Callable[[PendingHandlers, Asked[None]], Reply]:
-    """The same for those who may."""
+    """Wraps a handler for permitted operators only."""
 
     def serve(self: PendingHandlers, asked: Asked[None]) -> Reply:
         return self.refusal(asked) or handler(self, asked)
@@ -76,7 +76,7 @@ class PendingHandlers:
         self._showing = Showing(store, transactions)
 
     def refusal(self, asked: Asked[None]) -> Refusal | None:
-        """Why somebody may not administer transactions from there; None when he may."""
+        """Why a peer may not administer transactions from its address; None when it may."""
         allowed = self._settings.admin_from
         if allowed == "everybody" or (allowed == "loopback" and _is_local(asked.peer)):
             return None
@@ -88,7 +88,7 @@ class PendingHandlers:
 
     @_for_operators
     def list_pending(self, asked: Asked[None]) -> Reply:
-        """A page of what is pending."""
+        """A page of the pending transactions."""
         wanted = read_own_body(asked.command, Filter)
         items: list[Item] = []
         last = -1
@@ -104,14 +104,15 @@ class PendingHandlers:
         return _reply(PendingPage(items=items, next=last))
 
     def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
-        """Halves that one request looks at, and behind which one to go on; -1 at the end."""
+        """The halves that one request examines, and the offset after which to continue; -1 at the
+        end."""
         count_max = _SCANNED_MAX if wanted.transaction is None else _READ_MAX
         behind = self._engine.halves.pending.after(wanted.after)
         stretch = behind[:count_max]
         return stretch, stretch[-1] if len(behind) > count_max else -1
 
     def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
-        """Those that are meant, of a bounded stretch of the pending ones."""
+        """The halves that match a filter, among a bounded number of pending ones."""
         pending = self._engine.halves.pending
         for queue_offset in self._stretch(wanted)[0]:
             row = pending.row(queue_offset)
@@ -128,7 +129,7 @@ class PendingHandlers:
 
     @_for_operators
     def count_pending(self, asked: Asked[None]) -> Reply:
-        """How many are pending: all, or those of a bounded stretch that a filter lets through."""
+        """How many are pending: all, or those that match a filter among a bounded number."""
         wanted = read_own_body(asked.command, Filter)
         counts = self._count_all() if wanted == Filter() else self._count_some(wanted, asked.now_ms)
         return _reply(counts)
@@ -172,13 +173,13 @@ class PendingHandlers:
 
     @_for_operators
     def show(self, asked: Asked[None]) -> Reply:
-        """One transaction with all that is known of it."""
+        """One transaction with everything known of it."""
         found = self._find(read_own_body(asked.command, Which), asked.now_ms)
         items = [self._showing.whole(half, asked.now_ms) for half in found]
         return _reply(PendingPage(items=items))
 
     def _find(self, which: Which, now_ms: int) -> list[StoredMessage]:
-        """The halves that are meant, the newest first; UsageError when there are none."""
+        """The halves named by a request, the newest first; UsageError when there are none."""
         store = self._store
         if which.id is not None:
             _, half = self._transactions.signed_half(which.id, now_ms)
@@ -199,7 +200,7 @@ class PendingHandlers:
 
     @_for_operators
     def settle(self, asked: Asked[None]) -> Reply:
-        """Commit or roll back in the producer's place."""
+        """Commit or roll back on behalf of the producer."""
         which = read_own_body(asked.command, Which)
         if which.verdict is None:
             raise UsageError("say the verdict: commit or rollback")
@@ -221,7 +222,7 @@ class PendingHandlers:
 
     @_for_operators
     def check(self, asked: Asked[None]) -> Reply:
-        """Ask the producers at once."""
+        """Check with the producers at once."""
         which = read_own_body(asked.command, Which)
         if which.id or which.message_id:
             offsets = [half.queue_offset for half in self._find(which, asked.now_ms)]
@@ -238,8 +239,8 @@ class PendingHandlers:
     # -- those that were given up ------------------------------------------------------------
 
     def _discarded(self, wanted: Filter) -> tuple[Iterator[StoredMessage], int]:
-        """Those that are meant, of a bounded stretch, and behind which one to go on; -1 at the
-        end."""
+        """The discarded transactions that match, among a bounded number, and the offset after which
+        to continue; -1 at the end."""
         store = self._store
         low, end = store.bounds(Topic.CHECK_MAX_TIME, 0)
         first = max(low, wanted.after + 1)
@@ -250,7 +251,7 @@ class PendingHandlers:
 
     @_for_operators
     def list_discarded(self, asked: Asked[None]) -> Reply:
-        """A page of those that were given up."""
+        """A page of the discarded transactions."""
         wanted = read_own_body(asked.command, Filter)
         messages, behind = self._discarded(wanted)
         page = PendingPage(items=[], next=behind)
@@ -263,7 +264,7 @@ class PendingHandlers:
 
     @_for_operators
     def resume_discarded(self, asked: Asked[None]) -> Reply:
-        """Have those that were given up asked about again."""
+        """Resume the checks of discarded transactions."""
         which = read_own_body(asked.command, Which)
         done = Done()
         if which.offset_id is not None:

@@ -1,4 +1,4 @@
-"""Pops: messages for whoever asks first, each invisible to the others for a while."""
+"""Pops: messages for the client that asks first, each hidden from the others for a while."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from escrowmq.filter.tags import ALL
 from escrowmq.store.store import Arrival, Store
 
 LATE_MS: Final = 500
-"""A pop that comes so long after its time is over is not looked at."""
+"""A pop that arrives this long after its deadline is ignored."""
 
 MARGIN_MS: Final = 50
-"""A poll ends so long before its time is over, lest the answer come too late."""
+"""A poll ends this long before its deadline, so that the answer is not late."""
 
 AGAIN_MAX: Final = 64
-"""Polls that are looked at again in one wake."""
+"""Polls that are examined again in one wake."""
 
 _SERIAL: Final = attrgetter("serial")
 _EMPTY: Final = {"popTime": "0", "invisibleTime": "0", "reviveQid": "0", "restNum": "0"}
@@ -82,7 +82,8 @@ class PopHandlers:
         )
 
     def roll_back(self, asked: Asked[None]) -> Reply:
-        """Tools send it to leave another way of keeping pops, which this broker does not have."""
+        """Accepted without effect: tools send it to leave another way of storing pops, which this
+        broker does not have."""
         return DONE
 
     def pop(self, asked: Asked[PopHeader]) -> Reply:
@@ -101,14 +102,14 @@ class PopHandlers:
         return HELD if code is None else self._found(pop, finds, code)
 
     def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
-        """Have this tell those who wait, before anybody else takes it, of what has arrived since
-        the input began."""
+        """Use this function to serve waiting requests with what arrived in this input, before a new
+        request takes it."""
         self._tell_arrivals = tell
 
     def _waits_behind_others(self, pop: Pop, now_ms: int) -> bool:
-        """Ask those of the group who waited before this pop came, since they are to be asked first
-        whatever came in the same input; whether it has to wait for more of them, who are asked in
-        the next turn."""
+        """Serve the group's requests that waited before this pop arrived: they come first, whatever
+        arrived in the same input. Returns whether the pop must wait for more of them, which are
+        served in the next turn."""
         header = pop.header
         place = _place(header)
         if self._store.dispatcher.arrivals:
@@ -156,7 +157,7 @@ class PopHandlers:
         return self._popper.place_refusal(asked, now_ms)
 
     def _note(self, asked: Asked[PopHeader]) -> None:
-        """Let operators see who pops, heartbeats or not."""
+        """Show operators the client that pops, with or without heartbeats."""
         peer, header, now_ms = asked.peer, asked.header, asked.now_ms
         group, expression = header.consumer_group, header.exp or ALL
         if self._poppers.is_fresh(group, peer.id, header.topic, expression, now_ms):
@@ -198,7 +199,7 @@ class PopHandlers:
     # -- waiting ---------------------------------------------------------------------------------
 
     def _hold(self, pop: Pop, finds: Finds, now_ms: int) -> int | None:
-        """Let a pop wait; else the code that it is answered with."""
+        """Let a pop wait; otherwise the code of its answer."""
         header = pop.header
         if header.poll_time <= 0:
             return Response.POLLING_TIMEOUT
@@ -225,13 +226,13 @@ class PopHandlers:
         return None
 
     def _look_again(self, place: Place, queue_id: int) -> None:
-        """There is more for those that wait: at the next wake, at once."""
+        """Waiting pops may get more: examine them at once in the next wake."""
         if self.polls.count(place, queue_id) and (place, queue_id) not in self._again:
             self._again.append((place, queue_id))
 
     def _judge_again(self, asked: Asked[PopHeader], now_ms: int) -> Pop | None:
-        """Judge a pop that waited anew, as RocketMQ (PopLongPollingService) does; tell a client
-        whose topic is gone, or whose group may not read any more."""
+        """Judge a waiting pop again, as RocketMQ (PopLongPollingService) does; answer it when its
+        topic was deleted or its group may no longer read."""
         try:
             pop = self._judge(asked, now_ms)
         except UsageError as error:
@@ -242,7 +243,7 @@ class PopHandlers:
         return None
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> bool:
-        """Answer a waiting pop if there is something for it, or if it may not wait any more."""
+        """Answer a waiting pop if there is something for it, or if it may not wait any longer."""
         pop = self._judge_again(held.question.asked, now_ms)
         if pop is None:
             self.polls.release(held)
@@ -257,8 +258,8 @@ class PopHandlers:
         return False
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message is there: give it to one of each group that waits for it, the one that has
-        waited longest."""
+        """A message has arrived: give it to one waiting pop of each group, the one that has waited
+        longest."""
         for place in self.polls.places(arrival.topic):
             queue_ids = self.polls.queues(place)
             if arrival.topic == place[0]:
@@ -266,8 +267,8 @@ class PopHandlers:
             self._offer(place, queue_ids, arrival, now_ms)
 
     def _offer(self, place: Place, queue_ids: list[int], arrival: Arrival, now_ms: int) -> None:
-        """Ask those who wait for some queues, one after another, until a message is gone: whoever
-        is asked may take others, which came with it."""
+        """Serve pops that wait for some queues, one after another, until a message is taken: each
+        may also take others that arrived with it."""
         while queue_ids:
             each = [self._wanting(place, queue_id, arrival) for queue_id in queue_ids]
             wanting = [held for held in each if held is not None]
@@ -300,7 +301,7 @@ class PopHandlers:
             self._try(held, now_ms)
 
     def _free_queues(self, now_ms: int) -> None:
-        """Those of orderly groups whose messages were not acknowledged in time."""
+        """Free the queues of orderly groups whose messages were not acknowledged in time."""
         for group, topic, _ in self._orders.freed(now_ms):
             self._on_freed(group, topic, now_ms)
 
@@ -309,11 +310,11 @@ class PopHandlers:
             self._try(held, now_ms)
 
     def lost(self, peer: int) -> None:
-        """A client is gone."""
+        """A client has disconnected."""
         self.polls.lost(peer)
 
     def wake(self, now_ms: int) -> None:
-        """Whoever can be served now, or has waited for long enough."""
+        """Serve the pops that can be served now, or have waited long enough."""
         self._free_queues(now_ms)
         for _ in range(min(len(self._again), AGAIN_MAX)):
             self._try_first(self._again.popleft(), now_ms)
@@ -333,7 +334,7 @@ class PopHandlers:
 
 
 def _tell_nobody(now_ms: int) -> None:
-    """Where nothing arrives while something else is served."""
+    """The default, where nothing arrives while a request is served."""
 
 
 def _place(header: PopHeader) -> Place:

@@ -46,19 +46,19 @@ _CODE: Final = {
     GotStatus.OFFSET_TOO_SMALL: Response.PULL_OFFSET_MOVED,
 }
 _REMARKS: Final = {status: status.name for status in GotStatus}
-"""NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the offset asked for."""
+"""NO_MATCHED_LOGIC_QUEUE and NO_MESSAGE_IN_QUEUE depend on the requested offset."""
 
 
 class Pull(msgspec.Struct):
-    """One judged pull, as it waits."""
+    """One judged pull, while it waits."""
 
     asked: Asked[PullHeader]
     selector: Selector
 
 
 _Crowd = deque[tuple[Arrival, list[LongPoll[Pull]] | None]]
-"""Messages of a queue that many wait for, each with those who are still to be asked whether they
-want it; None before its turn."""
+"""Messages of a queue that many pulls wait for, each with the pulls that may still want it; None
+before its turn."""
 
 
 class PullHandlers(Part):
@@ -88,9 +88,9 @@ class PullHandlers(Part):
         self._answers = answers
         self.judge = PullJudge(settings, topics, groups, clients)
         self._crowds: dict[tuple[str, int], _Crowd] = {}
-        """Queues for whose messages more wait than are answered in one go."""
+        """Queues with more waiting pulls than are answered at once."""
         self._released_size = 0
-        """Bytes of the answers of the present go."""
+        """Bytes of the answers sent at once."""
         self.holds: Holds[Pull] = Holds(counts=polls_counts)
 
     def pull(self, asked: Asked[PullHeader]) -> Reply:
@@ -114,7 +114,7 @@ class PullHandlers(Part):
     def _answer(
         self, asked: Asked[PullHeader], judged: Judged, now_ms: int, *, may_hold: bool
     ) -> Reply:
-        """The reply to a pull, given or held."""
+        """Answer a pull, new or held."""
         header, selector = asked.header, judged.selector
         group, topic, queue_id = header.consumer_group, header.topic, header.queue_id
         reset = self._offsets.take_reset(group, topic, queue_id)
@@ -179,8 +179,9 @@ class PullHandlers(Part):
             self._release(crowded, now_ms)
 
     def _release(self, held: LongPoll[Pull], now_ms: int) -> None:
-        """Answer a pull that waited. It is judged anew: meanwhile its topic may have gone, or its
-        group may have lost the right to read (RocketMQ, PullRequestHoldService, does the same)."""
+        """Answer a pull that waited. It is judged again: meanwhile its topic may have been deleted,
+        or its group may have lost the right to read (RocketMQ, PullRequestHoldService, does the
+        same)."""
         self.holds.release(held)
         asked = held.question.asked
         reply: Reply
@@ -196,7 +197,7 @@ class PullHandlers(Part):
             self._answers.give(asked, reply)
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message is there: answer the pulls that wait for it."""
+        """A message has arrived: answer the pulls that wait for it."""
         key = (arrival.topic, arrival.queue_id)
         if not self.holds.has(key):
             return
@@ -213,7 +214,7 @@ class PullHandlers(Part):
     def _wake_some(
         self, arrival: Arrival, waiting: list[LongPoll[Pull]], now_ms: int
     ) -> list[LongPoll[Pull]]:
-        """Answer the first of those who wait for a message; the others' turn comes."""
+        """Answer the first pulls that wait for a message; the others follow later."""
         store = self._store
         self._released_size = 0
         for nth, held in enumerate(waiting[:RELEASED_AT_ONCE_MAX]):
@@ -230,7 +231,7 @@ class PullHandlers(Part):
         return waiting[RELEASED_AT_ONCE_MAX:]
 
     def _wake_crowd(self, now_ms: int) -> None:
-        """Go on with a queue that many wait for, and then with the next one."""
+        """Continue with a queue that many wait for, and then with the next one."""
         key = next(iter(self._crowds))
         crowd = self._crowds.pop(key)
         asked_count = 0
@@ -247,16 +248,16 @@ class PullHandlers(Part):
             self._crowds[key] = crowd
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone, and nobody waits there."""
+        """A connection has ended, with its waiting pulls."""
         self.holds.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
-        """Answer the pulls whose time is over, and those of a crowd whose message came."""
+        """Answer the pulls that have timed out, and those of a crowd whose message arrived."""
         if self._crowds:
             self._wake_crowd(now_ms)
         for held in islice(self.holds.expired(now_ms), RELEASED_AT_ONCE_MAX):
             self._release(held, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When somebody is to be answered next."""
+        """When the next pull is to be answered."""
         return 0 if self._crowds else self.holds.wake_at_ms()

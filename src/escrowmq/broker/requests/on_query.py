@@ -1,4 +1,4 @@
-"""Messages by key and by place."""
+"""Messages by key and by log offset."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class QueryHandlers:
         return Answer(ext=ext, body=b"".join(found.records))
 
     def view(self, asked: Asked[ViewHeader]) -> Reply:
-        """The message at a place of the log."""
+        """The message at an offset of the log."""
         offset = asked.header.offset
         message = self._store.read(offset)
         if message is None:

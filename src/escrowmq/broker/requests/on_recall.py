@@ -1,4 +1,4 @@
-"""Messages that are taken back before their time."""
+"""Recalls of delayed messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RecallHandlers:
         self._putter = putter
 
     def recall(self, asked: Asked[RecallHeader]) -> Reply:
-        """Store the order to drop a message that waits for its time."""
+        """Store the order to drop a delayed message."""
         header = asked.header
         if not self._settings.allows_recall:
             remark = "recall failed, operation is forbidden"

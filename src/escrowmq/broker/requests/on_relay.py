@@ -1,4 +1,4 @@
-"""What operators ask of a consumer: the broker passes it on, and its answer back."""
+"""Operators' requests to a consumer: the broker relays them, and the answers."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class RelayHandlers:
         self._answers = answers
 
     def running_info(self, asked: Asked[RunningInfoHeader]) -> Reply:
-        """What a consumer does now, in its own words."""
+        """The state of a consumer, in its own words."""
         header = asked.header
         return self._relay(asked, group=header.consumer_group, client=header.client_id)
 
     def consume_directly(self, asked: Asked[ConsumeDirectlyHeader]) -> Reply:
-        """Let a consumer consume one message now."""
+        """Make a consumer consume one message now."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         message = self._store.read(log_offset)
@@ -81,7 +81,7 @@ class RelayHandlers:
         )
 
     def consumer_status(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """Offsets as the members of a group hold them in memory."""
+        """Offsets that the members of a group hold in memory."""
         header = asked.header
         group = self._clients.consumers.get(header.group)
         if group is None:

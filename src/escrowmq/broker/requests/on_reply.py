@@ -50,7 +50,7 @@ class ReplyHandlers:
         self._putter = putter
 
     def reply(self, asked: Asked[SendHeader | SendHeaderV2]) -> Reply:
-        """Push a reply to the client that asked, and keep it as a message."""
+        """Push a reply to the client that asked, and store it as a message."""
         header = asked.header
         properties = parse_properties(header.properties)
         refusal = _refusal(header, properties)
@@ -86,9 +86,10 @@ class ReplyHandlers:
         return HELD
 
     def _asker(self, client_id: str, properties: dict[str, str], now_ms: int) -> Channel | None:
-        """The connection that a reply is for. Anybody may call himself by the client id of another:
-        with accounts on it is one of the account that asked, and of a request that is not known
-        here (another broker of the cluster took it) only who is the one account of that name."""
+        """The connection that a reply is for. Any client may use the client id of another. With
+        accounts on, the connection must belong to the account that asked; and if the request is not
+        known here (another broker of the cluster took it), only a single account with that client
+        id is accepted."""
         found = self._clients.find_clients(client_id)
         if not self._present.has_owners:
             return next(found, None)
@@ -133,7 +134,8 @@ class ReplyHandlers:
 
 
 def _refusal(header: SendHeader | SendHeaderV2, properties: dict[str, str]) -> Refusal | None:
-    """Why a reply may not be stored; RocketMQ asks nothing, and stores it wherever it says."""
+    """Why a reply may not be stored; RocketMQ checks nothing, and stores it wherever the reply
+    says."""
     if not is_sendable(header.topic):
         remark = f"Sending message to topic[{header.topic}] is forbidden."
         return Refusal(Response.NO_PERMISSION, remark)

@@ -1,4 +1,4 @@
-"""Where a topic is, as far as this broker knows: its own queues."""
+"""The route of a topic, as far as this broker knows it: its own queues."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from escrowmq.delivery.topics import TopicTable
 
 
 class RouteHandlers:
-    """GET_ROUTEINFO_BY_TOPIC (105) of fronts, which have no name server to ask.
-    A route that names a group besides is shown to those who may read as it."""
+    """GET_ROUTEINFO_BY_TOPIC (105) for fronts, which have no name server. A route for a group is
+    shown to those who may read as that group."""
 
     def __init__(self, settings: BrokerSettings, topics: TopicTable, identity: Identity) -> None:
         self._settings = settings

@@ -67,7 +67,7 @@ class SendHandlers:
         return reply.saying(self._maker.said) if isinstance(reply, Refusal) else reply
 
     def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
-        """The topic that it goes to, or why it does not."""
+        """The topic that a message goes to, or why it is refused."""
         header = asked.header
         return self._shedding.refusal(header.properties) or self._destinations.find(
             asked.peer, header, asked.now_ms
@@ -123,7 +123,7 @@ class SendHandlers:
         )
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:
-        """Remember whose request this is, for its reply."""
+        """Record who sent this request, for its reply."""
         if self._present.has_owners:
             known = self._requesters
             known.note(message.properties, asked.account, message.topic, asked.now_ms)

@@ -1,4 +1,4 @@
-"""Messages that a consumer could not digest: again later, or to the dead letters."""
+"""Messages that a consumer failed to process: retried later, or moved to the dead letters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics for operators: how far groups are, counters, the ends and units of queues."""
+"""Statistics for operators: progress of groups, counters, the ends and units of queues."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class StatisticsHandlers:
     # -- topics ------------------------------------------------------------------------------
 
     def topic_stats(self, asked: Asked[TopicHeader]) -> Reply:
-        """Ends and last times of a topic's queues."""
+        """Ends and last store times of a topic's queues."""
         name = asked.header.topic
         topic = self._topics.get(name)
         if topic is None:
@@ -87,7 +87,7 @@ class StatisticsHandlers:
         return Answer(body=body)
 
     def who_consumes(self, asked: Asked[TopicHeader]) -> Reply:
-        """Groups that read a topic, live or by their offsets."""
+        """Groups that read a topic: connected ones, or by their offsets."""
         name = asked.header.topic
         live = self._clients.groups_on(name) + self._poppers.groups_on(name)
         groups = dict.fromkeys(live + self._offsets.groups_of(name))
@@ -120,7 +120,7 @@ class StatisticsHandlers:
         return found
 
     def consume_stats(self, asked: Asked[ConsumeStatsHeader]) -> Reply:
-        """How far a group has read."""
+        """The progress of a group."""
         header = asked.header
         group = header.consumer_group
         if header.topic:
@@ -146,7 +146,7 @@ class StatisticsHandlers:
         return Answer(body=body)
 
     def all_consume_stats(self, asked: Asked[None]) -> Reply:
-        """How far every group has read."""
+        """The progress of every group."""
         is_order = (asked.command.ext or {}).get("isOrder", "false").lower() == "true"
         rows: list[bytes] = []
         behind = in_flight = 0
@@ -171,7 +171,7 @@ class StatisticsHandlers:
         )
 
     def time_span(self, asked: Asked[GroupTopicHeader]) -> Reply:
-        """From when to when the messages of each queue are, and where a group stands."""
+        """The oldest and newest times of each queue's messages, and the position of a group."""
         header = asked.header
         topic = self._topics.get(header.topic)
         if topic is None:
@@ -196,7 +196,7 @@ class StatisticsHandlers:
         return Answer(body=fastjson.encode({"consumeTimeSpanSet": spans}))
 
     def topics_of_group(self, asked: Asked[GroupHeader]) -> Reply:
-        """Topics in which a group has offsets."""
+        """Topics where a group has offsets."""
         group = asked.header.group
         body = {
             "brokerAddr": self._identity.address,

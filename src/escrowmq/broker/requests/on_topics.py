@@ -104,7 +104,7 @@ class TopicHandlers:
         return Answer(remark=NOT_SET)
 
     def _merge(self, config: TopicConfig, changes: dict[str, str]) -> Refusal | None:
-        """Give a configuration its attributes; why it cannot have them."""
+        """Apply attributes to a configuration. Returns why they are invalid."""
         fault = self._topic_fault(config)
         if fault is None and (
             changes.get(f"+{MESSAGE_TYPE}") == _MIXED and not self._settings.allows_mixed_type
@@ -122,7 +122,7 @@ class TopicHandlers:
         return None
 
     def put_topics(self, asked: Asked[None]) -> Reply:
-        """Create or change several; none when one is refused."""
+        """Create or change several topics; none when one is refused."""
         configs = decode_body(_TopicListBody, asked.body).topic_config_list
         for config in configs:
             changes = ",".join(
@@ -146,7 +146,7 @@ class TopicHandlers:
         return Answer(body=fastjson.encode(file), ext=ext)
 
     def delete_topic(self, asked: Asked[TopicHeader]) -> Reply:
-        """Forget a topic, its messages' queues and its offsets."""
+        """Delete a topic, its queues and its offsets."""
         name = asked.header.topic
         if not name.strip():
             return Refusal(Response.INVALID_PARAMETER, "The specified topic is blank.")
@@ -166,8 +166,8 @@ class TopicHandlers:
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
-        """Where messages of a topic come again that groups have popped. The older spelling may be
-        the name of another's retry topic as well, which then stays."""
+        """The retry topics of groups that popped the topic. The older spelling may also be another
+        topic's retry topic, which then stays."""
         found = []
         for group in self._offsets.groups_of(name):
             found.append(retry_topic(name, group, RETRY_V2))

@@ -50,7 +50,7 @@ _TOLD: Final = {
     State.COMMITTED: Response.TRANSACTION_SHOULD_COMMIT,
     State.ROLLED_BACK: Response.TRANSACTION_SHOULD_ROLLBACK,
 }
-"""Codes that RocketMQ has and does not use: the transaction was ended the other way."""
+"""Codes that RocketMQ defines and does not use: the transaction was ended the other way."""
 
 
 class _Unsealed(msgspec.Struct):
@@ -64,7 +64,7 @@ class EndsOfRun(Protocol):
     """End requests that were served together, whose answers wait for the op record."""
 
     def say(self, log_end: int) -> None:
-        """All of them are done, by records up to there."""
+        """All of them are done, with records up to this log offset."""
         ...
 
     def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
@@ -104,7 +104,7 @@ class EndHandlers(Part):
     # -- ends --------------------------------------------------------------------------------
 
     def end(self, asked: Asked[None]) -> Reply:
-        """Commit or roll back; the answer leaves when the op record may be answered."""
+        """Commit or roll back; the answer is sent when the op record may be acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
             return header
@@ -136,7 +136,7 @@ class EndHandlers(Part):
         return self.answer(asked, ended)
 
     def answer(self, asked: Question, ended: Ended) -> Reply:
-        """Say how an end went, once that is durable."""
+        """Answer with the outcome of an end, once it is durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
                 # An outcome that is told a second time, or to a second one, is told no earlier.
@@ -160,16 +160,16 @@ class EndHandlers(Part):
                 return Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
 
     def answer_run(self, ends: EndsOfRun) -> None:
-        """The same for ends that were carried out already, each of them DONE."""
+        """Answer ends that were carried out already, each of them DONE."""
         self._unsealed.append(ends)
 
     @property
     def has_unsealed(self) -> bool:
-        """Whether ends of this input, or who asked for them, wait for an op record."""
+        """Whether ends of this input, or their answers, wait for an op record."""
         return bool(self._unsealed or self.engine.unsealed.ends)
 
     def settle(self, now_ms: int) -> None:
-        """Append the op records of this input's ends and answer who asked for them."""
+        """Append the op records of this input's ends, and answer the requests."""
         if not self.has_unsealed:
             return
         log_end, undone = self.engine.unsealed.seal(now_ms)
@@ -191,7 +191,7 @@ class EndHandlers(Part):
             self._answers.give(asked, self._outcome(ended, log_end))
 
     def _outcome(self, ended: Ended, log_end: int) -> Answer:
-        """What became of a transaction, to be told as soon as that is durable."""
+        """The outcome of a transaction, to be sent as soon as it is durable."""
         state = ended.state
         code, remark = Response.SUCCESS, None
         if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
@@ -205,11 +205,11 @@ class EndHandlers(Part):
     # -- checks ------------------------------------------------------------------------------
 
     def producer_came(self, group: str, channel: Channel, now_ms: int) -> None:
-        """A producer that was not there before can be asked now."""
+        """A new producer can be sent checks now."""
         self._checker.producer_came(group, now_ms)
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A connection is gone; its heartbeats are known still."""
+        """A connection has ended; its heartbeats are still remembered."""
         self._checker.peer_lost(peer.id, now_ms)
 
     def wake(self, now_ms: int) -> None:
@@ -249,7 +249,7 @@ class EndHandlers(Part):
         self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
 
     def resume(self, asked: Asked[ResumeCheckHeader]) -> Reply:
-        """Ask again about a message that was given up."""
+        """Resume the checks of a discarded message."""
         header = asked.header
         _, log_offset = parse_offset_id(header.msg_id)
         source = self._store.read(log_offset)
@@ -271,7 +271,7 @@ class EndHandlers(Part):
 
 
 def told(state: State, *, level: str) -> dict[str, str]:
-    """What is said of an outcome beside the code, to those who read it."""
+    """What is said of an outcome besides the code, to clients that read it."""
     return {
         "escrowOutcome": state.name.lower(),
         "escrowDurability": level,
@@ -279,7 +279,7 @@ def told(state: State, *, level: str) -> dict[str, str]:
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:
-    """The half as the producer is shown it: under its own topic, with the number of the check."""
+    """The half as the producer sees it: under its own topic, with the number of the check."""
     topic, queue_id = real_place(half) or ("", 0)
     properties = {
         **half.properties,

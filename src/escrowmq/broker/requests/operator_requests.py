@@ -1,4 +1,4 @@
-"""What operators ask, and other brokers: a row for each of their requests."""
+"""The requests of operators and other brokers: one row each."""
 
 from __future__ import annotations
 

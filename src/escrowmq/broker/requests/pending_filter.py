@@ -1,4 +1,4 @@
-"""Which halves an operator means, who asks about pending transactions or about those given up."""
+"""Which halves match an operator's query about pending or discarded transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from escrowmq.txn.pending import PendingRow
 
 
 def is_wanted_row(row: PendingRow, wanted: Filter, now_ms: int) -> bool:
-    """Whether a pending half may be meant, by what is known of it without a look into the log."""
+    """Whether a pending half may match, without reading the log."""
     age_ms = now_ms - row.stored_ms
     return (
         wanted.topic in (None, row.topic)
@@ -20,7 +20,7 @@ def is_wanted_row(row: PendingRow, wanted: Filter, now_ms: int) -> bool:
 
 
 def is_wanted_half(half: StoredMessage, wanted: Filter) -> bool:
-    """The same by what its record says; of any age."""
+    """Whether a half matches according to its record; of any age."""
     properties = half.properties
     return (
         wanted.topic in (None, properties.get(Property.REAL_TOPIC))

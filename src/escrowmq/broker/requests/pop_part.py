@@ -1,4 +1,4 @@
-"""Everything about pops, for the core: its handlers, and when they have something to do."""
+"""Everything about pops, for the core: handlers and events."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from escrowmq.store.store import Arrival
 
 
 class Freed:
-    """Tells all who hold polls that a group may read queues of a topic again."""
+    """Reports to all holders of polls that a group may read queues of a topic again."""
 
     def __init__(self) -> None:
         self._told: list[OnFreed] = []
 
     def tell(self, listener: OnFreed) -> None:
-        """One more is to be told."""
+        """Add one function to call."""
         self._told.append(listener)
 
     def __call__(self, group: str, topic: str, now_ms: int) -> None:
-        """It may."""
+        """The group may read."""
         for listener in self._told:
             listener(group, topic, now_ms)
 
@@ -60,28 +60,29 @@ class Pops(Part):
         self._saver = saver
 
     def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
-        """Have this tell those who wait of what has arrived, before one who comes takes it."""
+        """Use this function to serve waiting requests with what has arrived, before a new one takes
+        it."""
         self._pops.tell_arrivals_by(tell)
 
     @property
     def handlers(self) -> tuple[object, ...]:
-        """Those who serve requests."""
+        """The handlers of its requests."""
         return self._pops, self._peeks, self._acks, self._assignments
 
     def load(self, start: Start) -> None:
-        """Take over what was popped before this start."""
+        """Load what was popped before this start."""
         start.take_lesser(assignment.PATH, self._assignments.modes.load)
         start.take_lesser(orderly_pops.PATH, lambda data: self.orders.load(data, start.now_ms))
         self.ledger.load(start.now_ms, is_sound=start.is_sound)
         start.restore_groups(list(self.ledger.popped.counts), start.now_ms)
 
     def settle(self, now_ms: int) -> None:
-        """The end of an input: store the acks that it brought."""
+        """The end of an input: store its acknowledgements."""
         self._acks.settle(now_ms)
         self._saver.release()
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
-        """A message is there."""
+        """A message has arrived."""
         if arrival.topic == self.ledger.topic:
             self.ledger.arrived(arrival, now_ms)
         else:
@@ -89,22 +90,22 @@ class Pops(Part):
             self._peeks.arrived(arrival, now_ms)
 
     def forget_topic(self, topic: str) -> None:
-        """A topic is deleted: what was popped of it is done with."""
+        """A topic is deleted: its popped messages count as acknowledged."""
         self.ledger.forget_topic(topic)
         self.orders.forget_topic(topic)
 
     @property
     def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
-        """Those who wait for messages, and those who wait to be told of some."""
+        """The requests that wait for messages, and those that wait for a notification."""
         return self._pops.polls, self._peeks.polls
 
     def lost(self, peer: Peer, now_ms: int) -> None:
-        """A client is gone."""
+        """A client has disconnected."""
         self._pops.lost(peer.id)
         self._peeks.lost(peer.id)
 
     def wake(self, now_ms: int) -> None:
-        """Whatever is due."""
+        """Do what is due."""
         if now_ms >= self.ledger.wake_at_ms():
             self.ledger.due(now_ms)
         self._pops.wake(now_ms)
@@ -115,16 +116,16 @@ class Pops(Part):
         return min(self.ledger.wake_at_ms(), self._pops.wake_at_ms(), self._peeks.wake_at_ms())
 
     def clock_leapt(self, by_ms: int) -> None:
-        """What is hidden stays so for its span."""
+        """The clock was set forward: hidden messages stay hidden for their full span."""
         self.ledger.popped.clock_leapt(by_ms)
         self.orders.clock_leapt(by_ms)
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
-        """The offsets of consumers, and what is on its way to them: saved once it is durable."""
+        """The offsets of consumers, and the messages in flight: saved once they are durable."""
         self._saver.note(now_ms)
         return NOTHING
 
     def last(self, now_ms: int) -> tuple[File, ...]:
-        """The same at the end."""
+        """What to save when the broker ends."""
         self.ledger.note_progress(now_ms)
         return tuple(self._saver.last(now_ms))

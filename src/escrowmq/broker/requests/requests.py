@@ -1,4 +1,4 @@
-"""Every request that the broker serves: the rows of the two tables, and who serves them."""
+"""Every request that the broker serves: the rows of the two tables, and their handlers."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from escrowmq.broker.requests.operator_requests import OPERATOR_REQUESTS
 
 
 def rows() -> Iterator[RequestRow]:
-    """All of them."""
+    """All rows."""
     return (row for _, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS for row in rows_of)
 
 
 def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
-    """The rows whose family is there, each with the method of its own handler."""
+    """The rows of the families present, each with the method of its own handler."""
     by_family = {type(handler): handler for handler in handlers}
     found: dict[int, RequestRow] = {}
     for family, rows_of in CLIENT_REQUESTS + OPERATOR_REQUESTS:
@@ -40,4 +40,4 @@ def _not_served(asked: Question) -> Refusal:
 
 
 UNKNOWN: Final = RequestRow(-1, None, _not_served, OPERATE)
-"""What has no row is for operators, and then not served."""
+"""A request without a row needs an operator's rights, and is then answered as unsupported."""

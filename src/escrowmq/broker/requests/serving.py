@@ -1,5 +1,5 @@
-"""Questions are judged at the door and served by whoever their row names; which front they came
-by does not matter here."""
+"""Requests are judged at the door and served by the handler in their row, whichever front they came
+through."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Serving:
-    """What every front puts its questions to."""
+    """Where every front passes its requests."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class Serving:
         self._rounds = rounds
         self._judge: Door | None = None
         self.is_judging = False
-        """Whether anybody is judged, or asks for more than is allowed."""
+        """Whether requests have to be judged, by rights or by rates."""
         self.rows = bound(handlers)
         self.has_served = False
         """Whether anything was served since `forget_served` that parts may have to finish."""
@@ -57,25 +57,25 @@ class Serving:
         self.rows = change(self.rows)
 
     def look_at_door(self) -> None:
-        """Whether anybody is judged at all: limits may have been set, or lifted."""
+        """Update whether requests have to be judged: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
         self.is_judging = self._judge is not None
 
     def note_served(self) -> None:
-        """Something was served by other ways, which parts of the broker may have to finish."""
+        """The fast path served something that parts of the broker may have to finish."""
         self.has_served = True
 
     def forget_served(self) -> None:
-        """Parts finish it now."""
+        """The parts are finishing it now."""
         self.has_served = False
 
     def row(self, code: int) -> RequestRow:
-        """What there is to know of a kind of request."""
+        """The row of a kind of request."""
         return self.rows.get(code, UNKNOWN)
 
     def serve(self, peer: Peer, command: Command, now_ms: int) -> RequestRow:
-        """Serve one question, and say of what kind it was. Its answer goes to the peer's dialogue,
-        now or later."""
+        """Serve one request, and return its row. The answer goes to the peer's dialogue, now or
+        later."""
         row = self.rows.get(command.code, UNKNOWN)
         if self._judge is not None or not row.is_brief:
             self.has_served = True
@@ -97,8 +97,8 @@ class Serving:
         return row
 
     def judge_ahead(self, peer: Peer, command: Command, now_ms: int) -> Refusal | None:
-        """Why a question would be refused, before anything is spent on it; None when it would pass,
-        and is to be asked."""
+        """Why a request would be refused, before anything is spent on it; None when it would be
+        admitted and should be made."""
         if not self._door.judges:
             return None
         asked: Question = Asked(peer, self.row(command.code), command, None, now_ms)
@@ -121,7 +121,7 @@ class Serving:
         self._tables.answer(asked, reply)
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
-        """A peer has answered a question of ours."""
+        """A peer has answered a request of the broker."""
         self.has_served = True
         tell = partial(self._calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)

@@ -1,4 +1,4 @@
-"""How a transaction is shown to operators, with what the index, the log and the trail know."""
+"""How a transaction is shown to operators, with data from the index, the log and the trail."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ENDED: Final = frozenset(state.name.lower() for state in STATES.values())
 
 
 class Showing:
-    """Items and their events."""
+    """Builds items and their events."""
 
     def __init__(self, store: Store, transactions: Transactions) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class Showing:
         return "parked" if self._transactions.checker.is_parked(queue_offset, group) else "waiting"
 
     def item(self, half: StoredMessage, queue_offset: int, now_ms: int) -> Item:
-        """A half as it stands."""
+        """A half in its present state."""
         item, state = self._item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
             state, queue_offset, _ = standing_of(half, self._engine.halves, self._store)
@@ -53,7 +53,7 @@ class Showing:
         return item
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
-        """One that was given up: its offset is that of the queue of those."""
+        """A discarded transaction: its offset is that in the queue of discarded ones."""
         item = self._item(message, now_ms)
         item.checks = checks_counted(message.properties)
         item.state = self._transactions.resumption.state_of(message).name.lower()
@@ -99,7 +99,7 @@ class Showing:
         return item
 
     def _tell_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
-        """When it was ended and by whom, by the op record that names it."""
+        """Add when and by whom it was ended, from the op record that names it."""
         store = self._store
         _, queue_offset, _ = standing_of(half, self._engine.halves, store)
         at = store.offset_at(Topic.OP, 0, half.stored_ms)

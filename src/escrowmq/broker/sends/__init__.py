@@ -1,1 +1,1 @@
-"""What a message goes through before it is stored: rules, destination, delays, batches, halves."""
+"""What happens to a message before it is stored: rules, destination, delays, batches, halves."""

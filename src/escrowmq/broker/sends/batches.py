@@ -1,4 +1,4 @@
-"""Batches of messages: short ones in one go, long ones part by part."""
+"""Batches of messages: short ones at once, long ones part by part."""
 
 from __future__ import annotations
 
@@ -39,15 +39,15 @@ from escrowmq.store.store import Store
 from escrowmq.txn.half_records import is_half
 
 _IDS_AT_ONCE: Final = 5_000
-"""Messages of a long batch that are named in one turn."""
+"""Messages of a long batch that get their ids in one turn."""
 
 _EXPECTED: Final = frozenset({Property.UNIQ_KEY})
 _OURS: Final = _EXPECTED | MARKED | {Property.MSG_REGION, Property.TRACE_ON, Property.CLUSTER}
-"""Properties that are looked at, of which a message of a batch brings one."""
+"""The properties that are examined, if a message of a batch has one."""
 
 
 class SentBatches:
-    """Stores batches whole, or nothing of them."""
+    """Stores whole batches, or nothing of them."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class SentBatches:
         self._destinations = destinations
 
     def send(self, asked: Asked[Header], topic: TopicConfig) -> Reply:
-        """Store one; a long one takes turns."""
+        """Store a batch; a long one takes several turns."""
         header = asked.header
         if len(header.topic) > TOPIC_SIZE_MAX:
             remark = f"message topic length too long {len(header.topic)}"
@@ -104,8 +104,8 @@ class SentBatches:
     def _part(
         self, asked: Asked[Header], first: Message, at: int, *, count_max: int
     ) -> tuple[list[Piece], int] | Refusal:
-        """The next messages of a batch, as they are stored, and the byte behind them: so many at
-        most, and fewer when they have many keys."""
+        """The next messages of a batch, as they will be stored, and the position after them:
+        limited in number, and further when they have many keys."""
         is_hidden = bool(first.sys_flag & SysFlag.PREPARED)
         fault = "" if is_hidden else admit(first, is_half=False)
         pieces: list[Piece] = []
@@ -141,9 +141,8 @@ class SentBatches:
     def _in_parts(
         self, asked: Asked[Header], first: Message, pieces: list[Piece], at: int
     ) -> Iterator[Reply]:
-        """Read a long batch part by part, each a turn, then store it whole: HELD until it is
-        done with. Other connections are served in between, and nothing is stored of a batch that
-        is refused."""
+        """Read a long batch part by part, each in one turn, then store it whole: HELD until that is
+        done. Other connections are served in between, and nothing of a refused batch is stored."""
         topic = asked.header.topic
         batches = self._store.batches
         batch, keys_count = batches.begin(first), 0

@@ -1,4 +1,4 @@
-"""Where a message goes that somebody sends."""
+"""Where a message goes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Header = SendHeader | SendHeaderV2
 
 
 class Destinations:
-    """Topics as their senders find them: the first message may make one."""
+    """The topics of sends: the first message may create one."""
 
     def __init__(
         self, settings: BrokerSettings, topics: TopicTable, groups: GroupTable, locks: QueueLocks
@@ -32,7 +32,7 @@ class Destinations:
         self._locks = locks
 
     def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
-        """The topic that a message goes to, or why it does not."""
+        """The topic that a message goes to, or why it is refused."""
         topic = self._topics.get(header.topic)
         refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
         if refusal is not None:
@@ -65,7 +65,8 @@ class Destinations:
         )
 
     def redirect(self, asked: Asked[Header], message: Message) -> Refusal | None:
-        """A consumer sends a message back as an ordinary one; too often means dead letter."""
+        """A consumer sends a message back as an ordinary one; after too many redeliveries it
+        becomes a dead letter."""
         header, now_ms = asked.header, asked.now_ms
         group_name = header.topic[len(Topic.RETRY_PREFIX) :]
         group = self._groups.get(group_name, now_ms)

@@ -1,10 +1,9 @@
-"""What a half may be here, who is asked about it, and where its message goes when it is committed:
-what transactions leave to the broker around them.
+"""The rules for halves, the producers that are asked about them, and the destination of committed
+messages: what transactions leave to the rest of the broker.
 
-HALF_RULES says each rule about halves once. The general way asks it why a half is refused; the
-fast path asks it about a group when it sees that for the first time, and `room_for_halves` for
-each half. Rules about other properties concern no plain half: send_rules has these names.
-"""
+HALF_RULES has each rule about halves once. The general path uses it to refuse a half; the fast path
+uses it for a group that it sees for the first time, and `room_for_halves` for each half. Rules
+about other properties concern no plain half: send_rules has their names."""
 
 from __future__ import annotations
 
@@ -35,13 +34,13 @@ _log = logging.getLogger(__name__)
 
 
 class HalfAsked(NamedTuple):
-    """A half that is to be stored, or its group alone."""
+    """A half that is to be stored, or only its group."""
 
     settings: BrokerSettings
     group: str
     message: Message | None = None
     halves: Halves | None = None
-    """Those that are pending."""
+    """The pending halves."""
 
     now_ms: int = 0
     delays: DelayRules | None = None
@@ -53,12 +52,12 @@ class HalfAsked(NamedTuple):
 
     @property
     def properties(self) -> dict[str, str]:
-        """Those of the message."""
+        """The properties of the message."""
         return {} if self.message is None else self.message.properties
 
 
 def room_for_halves(settings: BrokerSettings, pending_count: int) -> int:
-    """How many more halves may be stored where so many are pending."""
+    """How many more halves may be stored when this many are pending."""
     return 0 if settings.rejects_transactions else max(0, settings.pending_max - pending_count)
 
 
@@ -161,7 +160,7 @@ class HalfRules:
         self._rules = DelayRules(store_settings, settings)
 
     def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
-        """What the rules are asked about a message that is to be a half."""
+        """The input of the rules for a message that is to be a half."""
         group = message.properties.get(Property.PGROUP, "")
         return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
 

@@ -1,4 +1,4 @@
-"""Half messages on their way in."""
+"""Incoming half messages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from escrowmq.txn.transactions import Transactions
 
 
 class IncomingHalves:
-    """Stores what may be a half here."""
+    """Stores messages that may be halves here."""
 
     def __init__(
         self,
@@ -54,5 +54,5 @@ class IncomingHalves:
         return put if put.log_offset >= 0 else self._putter.refusal(put)
 
     def sign(self, put: Put, unique_key: str, now_ms: int) -> str:
-        """The id by which the transaction of a stored half can be ended from anywhere."""
+        """The id with which any client can end the transaction of a stored half."""
         return self._transactions.sign(put, unique_key, now_ms)

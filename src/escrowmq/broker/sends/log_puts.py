@@ -1,4 +1,4 @@
-"""Putting messages into the log on somebody's behalf, and what RocketMQ answers to a failure."""
+"""Puts messages into the log on behalf of a sender, and RocketMQ's answers to a failure."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _UNAVAILABLE: Final = (
 
 
 class Delayed(Put, kw_only=True):
-    """A message was stored that is delivered later."""
+    """A message was stored for later delivery."""
 
     recall_handle: str = ""
 
 
 class Putter:
-    """The one way into the log: what is to be delivered later is set aside on it."""
+    """The only way into the log: delayed messages are redirected here."""
 
     def __init__(
         self, settings: BrokerSettings, store_settings: StoreSettings, store: Store, stats: Stats
@@ -46,7 +46,7 @@ class Putter:
         self._rules = DelayRules(store_settings, settings)
 
     def put(self, message: Message, now_ms: int) -> Put | Refusal:
-        """Store a message, or what stands for it until its time (a Delayed)."""
+        """Store a message, or what represents it until its time (a Delayed)."""
         if not DELAYING.isdisjoint(message.properties):
             return self._put_later(message, now_ms)
         put = self._store.put(message, now_ms)
@@ -64,7 +64,7 @@ class Putter:
         )
 
     def _recall_handle(self, message: Message, delayed: Message) -> str:
-        """What the sender needs to recall a message with a delivery time; else empty."""
+        """What the sender needs to recall a delayed message; else empty."""
         if delayed.topic != Topic.TIMER or is_retry(message.topic):
             return ""
         slot_ms = int(delayed.properties[Property.TIMER_OUT_MS])
@@ -79,7 +79,7 @@ class Putter:
         )
 
     def refusal(self, put: Put) -> Refusal:
-        """Code and remark for what the store did not take (SendMessageProcessor)."""
+        """Code and remark for a message that the store did not accept (SendMessageProcessor)."""
         self._stats.put_failed_count += 1
         match put.status:
             case PutStatus.MESSAGE_ILLEGAL | PutStatus.PROPERTIES_SIZE_EXCEEDED:
@@ -96,10 +96,10 @@ class Putter:
 
 
 def awaited_end(put: Put, message: Message) -> int:
-    """`Answer.log_end` for a message that was stored: 0 if its sender does not want to wait."""
+    """`Answer.log_end` for a stored message: 0 if its sender does not want to wait."""
     return put.log_end if waits(message.properties) else 0
 
 
 def is_retry(topic: str) -> bool:
-    """Whether a topic holds a group's messages for another try."""
+    """Whether a topic holds a group's messages for redelivery."""
     return topic.startswith(Topic.RETRY_PREFIX)

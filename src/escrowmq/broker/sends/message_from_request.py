@@ -1,4 +1,5 @@
-"""A message is made of a request: what the sender says of it, and what every message gets here."""
+"""Builds a message from a request: what the sender gives, and what the broker adds to every
+message."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from escrowmq.delivery.topics import TopicConfig
 
 
 class MessageMaker:
-    """Makes them."""
+    """Builds messages."""
 
     def __init__(
         self, settings: BrokerSettings, frames: Frames, identity: Identity, chance: Chance
@@ -25,13 +26,13 @@ class MessageMaker:
         self._identity = identity
         self._chance = chance
         self.said: dict[str, str] = {}
-        """What every answer to a send says."""
+        """The fields of every answer to a send."""
         self.suffix = b""
-        """What every message gets, as it is stored."""
+        """The encoded properties that every message gets."""
         self.note_settings()
 
     def note_settings(self) -> None:
-        """Take over what every message gets from the settings; operators may change them."""
+        """Update what every message gets from the settings; operators may change them."""
         said = self._frames.said_to_senders()
         if said is not self.said:
             self.said = said
@@ -39,13 +40,13 @@ class MessageMaker:
             self.suffix = encode_properties(self._added)
 
     def message(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
-        """What is stored for it."""
+        """The message to store for a request."""
         message = self.bare(asked, topic, body)
         self.complete(message.properties, asked.peer, asked.now_ms)
         return message
 
     def bare(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
-        """The same with the properties that its sender gave it."""
+        """The message with only its sender's properties."""
         header = asked.header
         queue_id = header.queue_id
         if queue_id < 0:
@@ -68,12 +69,12 @@ class MessageMaker:
         )
 
     def complete(self, properties: dict[str, str], peer: Peer, now_ms: int) -> None:
-        """Add what RocketMQ adds on every send."""
+        """Add what RocketMQ adds to every message."""
         if Property.UNIQ_KEY not in properties:
             properties[Property.UNIQ_KEY] = self._unique_key(peer, now_ms)
         properties.update(self._added)
 
     def _unique_key(self, peer: Peer, now_ms: int) -> str:
-        """An id for a message whose sender made none: 16 bytes in hex, as a client's."""
+        """A unique key for a message whose sender made none: 16 bytes in hex, as a client's."""
         chance = self._chance.getrandbits(48)
         return f"{peer.packed[:4].hex().upper()}{now_ms & 0xFFFFFFFFFFFF:012X}{chance:012X}"

@@ -1,10 +1,10 @@
-"""The rules about sends, each once: when messages are taken, where they may go, what they may say.
+"""The rules about sends, each once: when messages are accepted, where they may go, what they may
+contain.
 
-A rule is added here, and its example to tests/unit/broker/rule_examples.py; a test wants one for
-each. The general way (destinations, shedding, on_send) asks these lists why a message is refused;
-the fast path (shortcut, short_puts) asks them whether a message is a plain one: once for an input,
-once for a queue until topics or settings change, once for the names of its properties.
-"""
+A new rule is added here, and its example to tests/unit/broker/rule_examples.py; a test requires one
+for each. The general path (destinations, shedding, on_send) uses these lists to refuse a message;
+the fast path (shortcut, short_puts) uses them to decide whether a message is plain: once for an
+input, once for a queue until topics or settings change, once for the names of its properties."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from escrowmq.delivery.topics import Perm, TopicConfig
 
 
 class Input(NamedTuple):
-    """An input with sends, and the properties of the send that is asked about."""
+    """An input with sends, and the properties of the send in question."""
 
     settings: BrokerSettings
     waited_ms: int
@@ -73,20 +73,20 @@ class ToQueue(NamedTuple):
     name: str
     queue_id: int
     topic: TopicConfig | None
-    """None when there is none of that name."""
+    """None when no topic has that name."""
 
     address: str = ""
-    """The sender's."""
+    """The sender's address."""
 
     @property
     def known(self) -> TopicConfig:
-        """The topic, for the rules behind the one that there is none."""
+        """The topic, for the rules after the one that it must exist."""
         assert self.topic is not None
         return self.topic
 
 
 def forbidden(settings: BrokerSettings, what: str) -> str:
-    """What is said where a broker is not to be written to."""
+    """The remark where a broker may not be written to."""
     return f"the broker[{settings.advertised_host}] {what} is forbidden"
 
 
@@ -122,7 +122,7 @@ def _refuse_queue(about: ToQueue) -> Refusal:
 
 
 def key_missing(topic: TopicConfig, properties: dict[str, str]) -> Refusal | None:
-    """Why a topic takes no message with such properties; None when it does."""
+    """Why a topic accepts no message with such properties; None when it does."""
     if topic.is_compacted and not properties.get(Property.KEYS):
         return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
     return None
@@ -142,24 +142,24 @@ QUEUE_RULES: Final = (
     Rule[ToQueue]("a compacted topic", lambda to: to.known.is_compacted),
 )
 REFUSING: Final = tuple(rule for rule in QUEUE_RULES if rule.judge is not None)
-"""Those that the general way has to ask before it makes a message."""
+"""Rules that the general path checks before it builds a message."""
 
 
 # -- what messages may say ---------------------------------------------------------------------
 
 DELAYING: Final = frozenset({*WISHES, Property.DELAY})
-"""Properties by which a message may be delivered later."""
+"""Properties that may delay the delivery of a message."""
 
 
 class NamesRule(NamedTuple):
-    """Properties by which a message is more than a plain one, or by which a half is."""
+    """Properties that make a message, or a half, more than a plain one."""
 
     name: str
     names: frozenset[str]
     of_messages: bool = True
     of_halves: bool = True
     prefix: str = ""
-    """All names that begin so, except those of `excepted`; of halves alone."""
+    """All names with this prefix, except those of `excepted`; for halves only."""
 
     excepted: frozenset[str] = frozenset()
 
@@ -212,10 +212,11 @@ SPECIAL_OF_HALF: Final = _SpecialOfHalf()
 
 _NO: Final = "false"
 WAITS_NOT: Final = f"{Property.WAIT}\x01{_NO}"
-"""Where one of its properties begins so, a message's sender may not want to wait for the disk."""
+"""If one of its properties begins with this, a message's sender may not want to wait for the
+disk."""
 
 _FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
-"""As it stands in binary headers, and in JSON."""
+"""The text as it is written in binary headers, and in JSON."""
 
 
 def waits(properties: dict[str, str]) -> bool:

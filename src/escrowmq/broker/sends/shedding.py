@@ -1,4 +1,4 @@
-"""What is refused under pressure: new transactions first, then plain messages, and never an end."""
+"""What is refused under load: new transactions first, then plain messages, and never an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.broker.sends.send_rules import INPUT_RULES, LATE, Input
 
 
 class Shedding:
-    """Judges sends by how long they had to wait to be read."""
+    """Judges sends by how long they waited to be read."""
 
     def __init__(self, settings: BrokerSettings, moment: Moment) -> None:
         self._settings = settings
@@ -19,11 +19,12 @@ class Shedding:
         """Halves and sends that were refused."""
 
     def is_open(self, now_ms: int) -> bool:
-        """Whether plain messages and halves of the present input are taken with nothing asked."""
+        """Whether plain messages and halves of the current input are accepted without further
+        checks."""
         return is_plain(INPUT_RULES, Input(self._settings, self._moment.waited_ms, now_ms))
 
     def refusal(self, properties: str | None) -> Refusal | None:
-        """Why a message with such properties is not taken now; None when it is."""
+        """Why a message with such properties is not accepted now; None when it is."""
         waited_ms = self._moment.waited_ms
         if not waited_ms:
             return None

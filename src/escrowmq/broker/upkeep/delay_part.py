@@ -1,4 +1,4 @@
-"""What is stored now and delivered later, as a part of the broker."""
+"""Delayed delivery, as a part of the broker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class _Queues(Protocol):
 
 
 class DelayPart(Part):
-    """Wakes those who deliver, and keeps how far they are."""
+    """Wakes the delayed deliveries, and saves their progress."""
 
     def __init__(
         self, name: str, path: str, queues: _Queues, load: Callable[[bytes | None, int], object]
@@ -28,7 +28,7 @@ class DelayPart(Part):
         self._load = load
 
     def load(self, start: Start) -> None:
-        """How far they were."""
+        """Load their progress."""
 
         def take(data: bytes | None) -> None:
             self._load(data, start.now_ms)
@@ -40,10 +40,10 @@ class DelayPart(Part):
         self._queues.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When something is."""
+        """When the next message is due."""
         return self._queues.wake_at_ms()
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
-        """How far they are, as far as the deliveries are durable."""
+        """Their progress, as far as the deliveries are durable."""
         data = self._queues.save(now_ms)
         return NOTHING if data is None else ((self._path, data),)

@@ -34,7 +34,7 @@ _NEVER_MS: Final = (1 << 62) - 1
 
 
 def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
-    """Name and secret that a broker proves itself with at other servers."""
+    """The name and secret with which a broker signs its requests to other servers."""
     if not settings.inner_user.strip():
         return None
     try:
@@ -60,10 +60,10 @@ class _NameServer:
         self.retry_ms = _RETRY_MS
         self.due_ms = 0
         self.session = ""
-        """What it has chosen for this connection, where it wants our own signatures."""
+        """What the server has chosen for this connection, where it requires our own signatures."""
         self.signed_count = 0
         self.failures_count = 0
-        """Attempts in vain since it last took the registration."""
+        """Failed attempts since it last accepted the registration."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
@@ -71,7 +71,7 @@ class _NameServer:
 
 
 class Registration(Part):
-    """Keeps every name server told of this broker and its topics."""
+    """Keeps this broker and its topics registered at every name server."""
 
     name = "registration"
 
@@ -96,11 +96,11 @@ class Registration(Part):
         self._servers: dict[int, _NameServer] = {}
         self._is_leaving = False
         self.on_known: Callable[[], None] | None = None
-        """Called each time a name server has taken the registration."""
+        """Called each time a name server has accepted the registration."""
         self.on_connected: Callable[[int], None] | None = None
-        """Called when a name server is there, before it is told of this broker."""
+        """Called when a name server has connected, before this broker registers."""
         self.on_welcome: Callable[[dict[str, str]], None] | None = None
-        """Told what it said then: a slave learns there who its master is."""
+        """Called with its answer, in which a slave learns its master."""
         for index, address in enumerate(
             filter(None, (part.strip() for part in settings.name_servers.split(";")))
         ):
@@ -127,7 +127,7 @@ class Registration(Part):
                 server.due_ms = due_ms
 
     def calls(self, peer: int) -> bool:
-        """Whether a connection is one of these."""
+        """Whether a connection leads to a name server."""
         return peer in self._servers
 
     @property
@@ -136,11 +136,11 @@ class Registration(Part):
         return not self._servers or any(s.is_registered for s in self._servers.values())
 
     def any_connected(self) -> int | None:
-        """A name server that can be asked something."""
+        """A name server that can be sent a request."""
         return next((s.peer for s in self._servers.values() if s.is_connected), None)
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """A dialled name server is there."""
+        """A dialled name server has connected."""
         server = self._servers[peer]
         server.is_connected, server.is_dialling = True, False
         server.session, server.signed_count = "", 0
@@ -150,7 +150,7 @@ class Registration(Part):
         self._register(server, self._topics.file(), now_ms)
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """A name server is gone, or was not there."""
+        """A name server has disconnected, or was unreachable."""
         server = self._servers[peer]
         if server.is_registered and not self._is_leaving:
             _log.warning("%s is gone; dialling it again", server)
@@ -166,7 +166,7 @@ class Registration(Part):
         server.retry_ms = min(server.retry_ms * 2, _RETRY_MAX_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Dial, register again, and tell what has changed."""
+        """Dial, register again, and report changes."""
         for server in self._servers.values():
             if now_ms < server.due_ms:
                 continue
@@ -180,7 +180,7 @@ class Registration(Part):
                 self._output.add(Dial(server.peer, server.host, server.port))
 
     def tell_changes(self, now_ms: int) -> None:
-        """Tell the name servers which topics have changed since they were told."""
+        """Tell the name servers which topics have changed since the last report."""
         topics = self._topics
         if not topics.unregistered:
             return
@@ -245,8 +245,8 @@ class Registration(Part):
         )
 
     def _ask_for_session(self, server: _NameServer, now_ms: int) -> None:
-        """A name server of ours wants another signature: ask what to sign beside each request, and
-        register with that. What was sent before it is known is refused as well."""
+        """A name server of ours requires another signature: ask it what to sign with each request,
+        and register with that. Earlier requests are refused as well."""
         if server.session:
             return
 
@@ -264,7 +264,7 @@ class Registration(Part):
     def _signed(
         self, server: _NameServer, code: int, ext: dict[str, str], body: bytes = b""
     ) -> dict[str, str]:
-        """The fields with those that prove who sends them, if this broker has an account."""
+        """The fields with the signature of this broker's account, if it has one."""
         if self._signs_as is None:
             return ext
         key, secret = self._signs_as
@@ -298,7 +298,7 @@ class Registration(Part):
         server.is_registered, server.failures_count = True, 0
 
     def _permitted(self, file: TopicFile) -> TopicFile:
-        """Topics as the broker's own permission leaves them."""
+        """Topics restricted by the broker's own permission."""
         permission = self._settings.permission
         if permission & (Perm.READ | Perm.WRITE) == Perm.READ | Perm.WRITE:
             return file
@@ -309,7 +309,7 @@ class Registration(Part):
         return TopicFile(data_version=file.data_version, topic_config_table=table)
 
     def farewell(self) -> None:
-        """Tell the name servers that this broker leaves."""
+        """Unregister this broker at the name servers."""
         self._is_leaving = True
         settings = self._settings
         for server in self._servers.values():

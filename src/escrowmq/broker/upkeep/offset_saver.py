@@ -1,4 +1,4 @@
-"""When offsets are saved: not before what they rest on is durable."""
+"""Saves offsets, not before what they depend on is durable."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from escrowmq.txn.transactions import Transactions
 
 
 class ProgressOfHalves(Part):
-    """Says in the consumer offsets how far the queues of transactions are done with, as RocketMQ
-    does, and finds from there what is pending."""
+    """Saves the progress of the transaction queues among the consumer offsets, as RocketMQ does,
+    and finds the pending halves from there."""
 
     name = "progress of halves"
 
@@ -28,7 +28,7 @@ class ProgressOfHalves(Part):
         self._transactions = transactions
 
     def load(self, start: Start) -> None:
-        """Find what is pending."""
+        """Find the pending halves."""
         offsets = self._offsets
         self._transactions.load(
             start.now_ms,
@@ -38,7 +38,7 @@ class ProgressOfHalves(Part):
         )
 
     def progress(self, now_ms: int) -> tuple[File, ...]:
-        """Keep how far they are."""
+        """Save the progress of the queues."""
         kept = self._transactions.kept(now_ms)
         if kept is None:
             return NOTHING
@@ -96,7 +96,7 @@ class OffsetSaver:
             self._output.add(Replace(self._path, waiting[1]))
 
     def last(self, now_ms: int) -> list[tuple[str, bytes]]:
-        """What is to be written when the broker ends: nothing that the log does not hold."""
+        """What to write when the broker ends: nothing that the log does not hold."""
         found = [(orderly_pops.PATH, self._orders.save(self._is_there, now_ms))]
         if not self._orders.has_any:
             found.clear()

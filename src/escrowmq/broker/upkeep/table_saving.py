@@ -1,5 +1,5 @@
-"""The tables of topics and groups are saved before anybody is told of their change: whoever asked
-for one is answered behind it, or told why it could not be saved."""
+"""Saves the tables of topics and groups before their changes are acknowledged: the request is
+answered after that, or told why they could not be saved."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AGAIN_MS: Final = 1_000
 
 
 class Tables:
-    """Saves them, and has the name servers told."""
+    """Saves them, and has the name servers informed."""
 
     def __init__(
         self,
@@ -45,11 +45,11 @@ class Tables:
 
     @property
     def are_changed(self) -> bool:
-        """Whether one of them is not saved."""
+        """Whether one of them has unsaved changes."""
         return self._topics.is_changed or self._groups.is_changed
 
     def save(self) -> None:
-        """Save what has changed; StorageError when that cannot be done."""
+        """Save what has changed; StorageError when that fails."""
         if self._topics.is_changed:
             self._disk.replace(TOPICS_FILE, self._topics.save())
             self._topics.saved()
@@ -58,7 +58,7 @@ class Tables:
             self._groups.saved()
 
     def save_at_start(self, now_ms: int) -> None:
-        """The same where nobody asked for what has changed: it can wait."""
+        """Save what changed without a request: it can wait."""
         try:
             self.save()
         except StorageError as error:
@@ -66,8 +66,8 @@ class Tables:
             _log.error("%s; it is tried again until it is saved", error)
 
     def save_at_end(self, what: str, save: Callable[[], None]) -> None:
-        """Save one of all things that are saved at the end. What cannot be is left as it was saved
-        before, and keeps nothing else from it."""
+        """Save one of the things that are saved at the end. If that fails, its previous version
+        stays, and the others are saved all the same."""
         try:
             save()
         except (StorageError, OSError) as error:
@@ -81,8 +81,8 @@ class Tables:
         self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
     def answer(self, asked: Question, reply: Reply) -> None:
-        """Say it now, or behind the save of what its request has changed. Who is held waits for
-        something else, and who is refused has changed nothing that he knows of."""
+        """Send an answer now, or after its request's changes are saved. A held answer waits for
+        something else, and a refused request has changed nothing that its sender knows of."""
         is_changed = self._topics.is_changed or self._groups.is_changed
         has_changed = is_changed and self._wishes != self._seen
         if has_changed:
@@ -97,8 +97,8 @@ class Tables:
             self._answers.give(asked, reply)
 
     def save_and_tell(self, now_ms: int) -> None:
-        """Save them, and answer whoever changed them. When that fails they are told so, and it is
-        tried again in a while: a full disk must not keep transactions from ending."""
+        """Save them, and answer the requests that changed them. If that fails the answers say so,
+        and it is retried after a while: a full disk must not keep transactions from ending."""
         # A wish that came after the failure is tried at once: its answer says how that went. Wishes
         # count, not changes, since it may repeat the one that failed.
         is_new = self._wishes != self._failed_at
