@@ -1,0 +1,79 @@
+"""tools/tidy.py sees names that name nothing, rows outside tables, and phrases of docs/writing.md."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+_TOOL = Path(__file__).resolve().parents[2] / "tools" / "tidy.py"
+_SPEC = importlib.util.spec_from_file_location("tidy", _TOOL)
+assert _SPEC is not None
+assert _SPEC.loader is not None
+tidy = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(tidy)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`store/run`, codec/frame.py and store/run.Tail",
+        "the broker/on_... files, `broker/on_*`, tests/unit/<room>/test_<name>.py",
+        "base.core.Core, `acl.request_needs.Places`, docs/formats.md, tests/golden",
+        "CN:name=a/b, spiffe://store/nowhere, /data/store/nowhere",
+    ],
+)
+def test_names_of_what_exists_are_let_be(text: str) -> None:
+    assert list(tidy.missing_paths(text)) == []
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["store/nowhere", "broker/nothing.py", "store/run.Nobody", "base.ports.Core", "docs/no.md"],
+)
+def test_a_name_of_nothing_is_found(name: str) -> None:
+    ((at, fault),) = tidy.missing_paths(f"see {name}, please")
+    assert at == len("see ")
+    assert name in fault
+
+
+def test_a_row_outside_its_table_is_found() -> None:
+    table = "| a | b |\n|---|---|\n| 1 | 2 |\n"
+    assert list(tidy.loose_rows(f"text\n\n{table}\n```\n| no table |\n```\n")) == []
+    assert list(tidy.loose_rows(f"{table}\n| 3 | 4 |\n\ntext")) == [len(table) + 1]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Whoever asks comes again",
+        "all but for one",
+        "it waits in vain",
+        "a broker that is away",
+        "The same, later.",
+        "One of them.",
+        "See above.",
+        "Whose it is.",
+    ],
+)
+def test_dialect_is_found(text: str) -> None:
+    assert tidy.DIALECT.search(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["The same statement for one schema.", "far away from the disk", "all but one"],
+)
+def test_plain_words_are_let_be(text: str) -> None:
+    assert not tidy.DIALECT.search(text)
+
+
+def test_docstrings_of_attributes_count() -> None:
+    source = '"""Module."""\nA = 1\n"""Attribute."""\n\n\ndef f():\n    """Function."""\n'
+    assert [text for _, text in tidy.docstrings(ast.parse(source))] == [
+        "Module.",
+        "Attribute.",
+        "Function.",
+    ]
