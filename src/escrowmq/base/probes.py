@@ -1,5 +1,5 @@
-"""Whether a server lives and is ready, as load balancers and Kubernetes ask: one answer, whoever
-serves it."""
+"""Whether a server is alive and ready, as load balancers and Kubernetes ask: every port that serves
+it gives the same answer."""
 
 from __future__ import annotations
 

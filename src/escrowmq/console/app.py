@@ -165,7 +165,7 @@ class Api:
         return serve
 
     async def _token(self, request: Request) -> Response:
-        """A token for whoever proves who he is; or the end of one."""
+        """Issue a token to a client that proves its identity; or end one."""
         who = await caller_of(request, self._sessions, self._accounts)
         if request.method == "DELETE":
             scheme, _, given = request.headers.get("authorization", "").partition(" ")

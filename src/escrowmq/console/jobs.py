@@ -95,7 +95,7 @@ class Jobs:
         return list(reversed(self._jobs.values()))
 
     def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
-        """One of them."""
+        """The job with this id."""
         found = self._jobs.get(id)
         if found is None:
             raise Problem(404, "no_job", f"there is no job {id}", "GET /api/v1/jobs lists them")

@@ -50,7 +50,7 @@ async def topics(page: Page) -> Response:
 
 
 async def topic(page: Page) -> Response:
-    """One of them, with its newest messages."""
+    """One topic, with its newest messages."""
     name = page.request.path_params["topic"]
     found = await page.ask("topics.show", topic=name)
     newest = await page.ask("messages.tail", topic=name, count=20)
@@ -64,7 +64,7 @@ async def groups(page: Page) -> Response:
 
 
 async def group(page: Page) -> Response:
-    """One of them, queue by queue."""
+    """One consumer group, queue by queue."""
     name = page.request.path_params["group"]
     found = await page.ask("groups.show", group=name)
     rest = {key: page.query.get(key, "") for key in ("topic", "page", "sort", "order")}

@@ -125,7 +125,7 @@ class Sessions:
         return self._tokens.add(Token(who=who, until_s=self._now_s() + span_s))
 
     def bearer(self, token: str) -> Who | None:
-        """Whose a token is; None when it is none, or holds no longer."""
+        """The account of a token; None when it is invalid or has expired."""
         found = self._tokens.get(token)
         if found is None:
             return None

@@ -1,5 +1,5 @@
-"""How a broker is, for whoever asks from another thread: figures, whether it lives, whether it is
-ready. All of it is read on the broker's event loop."""
+"""How a broker is, for callers in other threads: figures, whether it lives, whether it is ready.
+All of it is read on the broker's event loop."""
 
 from __future__ import annotations
 

@@ -129,8 +129,8 @@ class Pages:
         return page, page.place(queue_offset)
 
     def stored_before(self, moment_ms: int) -> int:
-        """How many halves were stored before a time. They stand in that order, but for a clock that
-        was set back: a million take 250 looks."""
+        """How many halves were stored before a time. They are in that order, except after a clock
+        was set back: a million take 250 look-ups."""
         count = 0
         for page in self._pages:
             if not page.stored_ms or page.stored_ms[0] >= moment_ms:

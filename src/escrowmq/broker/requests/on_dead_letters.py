@@ -2,7 +2,7 @@
 
 A copy goes where only the group reads: its retry topic, or, for popped messages, the retry topic of
 the letter's topic. The copy names its letter. Thus a letter that was redelivered already is
-recognised, even after a crash and whoever sends the request: the log itself is the record, and no
+recognised, even after a crash, and in requests of any client: the log itself is the record, and no
 other state must be kept consistent with it."""
 
 from __future__ import annotations
