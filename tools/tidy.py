@@ -1,6 +1,7 @@
-"""House rules that no linter knows: file and function length, what must not stand in the project,
-and that every source file has its tests where one finds them. Prints each breach; the exit code is
-1 when there is one."""
+"""Rules that no linter knows: length of files and functions, what must not be in the project, tests
+where one finds them, existing paths and plain words in docs and docstrings (docs/writing.md).
+
+Prints each breach; the exit code is 1 if there is one."""
 
 from __future__ import annotations
 
@@ -29,6 +30,29 @@ FORBIDDEN = re.compile(
     + "|".join(re.escape(name) + r"\.org\b" for name in HOSTS),
     re.MULTILINE,
 )
+
+
+ROOMS = sorted(path.parent.name for path in ROOT.glob("src/escrowmq/*/__init__.py"))
+FOLDERS = ("benchmarks", "docs", "examples", "tests", "tools")
+
+NAMED_PATH = re.compile(
+    r"(?<![\w./:@-])((?:" + "|".join([*ROOMS, *FOLDERS]) + r")/[\w./-]*\w)(?![\w@:]|\.\.|/?[*<{])"
+)
+"""A path below a room or a folder of the project. One followed by `...` or `*` names several."""
+
+NAMED_OBJECT = re.compile(r"(?<![\w./])((?:" + "|".join(ROOMS) + r")(?:\.[a-z_0-9]+)+)\.([A-Z]\w*)")
+"""A class by its module, as `base.core.Core`."""
+
+DIALECT = re.compile(
+    r"\bcomes? again\b|\bcame again\b|\bbut for\b|\bin vain\b|\(see there\)|\bwhom?ever\b"
+    r"|\bgoes before\b|\b(?:is|are) away\b"
+    r"|\A(?:The same\b(?! \w)|One of them\b|See above\b|Whom\b|Whose\b)"
+)
+"""Phrases of docs/writing.md that hardly ever mean anything else. The last line is for the start of
+a docstring, which must stand alone in a tooltip."""
+
+PAGES = ("README.md", "SECURITY.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs/*.md")
+SHOWS_DIALECT = "docs/writing.md"
 
 
 def tracked() -> list[Path]:
@@ -93,6 +117,58 @@ def misplaced_tests() -> Iterator[str]:
         yield f"tests/where.toml: there is no {source}"
 
 
+def missing_paths(text: str) -> Iterator[tuple[int, str]]:
+    """Files and classes that a text names and that do not exist, each with its position."""
+    for match in NAMED_PATH.finditer(text):
+        stem, _, name = match[1].rpartition(".")
+        places = [ROOT / match[1], *(ROOT / part / match[1] for part in ("src/escrowmq", "docs"))]
+        files = [place.with_name(f"{place.name}.py") for place in places]
+        module = ROOT / "src" / "escrowmq" / f"{stem}.py"
+        is_member = bool(stem) and module.is_file() and name in module.read_text(encoding="utf-8")
+        if not is_member and not any(place.exists() for place in places + files):
+            yield match.start(), f"{match[1]!r} names no file"
+    for match in NAMED_OBJECT.finditer(text):
+        module = ROOT / "src" / "escrowmq" / (match[1].replace(".", "/") + ".py")
+        if not module.is_file() or f"class {match[2]}" not in module.read_text(encoding="utf-8"):
+            yield match.start(), f"{match[0]!r} names no class"
+
+
+def loose_rows(text: str) -> Iterator[int]:
+    """Positions of table rows that stand outside a table, in Markdown."""
+    prose = re.sub(r"(?ms)^ *```.*?^ *```", lambda code: " " * len(code[0]), text)
+    for block in re.finditer(r"(?m)(?:^\|.*\n?)+", prose):
+        if not re.match(r".*\n\|[-:| ]+\|$", block[0], re.MULTILINE):
+            yield block.start()
+
+
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each docstring, those of attributes among them."""
+    for node in ast.walk(tree):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.lineno, value.value
+
+
+def untrue_words() -> Iterator[str]:
+    """What is wrong in the words of docs and docstrings."""
+    for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
+        name, text = str(page.relative_to(ROOT)), page.read_text(encoding="utf-8")
+        found = [
+            *missing_paths(text),
+            *((at, "a row outside its table") for at in loose_rows(text)),
+        ]
+        if name != SHOWS_DIALECT:
+            found += [(match.start(), f"{match[0]!r}") for match in DIALECT.finditer(text)]
+        for at, fault in found:
+            yield f"{name}:{text.count(chr(10), 0, at) + 1}: {fault}"
+    for source in sorted((ROOT / "src" / "escrowmq").rglob("*.py")):
+        name = str(source.relative_to(ROOT))
+        for line, text in docstrings(ast.parse(source.read_text(encoding="utf-8"))):
+            dialect = ((0, f"{match[0]!r} (docs/writing.md)") for match in DIALECT.finditer(text))
+            for _, fault in (*missing_paths(text), *dialect):
+                yield f"{name}:{line}: {fault}"
+
+
 def main() -> int:
     """Check every file."""
     breaches: list[str] = []
@@ -112,6 +188,7 @@ def main() -> int:
         if path.suffix == ".py" and re.search(r"#\s*TODO(?!\(#\d+\))", text):
             breaches.append(f"{path.relative_to(ROOT)}: a TODO without an issue, TODO(#7)")
     breaches += misplaced_tests()
+    breaches += untrue_words()
     for breach in breaches:
         print(breach)
     return 1 if breaches else 0

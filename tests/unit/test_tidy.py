@@ -1,4 +1,4 @@
-"""tools/tidy.py sees names that name nothing, rows outside tables, and phrases of docs/writing.md."""
+"""tools/tidy.py sees wrong paths and class names, rows outside tables, and dialect."""
 
 from __future__ import annotations
 
