@@ -161,10 +161,10 @@ def without_index(store: Path) -> dict[str, object]:
 
 Spoil = Callable[[Path], dict[str, object]]
 
-ANEW = ("config/topics.json lacks 1 topics, which are made anew from their queues",)
+ANEW = ("config/topics.json lacks 1 topics, which are recreated from their queues",)
 TAKEN = ("topics.json.bak, which may be a little older", "consumerOffset.json.bak, which may")
-BUILT = "queues were built again from the log: "
-INDEX = ("the index is built again: it has no file",)
+BUILT = "queues were rebuilt from the log: "
+INDEX = ("the index is rebuilt: it has no file",)
 SERVED: list[tuple[Spoil, tuple[str, ...], tuple[str, ...]]] = [
     (as_it_is, (), ()),
     (elsewhere, (), ()),
@@ -184,7 +184,7 @@ QUICKLY = (as_it_is, torn_with_former, without_queues)
 
 REFUSED: list[tuple[Spoil, str]] = [
     (not_mounted, "commitlog has no file, but the checkpoint knows of messages. Mount the disk"),
-    (torn_alone, "config/consumerOffset.json.bak is not there: put a copy of it back"),
+    (torn_alone, "config/consumerOffset.json.bak is not there: restore one from a copy"),
 ]
 STARTED = {"clean": "the store was closed properly", "killed": "the store was not closed, and is"}
 

@@ -98,7 +98,7 @@ class SimTenant(SimClient):
 
         def heard(reply: Command | None) -> None:
             self._is_busy = self._is_deleting = False
-            if reply is None or (reply.remark or "").endswith("it is tried again to save it"):
+            if reply is None or (reply.remark or "").endswith("saving it is retried"):
                 self._move()  # it may be gone, now or after a crash
             elif reply.code == Response.SUCCESS and not self.is_kept():
                 self.stage.done["topics deleted without a note of it"] += 1

@@ -50,7 +50,7 @@ class KvConfig:
         except CorruptRecord as error:
             # A name server that does not start is worse than one without order configuration;
             # the file is kept until the next change.
-            _log.warning("%s; it counts for nothing", error)
+            _log.warning("%s; it is ignored", error)
             return {}
         if note:
             _log.warning("%s", note)

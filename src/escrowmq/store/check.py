@@ -100,7 +100,7 @@ class Check:
         known = decode_checkpoint(self._disk.read(CHECKPOINT) or b"")
         checked.was_closed = self._disk.size(ABORT) is None and not known.is_open
         if not checked.was_closed:
-            self._note(ABORT, "the store is in use, or was not closed; a start mends what it can")
+            self._note(ABORT, "the store is in use, or was not closed; a start repairs what it can")
         self._queue_notes = self._queues.load()
         self._check_log()
         self._check_tables()
@@ -147,7 +147,7 @@ class Check:
         _, rest = next_data(segments, scan.end_offset, segments.end_of(scan.end_offset))
         if rest:
             where = f"{commit_log.FOLDER}/{segments.start_of(scan.end_offset):020d}"
-            text = f"something that is no record stands behind the end, {scan.end_offset}"
+            text = f"something that is not a record follows the end, {scan.end_offset}"
             self._mendable(where, f"{text}: {scan.cut_reason}")
 
     def _take(self, record: Scanned) -> None:
@@ -187,8 +187,8 @@ class Check:
             self._mendable(consume_queue.FOLDER, note)
         for (topic, queue_id), count in sorted(self._earlier.items()):
             where = f"{consume_queue.FOLDER}/{topic}/{queue_id}"
-            text = f"{count} messages of the log cannot be read: the queue began again behind them"
-            self._note(where, f"{text}, as when a topic is deleted and made anew")
+            text = f"{count} messages of the log cannot be read: the queue began again after them"
+            self._note(where, f"{text}, as when a topic is deleted and created again")
         live = set(self._live_topics())
         for key, (start, units) in sorted(self._units.items()):
             where = f"{consume_queue.FOLDER}/{key[0]}/{key[1]}"
@@ -246,7 +246,7 @@ class Check:
         for note in found.load():
             self._note(index.FOLDER, note)
         if not found.files and self._keyed_count:
-            text = f"it is missing ({self._keyed_count} messages have keys); a start makes it anew"
+            text = f"it is missing ({self._keyed_count} messages have keys); a start recreates it"
             self._mendable(index.FOLDER, text)
         starts, begin = self._starts, self.checked.log_begin
         for file in found.files:
@@ -284,7 +284,7 @@ class Check:
                 self._tables[path] = self._read(path)
         is_told = any(finding.where == TOPICS for finding in self.checked.findings)
         if not self._tables[TOPICS] and self._units and not is_told:
-            self._damage(TOPICS, "it is not there; a start makes the topics anew from the queues")
+            self._damage(TOPICS, "it is not there; a start recreates the topics from the queues")
 
     def _read(self, path: str) -> dict[str, Any]:
         found: dict[str, Any] = {}

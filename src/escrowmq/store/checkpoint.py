@@ -37,7 +37,7 @@ class CheckpointFile:
         notes = []
         size = self._disk.size(PATH)
         if size is not None and size != CHECKPOINT_SIZE:
-            notes.append(f"checkpoint has {size} bytes instead of {CHECKPOINT_SIZE}; made anew")
+            notes.append(f"checkpoint has {size} bytes instead of {CHECKPOINT_SIZE}; recreated")
             self._disk.remove(PATH)
         self._file = self._disk.open(PATH, size=CHECKPOINT_SIZE)
         data = self._file.read(0, CHECKPOINT_SIZE)
@@ -45,7 +45,7 @@ class CheckpointFile:
         for name in ("log_ms", "queue_ms", "index_ms"):
             found = getattr(value, name)
             if not 0 <= found <= now_ms + _MARGIN_MS:
-                notes.append(f"checkpoint: {name} is {found}, which cannot be; taken for 0")
+                notes.append(f"checkpoint: {name} is {found}, which is impossible; treated as 0")
                 setattr(value, name, 0)
         self.value = value
         return notes

@@ -47,13 +47,13 @@ def take_table(disk: Disk, path: str, take: Take) -> str:
     data = disk.read(former)
     behind = _try(path, data, take)
     if not behind:
-        return f"{path} {problem}: taken from {former}, which may be a little older"
+        return f"{path} {problem}: read from {former}, which may be a little older"
     if data is None and problem == _ABSENT:
         take(None)
         return ""
     raise CorruptRecord(
-        f"{path} {problem}, and {former} {behind}: put a copy of it back, or take both away and "
-        "lose what they say"
+        f"{path} {problem}, and {former} {behind}: restore one from a copy, or remove both and "
+        f"lose their content"
     )
 
 

@@ -49,7 +49,7 @@ class DiskWatch:
         # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
         elif standing.is_passing and self._held.log.extend():
             standing.lift()
-            _log.warning("the disk has room: messages are taken again")
+            _log.warning("the disk has space: messages are accepted again")
 
 
 def percent(usage: Usage) -> int:

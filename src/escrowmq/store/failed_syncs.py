@@ -86,7 +86,7 @@ class Mending:
             self.lost, self._due_ms = str(error), _NEVER_MS
             self._given_up(self.lost)
         except (StorageError, OSError) as error:
-            _log.info("not mended yet: %s", error)
+            _log.info("not repaired yet: %s", error)
             self._try_later(now_ms)
 
     def wake_at_ms(self) -> int:

@@ -62,7 +62,8 @@ def _without_log(disk: Disk, boot: str) -> str:
         return ""
     return (
         f"{commit_log.FOLDER} has no file, but {witness}. Mount the disk that holds the log, or "
-        "name its folder as storePathCommitLog; to begin anew, move the data folder away"
+        "name its folder as storePathCommitLog; to start with an empty store, move the data "
+        "folder away"
     )
 
 

@@ -218,8 +218,8 @@ class Rebuild:
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
-                f"{self._name(builder)} goes on at {queue_offset}, and what is before it has no "
-                "room; make some, and start again"
+                f"{self._name(builder)} continues at {queue_offset}, and what is before it has no "
+                "space; free some, and start again"
             )
         builder.units += GAP_ENTRY * missing_count
         del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]

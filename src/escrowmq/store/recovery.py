@@ -101,7 +101,7 @@ class Recovery:
         try:
             scan = self._scan(start)
             if not scan.records_count and self._log.min_offset < start < self._log.segments.end:
-                raise HoleError(f"no record stands at {start}")
+                raise HoleError(f"there is no record at {start}")
         except HoleError as hole:
             report.notes.append(f"{hole}; the whole log is read")
             # From there on nothing is in front that could be missing: this one finds no hole.
@@ -131,7 +131,7 @@ class Recovery:
             for _ in write_derived_again(held, young_from(held)):
                 pass
         except CorruptRecord as error:
-            self._report.notes.append(f"what was written last is not all there: {error}")
+            self._report.notes.append(f"some of the last writes are missing: {error}")
             return False
         return True
 
@@ -187,7 +187,7 @@ class Recovery:
             is_last = file is index.files[-1]
             problem = None
             if file.count > 1 and file.end_log_offset >= self._log.segments.end:
-                problem = "it leads behind the end of the log"
+                problem = "it leads past the end of the log"
             elif not self._report.was_clean and (is_last or file.end_ms >= young_ms):
                 problem = file.problem(is_last=is_last, is_thorough=not self._is_same_boot)
             if problem is not None:
@@ -240,7 +240,7 @@ class Recovery:
         if held.queues.journal.is_there:
             return f"{snapshots.PATH} is missing"
         if low == 0 and any(queue.files.first for queue in held.queues):
-            return "queues begin behind the log's beginning"
+            return "queues begin after the start of the log"
         if names := held.queues.missing():  # RocketMQ keeps no note of the queues it had
             return f"queues that groups have read are missing: {', '.join(names[:10])}"
         return ""
@@ -371,7 +371,7 @@ class Recovery:
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
             held.dispatcher.forget_found()
-            report.index_rebuilt.append("the index led behind the end of the log")
+            report.index_rebuilt.append("the index led past the end of the log")
             rest = Walker(self._log.segments, checks_body=False, leads_to=held.queues.proof())
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])

@@ -135,7 +135,7 @@ class Store:
         try:
             found = Recovery(self._held).run(now_ms)
         except DiskFull as error:
-            raise DiskFull(f"{error}; make room on the disk and start again") from error
+            raise DiskFull(f"{error}; free space on the disk and start again") from error
         self._take_up(found, now_ms)
         try:
             self.disk.replace(ABORT, self._abort_text.encode())
@@ -381,7 +381,7 @@ class Store:
         if was_failed and self._is_open:
             self.mending.synced()
             self._standing.lift()
-            _log.warning("what a failed sync may have lost is durable: messages are taken again")
+            _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
         """The requested sync failed. Nothing that waited for it is durable: the store accepts no
@@ -390,15 +390,15 @@ class Store:
         self.flusher.sync_failed(reason)
         self.mending.sync_failed(now_ms)
         if is_news:
-            again = "messages are taken again when the disk has taken what it may have lost"
+            again = "messages are accepted again once the disk has what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
             self._standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
 
     def _cannot_be_mended(self, reason: str) -> None:
         """What a failed sync may have lost cannot be rewritten."""
-        lost = f"a sync failed, and what it was to keep cannot be read back ({reason})"
-        _log.critical("read-only until a restart, which reads again from disk: %s", lost)
-        self._standing.refuse(f"{lost}; restart to read again from disk", is_lasting=True)
+        lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
+        _log.critical("read-only until a restart, which reads the disk again: %s", lost)
+        self._standing.refuse(f"{lost}; restart to read the disk again", is_lasting=True)
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: stalled dispatch, clean-up, a check of the disk."""

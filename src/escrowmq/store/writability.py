@@ -29,7 +29,7 @@ class Writability:
         """Accept no messages from now on. A passing reason does not replace a lasting one."""
         if is_lasting or not self.is_lasting:
             if self.refusal is None and not is_lasting:
-                _log.error("no new messages are taken: %s", reason)
+                _log.error("no new messages are accepted: %s", reason)
             self.refusal, self.is_lasting = reason, is_lasting
 
     def lift(self) -> None:

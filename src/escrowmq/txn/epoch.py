@@ -105,7 +105,7 @@ class Epochs:
         if decided is not None and attempt.batch <= decided.batch:
             return (
                 f"batch {attempt.batch} of {attempt.query.name} is decided already "
-                f"(the last one is {decided.batch}); what is written for it now would be dropped"
+                f"(the last one is {decided.batch}); messages written for it now would be dropped"
             )
         return ""
 

@@ -87,7 +87,7 @@ class Decider:
         try:
             self._note(msgspec.json.decode(message.body, type=_Record))
         except msgspec.DecodeError as error:
-            _log.error("decision record %d is passed over: %s", message.queue_offset, error)
+            _log.error("decision record %d is skipped: %s", message.queue_offset, error)
 
     def _note(self, record: _Record) -> None:
         decision = LastDecision(record.batch, record.tokens)
@@ -202,5 +202,5 @@ def _read(saved: bytes | None) -> _File | None:
     try:
         return msgspec.json.decode(saved, type=_File)
     except msgspec.DecodeError as error:
-        _log.error("%s is read no further than the log goes: %s", PATH, error)
+        _log.error("%s cannot be read; only decisions still in the log are known: %s", PATH, error)
         return None

@@ -57,7 +57,8 @@ class Keyring:
             found = msgspec.json.decode(data, type=_KeyFile)
         except msgspec.DecodeError as error:
             raise UsageError(
-                f"{PATH}: {error}; restore it, or remove it: ids given out so far are void then"
+                f"{PATH}: {error}; restore it, or remove it, which invalidates all ids issued so "
+                f"far"
             ) from error
         self._keys = {key.number: key for key in found.keys}
         self._current = found.keys[-1] if found.keys else None
@@ -116,7 +117,7 @@ class Keyring:
         key = self._keys.get(found.key_number)
         if found.form != FORM or key is None or not hmac.compare_digest(_mac(key, packed), mac):
             raise UsageError(
-                "this transaction id was not signed by this broker, or with a key that is gone"
+                "this transaction id was not signed by this broker, or with a key that was removed"
             )
         if found.broker_name != broker_name:
             raise UsageError(f"this transaction id is of broker {found.broker_name}; send it there")

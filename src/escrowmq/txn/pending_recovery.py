@@ -172,7 +172,7 @@ class HalvesRecovery:
                 try:
                     message = decode_record(self._store.read_record(log_offset, size))
                 except CorruptRecord as error:
-                    _log.error("op record %d is passed over: %s", op_offset, error)
+                    _log.error("op record %d is skipped: %s", op_offset, error)
                     op_offset += 1
                     continue
                 named = decode_op(message)

@@ -308,7 +308,7 @@ PULLS = {
     "a filter by properties where there are none": [
         Example(pull(0, wanted="n > 1", expressionType="SQL92"), code=Response.SYSTEM_ERROR)
     ],
-    "a group that nobody is of": [
+    "a group without members": [
         Example(
             pull(0),
             each(

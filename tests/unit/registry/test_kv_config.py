@@ -59,4 +59,4 @@ def test_a_torn_file_is_replaced_by_its_former_content_and_this_is_said(
     if torn is not None:
         disk.files[kv_config.KV_PATH] = torn
     assert config(disk).get("ns1", "k") == "v"
-    assert "taken from kvConfig.json.bak" in caplog.text
+    assert "read from kvConfig.json.bak" in caplog.text

@@ -57,7 +57,7 @@ def test_running_store_is_sound_with_a_note() -> None:
         (QUEUE, 7, "1 units lead to other places, from 0 on"),
         (QUEUE, 390, "lead to other places"),
         ("index/19700101000001000", 142, "does not continue its chain"),
-        ("checkpoint", 0, "cannot be"),
+        ("checkpoint", 0, "is impossible"),
     ],
 )
 def test_each_kind_of_damage_is_told_where_it_is(path: str, position: int, says: str) -> None:

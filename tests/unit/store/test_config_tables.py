@@ -43,7 +43,7 @@ def test_former_content_stands_in_for_an_absent_or_damaged_table_and_this_is_sai
     value, note = taken(disk)
     assert value == {"a": 1}
     assert note.startswith(f"{PATH} {said}")
-    assert note.endswith(f"taken from {PATH}.bak, which may be a little older")
+    assert note.endswith(f"read from {PATH}.bak, which may be a little older")
 
 
 def test_nothing_is_nothing() -> None:
@@ -56,7 +56,9 @@ def test_damage_without_a_good_former_content_is_told_of_both(former: bytes | No
     disk.small[PATH] = b"{{{"
     if former is not None:
         disk.small[PATH + ".bak"] = former
-    with pytest.raises(CorruptRecord, match=r"t\.json cannot be read .*, and .*\.bak .* take both"):
+    with pytest.raises(
+        CorruptRecord, match=r"t\.json cannot be read .*, and .*\.bak .* remove both"
+    ):
         taken(disk)
 
 

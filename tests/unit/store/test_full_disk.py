@@ -43,7 +43,7 @@ def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones(
     assert store.behind_size == 0
     assert len(bodies(store)) == number + settled + 1
     told = [(record.levelname, record.getMessage()[:24]) for record in caplog.records]
-    assert told == [("ERROR", "no new messages are take"), ("WARNING", "the disk has room: messa")]
+    assert told == [("ERROR", "no new messages are acce"), ("WARNING", "the disk has space: mess")]
 
 
 def put_one(store: Store, now_ms: int) -> Put:
@@ -174,7 +174,7 @@ def test_more_index_entries_than_memory_takes_want_room_first(
     settings = killed_when_full(disk)
     monkeypatch.setattr(dispatch, "INDEX_KEYS_HELD_MAX", 20)
     with pytest.raises(
-        DiskFull, match="at most 20 may; make room on the disk and start again"
+        DiskFull, match="at most 20 may; free space on the disk and start again"
     ) as refused:
         opened(disk, settings, now_ms=5_000)
     found = re.search(r"(\d+) index entries wait", str(refused.value))

@@ -142,8 +142,8 @@ class Door(Part):
             self.quotas.load(self._disk.read(made_by_use.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
-                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open, so that any "
-                "account may end others' transactions and view others' messages; the list is in "
+                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open: any account may "
+                "end others' transactions and view others' messages; the list is in "
                 "docs/security.md"
             )
         if self.accounts is not None:
@@ -198,7 +198,9 @@ class Door(Part):
         """What our own clients sign with their requests. Anybody may ask for it: it grants
         nothing."""
         if not self.judges:
-            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, "nobody has to prove anything here")
+            return Refusal(
+                Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"
+            )
         return Answer(ext={SESSION: self.proofs.session_of(asked.peer)})
 
     def _names_somebody(self, asked: Question) -> bool:

@@ -32,8 +32,7 @@ def read_terms(settings: BrokerSettings) -> Terms:
     """What is required of whom; UsageError when the settings contradict each other."""
     if settings.authorizes and not settings.authenticates:
         raise UsageError(
-            "authorizationEnabled=true needs authenticationEnabled=true: a name that nobody "
-            "proves opens nothing"
+            "authorizationEnabled=true needs authenticationEnabled=true: rights need a proved name"
         )
     return Terms(
         is_authorized=settings.authorizes,
@@ -61,7 +60,7 @@ def _served(
         if not (self.is_on or is_loopback(asked.peer.host)):
             remark = (
                 "users and policies are served from loopback addresses while "
-                "authenticationEnabled is false: nobody else can prove who he is"
+                "authenticationEnabled is false: clients elsewhere cannot prove their identity"
             )
             return Refusal(Response.NO_PERMISSION, remark)
         try:
@@ -223,7 +222,7 @@ class AuthHandlers:
         resource = read_resource(ext.get("resource"))
         if resource is None and ext.get("resource", "").strip():
             # RocketMQ removes everything then.
-            raise UsageError(f"{ext['resource'][:128]!r} is no resource; nothing is removed")
+            raise UsageError(f"{ext['resource'][:128]!r} is not a resource; nothing is removed")
         if (
             resource is not None
             and not self.terms.as_rocketmq

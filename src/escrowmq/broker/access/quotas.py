@@ -148,7 +148,7 @@ class Quotas:
         try:
             file = msgspec.json.decode(data or b"{}", type=MadeFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            _log.warning("%s cannot be read: names in use count for nobody", made_by_use.PATH)
+            _log.warning("%s cannot be read: names in use belong to no account", made_by_use.PATH)
             return
         self._topics.made.load(file.topics)
         self._groups.made.load(file.groups)

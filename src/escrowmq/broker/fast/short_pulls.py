@@ -102,7 +102,7 @@ class ShortPulls:
         try:
             found = self._find(plan, queue_id, numbers[offset_at], opaque)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
-            _log.exception("a pull of %s goes the general way", peer.address)
+            _log.exception("a pull of %s takes the general path", peer.address)
             return False
         if found is None or self._offsets.has_reset(group, topic, queue_id):
             return False

@@ -99,7 +99,7 @@ class ReaderGauges:
         for name, text, values in (
             (
                 "lag",
-                "Messages behind a group's offsets, in queues that it has any of.",
+                "Messages behind a group's offsets, in queues where it has any.",
                 {one.labels: one.lag for one in readings},
             ),
             ("inflight", "Messages that a group has fetched and not acknowledged.", in_flight),

@@ -76,7 +76,7 @@ class Gauges:
         store = self._store
         own: tuple[tuple[str, Kind, str, float], ...] = (
             ("disk_used_percent", "gauge", "How full the log's disk is.", store.disk_percent),
-            ("read_only", "gauge", "1 while no messages are taken.", bool(self.refusal())),
+            ("read_only", "gauge", "1 while no messages are accepted.", bool(self.refusal())),
             (
                 "failed_syncs",
                 "counter",

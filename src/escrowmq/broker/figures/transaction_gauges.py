@@ -54,7 +54,7 @@ def _ages(transactions: Transactions, now_ms: int) -> Family:
     return Family(
         "escrowmq_pending_older_than",
         "gauge",
-        "Pending half messages that are older than so many seconds.",
+        "Pending half messages older than this many seconds.",
         ("seconds",),
         tuple(
             Sample((str(age_s),), stored_before(now_ms - age_s * 1000)) for age_s in PENDING_AGES_S
@@ -71,7 +71,7 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
     return [
         one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
         _ages(transactions, now_ms),
-        one("escrowmq_checks_sent", "counter", "Checks handed to a connection.", checks.sent),
+        one("escrowmq_checks_sent", "counter", "Checks passed to a connection.", checks.sent),
         one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
         one(
             "escrowmq_checks_unknown",
@@ -82,7 +82,7 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
         one(
             "escrowmq_checks_expired",
             "counter",
-            "Checks that nobody answered in time.",
+            "Checks that were not answered in time.",
             checks.unanswered,
         ),
         one(
@@ -94,7 +94,7 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
         one(
             "escrowmq_repeated_ends",
             "counter",
-            "Ends that were told the outcome again.",
+            "Ends that got the outcome again.",
             counters.repeated,
         ),
         one(
@@ -106,7 +106,7 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
         one(
             "escrowmq_deserted_groups",
             "gauge",
-            "Producer groups with pending halves that nobody answers for.",
+            "Producer groups with pending halves but no live producer.",
             len(groups),
         ),
         Family(

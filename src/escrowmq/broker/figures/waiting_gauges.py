@@ -42,7 +42,7 @@ class LaterGauges:
         taken, end = timer.taken_offset, store.bounds(Topic.TIMER, 0)[1]
         behind_ms = now_ms - store.stored_ms_at(Topic.TIMER, 0, taken) if taken < end else 0
         for name, text, value in (
-            ("enqueue_lag", "Delayed messages that are stored and not taken in.", end - taken),
+            ("enqueue_lag", "Delayed messages stored but not scheduled yet.", end - taken),
             ("enqueue_latency_milliseconds", "Age of the oldest of them.", behind_ms),
             ("dequeue_lag", "Delayed messages that wait for their time.", timer.pending_count),
             ("dequeue_latency_milliseconds", "So late is the next.", timer.late_ms(now_ms)),
@@ -56,7 +56,7 @@ class LaterGauges:
             (
                 "timer_enqueue",
                 "counter",
-                "Delayed messages taken in.",
+                "Delayed messages scheduled.",
                 counts.taken.samples(*_LOCAL),
             ),
             (
@@ -88,7 +88,7 @@ class LaterGauges:
             lags[queue_id] = end - min(oldest.get(queue_id, end), end)
         for name, text, values in (
             ("lag", "Records from the oldest open pop on.", lags),
-            ("latency", "So late is what is to be delivered again.", late_ms),
+            ("latency", "How late redeliveries are.", late_ms),
         ):
             yield Family(
                 f"rocketmq_pop_revive_{name}_milliseconds",  # of the lag too, though it is a number
@@ -107,7 +107,7 @@ class LaterGauges:
         yield Family(
             "rocketmq_pop_revive_retry_messages",
             "counter",
-            "Messages delivered again to a group.",
+            "Messages redelivered to a group.",
             ("consumer_group", "topic", "put_status"),
             ledger.again_counts.samples(),
         )

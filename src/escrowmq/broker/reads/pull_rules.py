@@ -197,7 +197,7 @@ PULL_RULES: Final = (
 """Rules that are checked before an expression is read."""
 
 UNKNOWN: Final = _rule(
-    "a group that nobody is of",
+    "a group without members",
     _is_unknown,
     Response.SUBSCRIPTION_NOT_EXIST,
     lambda _: (

@@ -142,7 +142,7 @@ class ConfigHandlers:
         if unknown:
             return Refusal(
                 Response.INVALID_PARAMETER,
-                f"{', '.join(unknown)}: not known here; those that are can be asked for",
+                f"{', '.join(unknown)}: unknown setting; GET_BROKER_CONFIG lists the known ones",
             )
         refused = sorted(name for name in texts if not self._changes.may_change(name))
         if refused:
@@ -165,7 +165,7 @@ class ConfigHandlers:
         if "brokerPermission" in texts:
             self._topics.touch(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
-        remark = f"{', '.join(later)}: kept; it holds from the next start" if later else None
+        remark = f"{', '.join(later)}: saved; it takes effect at the next start" if later else None
         return Answer(remark=remark)
 
     def _tell_changes(

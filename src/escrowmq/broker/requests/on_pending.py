@@ -184,7 +184,7 @@ class PendingHandlers:
         if which.id is not None:
             _, half = self._transactions.signed_half(which.id, now_ms)
             if half is None:
-                raise UsageError("the log does not hold the half of this transaction any more")
+                raise UsageError("the log no longer has the half of this transaction")
             return [half]
         if not which.message_id:
             raise UsageError("say which transaction: id, or messageId")

@@ -149,8 +149,8 @@ class EndHandlers(Part):
                 return Answer(Response.ILLEGAL_OPERATION)
             case EndResult.COUNT_WRONG:
                 remark = (
-                    f"the broker has {ended.count} messages of this transaction, not as many as "
-                    "escrowCount says; nothing was changed"
+                    f"the broker has {ended.count} messages of this transaction, not the number "
+                    f"in escrowCount; nothing was changed"
                 )
                 return Refusal(Response.SYSTEM_ERROR, remark)
             case EndResult.NOT_STORED:

@@ -153,10 +153,10 @@ class Registration(Part):
         """A name server has disconnected, or was unreachable."""
         server = self._servers[peer]
         if server.is_registered and not self._is_leaving:
-            _log.warning("%s is gone; dialling it again", server)
+            _log.warning("%s disconnected; reconnecting", server)
         elif server.failures_count == 0 and not self._is_leaving:
             _log.warning(
-                "%s cannot be reached; dialled again, with up to %d s between",
+                "%s is unreachable; retrying, at most %d s apart",
                 server,
                 _RETRY_MAX_MS // 1000,
             )

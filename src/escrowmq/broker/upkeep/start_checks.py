@@ -93,7 +93,7 @@ class Opening:
         try:
             self.take(path, take)
         except CorruptRecord as error:
-            _log.error("%s; it counts for nothing", error)
+            _log.error("%s; it is ignored", error)
             take(None)
 
     def tables(self) -> None:
@@ -131,7 +131,8 @@ class Opening:
             raise StorageError(
                 f"{OFFSETS_FILE} has offsets of {len(found)} groups ({_named(found)}), but the log "
                 "is empty. Mount the disk that holds the log, or name its folder as "
-                f"storePathCommitLog; to begin anew, take {OFFSETS_FILE} and its .bak away"
+                "storePathCommitLog; to start with an empty store, remove "
+                f"{OFFSETS_FILE} and its .bak"
             )
 
     def _miss_offsets(self) -> None:
@@ -154,8 +155,8 @@ class Opening:
             end = self._store.bounds(topic, 0)[1]
             if offset > end:
                 _log.error(
-                    "progress of transactions in %s is at %d, the queue ends at %d: all its halves "
-                    "are looked at again",
+                    "progress of transactions in %s is at %d, the queue ends at %d: all its "
+                    "halves are examined again",
                     topic,
                     offset,
                     end,
@@ -175,7 +176,7 @@ class Opening:
 
         cut = self._offsets.cut(end_of, now_ms)
         for text in cut[:_TOLD_MAX]:
-            _log.warning("%s: the queue ends there, and what was behind is lost", text)
+            _log.warning("%s: the queue ends there, and everything after it is lost", text)
         if len(cut) > _TOLD_MAX:
             _log.warning("%d more offsets were set back", len(cut) - _TOLD_MAX)
         if cut:
@@ -205,8 +206,8 @@ class Opening:
             self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
         if found:
             _log.error(
-                "%s lacks %d topics, which are made anew from their queues (%s); what else was set "
-                "of them, as permission, order and message type, is to be set again",
+                "%s lacks %d topics, which are recreated from their queues (%s); their other "
+                "attributes, such as permission, order and message type, must be set again",
                 TOPICS_FILE,
                 len(found),
                 _named(found),
@@ -231,7 +232,7 @@ class Opening:
                 _log.error("%s lacks group %s: %s", GROUPS_FILE, name, error)
                 continue
             if config is not None:
-                _log.error("%s lacks group %s, which is made anew", GROUPS_FILE, name)
+                _log.error("%s lacks group %s, which is recreated", GROUPS_FILE, name)
 
 
 def _tell(report: RecoveryReport) -> None:
@@ -250,12 +251,12 @@ def _tell(report: RecoveryReport) -> None:
     for note in report.notes[:_TOLD_MAX]:
         _log.info("%s", note)
     if report.truncated_size:
-        _log.warning("%d bytes behind the end of the log are cut off", report.truncated_size)
+        _log.warning("%d bytes after the end of the log are cut off", report.truncated_size)
     if report.queues_mended:
         found = report.queues_mended
-        _log.warning("%d queues were built again from the log: %s", len(found), _named(found))
+        _log.warning("%d queues were rebuilt from the log: %s", len(found), _named(found))
     for text in report.index_rebuilt[:_TOLD_MAX]:
-        _log.warning("the index is built again: %s", text)
+        _log.warning("the index is rebuilt: %s", text)
     for damage in report.damaged[:_TOLD_MAX]:
         _log.error(
             "damage: %d bytes at log offset %d cannot be read: %s",
@@ -280,12 +281,13 @@ def going_on(now_ms: int, store: Store) -> int:
         return now_ms
     if behind_ms <= _BEHIND_MAX_MS:
         _log.warning(
-            "the clock is %d ms behind the store's last record: it goes on from there", behind_ms
+            "the clock is %d ms behind the store's last record: time continues from there",
+            behind_ms,
         )
         return stored_ms
     _log.error(
-        "the clock is %d s behind the store's last record; it is believed, and what was stored "
-        "meanwhile counts from now on",
+        "the clock is %d s behind the store's last record; the clock is trusted, and what was "
+        "stored meanwhile counts from now on",
         behind_ms // 1000,
     )
     store.go_back(now_ms)

@@ -63,7 +63,7 @@ class Tables:
             self.save()
         except StorageError as error:
             self._put_off(now_ms)
-            _log.error("%s; it is tried again until it is saved", error)
+            _log.error("%s; retrying until it is saved", error)
 
     def save_at_end(self, what: str, save: Callable[[], None]) -> None:
         """Save one of the things that are saved at the end. If that fails, its previous version
@@ -71,7 +71,7 @@ class Tables:
         try:
             save()
         except (StorageError, OSError) as error:
-            _log.error("%s (%s); the next start knows what was saved before", error, what)
+            _log.error("%s (%s); the next start has the version saved before", error, what)
 
     @property
     def _wishes(self) -> tuple[int, int]:
@@ -111,8 +111,8 @@ class Tables:
         except StorageError as error:
             self._put_off(now_ms)
             if is_new:
-                _log.error("%s; it is tried again until it is saved", error)
-            reason = f"{error}; this is in force, and it is tried again to save it"
+                _log.error("%s; retrying until it is saved", error)
+            reason = f"{error}; the change is in force, and saving it is retried"
             for asked, _ in unsaid:
                 self._answers.give(asked, Answer(Response.SYSTEM_ERROR, remark=reason))
             return

@@ -247,7 +247,7 @@ def test_no_password_stands_in_a_refusal_to_start_or_in_shown_settings() -> None
 
 
 def test_rights_without_names_are_a_contradiction() -> None:
-    with pytest.raises(UsageError, match="a name that nobody proves opens nothing"):
+    with pytest.raises(UsageError, match="rights need a proved name"):
         world(authenticates=False)
 
 

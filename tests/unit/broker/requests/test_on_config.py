@@ -94,7 +94,7 @@ def test_what_holds_from_start_to_end_is_not_changed(
 def test_setting_that_nobody_knows_is_no_question_of_rights(operator: Caller) -> None:
     reply = change(operator, "transactionTimeOut=5\nnoSuchKey=1")
     assert (reply.code, reply.remark) == (
-        29, "noSuchKey: not known here; those that are can be asked for",
+        29, "noSuchKey: unknown setting; GET_BROKER_CONFIG lists the known ones",
     )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def test_what_is_sized_at_the_start_has_the_changed_size(
 ) -> None:
     reply = change(operator, "maxPopPollingSize=1\ntransactionTimeOut=100")
     assert reply.code == 0
-    assert reply.remark == "maxPopPollingSize: kept; it holds from the next start"
+    assert reply.remark == "maxPopPollingSize: saved; it takes effect at the next start"
     again = restarted(exchange)
     fields = {
         "consumerGroup": "G", "topic": "T", "queueId": "-1", "maxMsgNums": "1",

@@ -22,7 +22,7 @@ TOPICS = "config/topics.json"
 GROUPS = "config/subscriptionGroup.json"
 OFFSETS = "config/consumerOffset.json"
 BODIES = [b"0", b"1", b"2"]
-AFTER_A_CLEAN_STOP = ("queues lack units", "queues were built again")
+AFTER_A_CLEAN_STOP = ("queues lack units", "queues were rebuilt")
 
 
 def kept(*, is_clean: bool) -> SimDisk:
@@ -102,16 +102,16 @@ def only_former(path: str) -> Change:
     [
         (lambda disk: None, ""),
         (without("consumequeue/"), "queues lack units"),
-        (without("consumequeue/", "index/", "queues.json"), "queues were built again"),
+        (without("consumequeue/", "index/", "queues.json"), "queues were rebuilt"),
         # As RocketMQ leaves it: nothing but a group's offset tells that there was this queue.
         (without("consumequeue/T/", "queues."), "queues that groups have read are missing: T/0"),
-        (without("index/", "queues."), "the index is built again: it has no file"),
-        (only_former(TOPICS), "config/topics.json is not there: taken from config/topics.json.bak"),
-        (holding(TOPICS, b""), "config/topics.json is empty: taken from"),
+        (without("index/", "queues."), "the index is rebuilt: it has no file"),
+        (only_former(TOPICS), "config/topics.json is not there: read from config/topics.json.bak"),
+        (holding(TOPICS, b""), "config/topics.json is empty: read from"),
         (holding(TOPICS, b'{"topicConfigTable":{"T'), "config/topics.json cannot be read"),
         (holding(TOPICS, b'{"topicConfigTable":{"T":7}}'), "config/topics.json cannot be read"),
-        (bare(TOPICS), "topics, which are made anew from their queues (T)"),
-        (holding(GROUPS, bytes(100)), "config/subscriptionGroup.json is empty: taken from"),
+        (bare(TOPICS), "topics, which are recreated from their queues (T)"),
+        (holding(GROUPS, bytes(100)), "config/subscriptionGroup.json is empty: read from"),
         (bare(GROUPS), ""),
     ],
 )
@@ -160,7 +160,7 @@ def test_offsets_of_a_torn_table_are_those_of_the_former_one_and_this_is_said(
     assert offset(exchange) in (1, 2)
     assert former != b""
     assert "config/consumerOffset.json" in caplog.text
-    assert "taken from config/consumerOffset.json.bak, which may be a little older" in caplog.text
+    assert "read from config/consumerOffset.json.bak, which may be a little older" in caplog.text
 
 
 @pytest.mark.parametrize("path", [TOPICS, GROUPS, OFFSETS, "config/delayOffset.json"])
@@ -171,7 +171,7 @@ def test_damaged_table_without_a_former_one_is_refused_with_what_to_do(
     disk = kept(is_clean=True)
     holding(path, damage, former=False)(disk)
     assert not checked(disk).is_sound
-    with pytest.raises(StorageError, match=r"put a copy of it back, or take both away"):
+    with pytest.raises(StorageError, match=r"restore one from a copy, or remove both"):
         Exchange(disk=disk)
 
 
@@ -233,7 +233,7 @@ def test_progress_of_transactions_behind_the_queues_end_hides_no_pending_one(
     disk.small[OFFSETS] = newer
     assert "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS queue 0 is at 9" in str(checked(disk))
     assert pending(Exchange(disk=disk)) == 1
-    assert "is at 9, the queue ends at 1: all its halves are looked at again" in caplog.text
+    assert "is at 9, the queue ends at 1: all its halves are examined again" in caplog.text
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -280,7 +280,7 @@ def test_tables_that_count_for_nothing_when_damaged_do_not_stop_a_start(
     disk.small["config/consumerOrderInfo.json"] = b"{{{"
     disk.small["config/messageRequestMode.json"] = b'{"messageRequestModeMap":7}'
     Exchange(disk=disk)
-    assert caplog.text.count("it counts for nothing") == 2
+    assert caplog.text.count("it is ignored") == 2
 
 
 def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
