@@ -10,8 +10,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, GROUPS_MAX
 from escrowmq.base.names import has_name_letters
 from escrowmq.codec import fastjson
+from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.made_by_use import Made
 from escrowmq.delivery.table_text import Pieces, file_of, indented
 from escrowmq.errors import UsageError
 
@@ -72,10 +72,14 @@ class GroupTable:
     """The consumer groups that this broker knows."""
 
     def __init__(
-        self, settings: BrokerSettings, *, count_max: int = GROUPS_MAX, made: Made | None = None
+        self,
+        settings: BrokerSettings,
+        *,
+        count_max: int = GROUPS_MAX,
+        made: AutoCreateQuota | None = None,
     ) -> None:
         self._settings = settings
-        self.made = made or Made()
+        self.made = made or AutoCreateQuota()
         self._count_max = count_max
         self._groups: dict[str, GroupConfig] = {}
         self.forbidden: dict[str, dict[str, int]] = {}

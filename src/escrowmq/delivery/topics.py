@@ -12,8 +12,8 @@ from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX, TOPICS_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.codec import fastjson
+from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.made_by_use import Made
 from escrowmq.delivery.table_text import Pieces, file_of, indented
 from escrowmq.errors import UsageError
 
@@ -124,10 +124,14 @@ class TopicTable:
     """The topics of this broker."""
 
     def __init__(
-        self, settings: BrokerSettings, *, count_max: int = TOPICS_MAX, made: Made | None = None
+        self,
+        settings: BrokerSettings,
+        *,
+        count_max: int = TOPICS_MAX,
+        made: AutoCreateQuota | None = None,
     ) -> None:
         self._settings = settings
-        self.made = made or Made()
+        self.made = made or AutoCreateQuota()
         self._count_max = count_max
         self._topics: dict[str, TopicConfig] = {}
         self.system: set[str] = set()

@@ -42,10 +42,10 @@ from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
 from escrowmq.codec.repeated_requests import whole
 from escrowmq.codec.signature import ACCESS_KEY
-from escrowmq.delivery import made_by_use
+from escrowmq.delivery import auto_created
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.held_pops import Polls
 from escrowmq.delivery.held_pulls import Holds, LongPoll
-from escrowmq.delivery.made_by_use import Present
 from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
@@ -76,7 +76,7 @@ class Door(Part):
         settings: BrokerSettings,
         chance: Chance,
         identity: Identity,
-        present: Present,
+        present: RequestAccount,
         peers: Peers,
         answers: Answers,
         disk: Disk,
@@ -139,7 +139,7 @@ class Door(Part):
         then."""
         settings = self._settings
         if self.judges:
-            self.quotas.load(self._disk.read(made_by_use.PATH))
+            self.quotas.load(self._disk.read(auto_created.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
                 "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open: any account may "

@@ -18,9 +18,9 @@ from escrowmq.broker.access.rates import Buckets, Rate, too_many
 from escrowmq.broker.asked import Question
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.delivery import made_by_use
+from escrowmq.delivery import auto_created
+from escrowmq.delivery.auto_created import AutoCreatedFile
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.made_by_use import MadeFile
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.txn.pending import Pending
 
@@ -146,9 +146,9 @@ class Quotas:
     def load(self, data: bytes | None) -> None:
         """Read who created which names; the names of an unreadable table belong to no account."""
         try:
-            file = msgspec.json.decode(data or b"{}", type=MadeFile)
+            file = msgspec.json.decode(data or b"{}", type=AutoCreatedFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            _log.warning("%s cannot be read: names in use belong to no account", made_by_use.PATH)
+            _log.warning("%s cannot be read: names in use belong to no account", auto_created.PATH)
             return
         self._topics.made.load(file.topics)
         self._groups.made.load(file.groups)
@@ -169,8 +169,8 @@ class Quotas:
         if self._changes == self._saved_changes:
             return []
         self._saved_changes = self._changes
-        file = MadeFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
-        return [(made_by_use.PATH, msgspec.json.encode(file))]
+        file = AutoCreatedFile(topics=self._topics.made.saved(), groups=self._groups.made.saved())
+        return [(auto_created.PATH, msgspec.json.encode(file))]
 
     @property
     def _changes(self) -> int:

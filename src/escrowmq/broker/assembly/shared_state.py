@@ -16,12 +16,12 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.present_input import Moment
 from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.delay_queues import DelayQueues
 from escrowmq.delivery.due_messages import Due
 from escrowmq.delivery.group_readers import Readers
 from escrowmq.delivery.groups import GroupTable
-from escrowmq.delivery.made_by_use import Made, Present
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.queue_locks import QueueLocks
@@ -53,16 +53,16 @@ class Broker:
         self.moment = Moment()
         self.shedding = Shedding(settings, self.moment)
 
-        self.present = Present()
+        self.present = RequestAccount()
         self.topics = TopicTable(
             settings,
-            made=Made(
+            made=AutoCreateQuota(
                 self.present, most=settings.account_topics_max, setting="escrowAccountTopics"
             ),
         )
         self.groups = GroupTable(
             settings,
-            made=Made(
+            made=AutoCreateQuota(
                 self.present, most=settings.account_groups_max, setting="escrowAccountGroups"
             ),
         )

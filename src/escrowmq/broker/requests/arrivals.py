@@ -8,8 +8,8 @@ from escrowmq.base.message import Topic
 from escrowmq.broker.part import Part
 from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.broker.requests.pop_part import Pops
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.delay_queues import DelayQueues
-from escrowmq.delivery.made_by_use import Present
 from escrowmq.delivery.timer import TimerQueue
 from escrowmq.store.store import Store
 
@@ -26,7 +26,7 @@ class Arrivals(Part):
         delays: DelayQueues,
         timer: TimerQueue,
         rounds: Rounds,
-        present: Present,
+        present: RequestAccount,
         pulls: PullHandlers,
         pops: Pops,
     ) -> None:

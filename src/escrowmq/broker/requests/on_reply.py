@@ -17,8 +17,8 @@ from escrowmq.broker.sends.log_puts import Putter
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.properties import parse_properties
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.clients import Channel, Clients
-from escrowmq.delivery.made_by_use import Present
 from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.topics import TopicTable
 
@@ -33,7 +33,7 @@ class ReplyHandlers:
         topics: TopicTable,
         clients: Clients,
         identity: Identity,
-        present: Present,
+        present: RequestAccount,
         requesters: AskedTable,
         peers: Peers,
         answers: Answers,

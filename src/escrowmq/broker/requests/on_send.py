@@ -17,7 +17,7 @@ from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.sends.send_rules import key_missing
 from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.codec.ids import offset_id
-from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.requesters import AskedTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicConfig
@@ -39,7 +39,7 @@ class SendHandlers:
         batches: SentBatches,
         stats: Stats,
         identity: Identity,
-        present: Present,
+        present: RequestAccount,
         requesters: AskedTable,
     ) -> None:
         self._shedding = shedding

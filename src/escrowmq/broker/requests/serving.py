@@ -19,7 +19,7 @@ from escrowmq.broker.peer import Long, Peer
 from escrowmq.broker.requests.requests import UNKNOWN, bound
 from escrowmq.broker.upkeep.table_saving import Tables
 from escrowmq.codec.headers import read_header
-from escrowmq.delivery.made_by_use import Present
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.errors import EscrowMQError
 
 _log = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ class Serving:
     def __init__(
         self,
         *,
-        present: Present,
+        present: RequestAccount,
         calls: PeerCalls,
         tables: Tables,
         door: Door,

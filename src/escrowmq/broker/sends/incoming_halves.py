@@ -11,8 +11,8 @@ from escrowmq.broker.sends.destinations import Header
 from escrowmq.broker.sends.half_rules import HALF_RULES, REJECTED, HalfRules
 from escrowmq.broker.sends.log_puts import Putter
 from escrowmq.codec.hashes import account_mark
+from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.clients import Clients
-from escrowmq.delivery.made_by_use import Present
 from escrowmq.store.store import Put
 from escrowmq.txn.transactions import Transactions
 
@@ -24,7 +24,7 @@ class IncomingHalves:
         self,
         *,
         clients: Clients,
-        present: Present,
+        present: RequestAccount,
         putter: Putter,
         transactions: Transactions,
         rules: HalfRules,

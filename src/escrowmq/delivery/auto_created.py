@@ -13,7 +13,7 @@ from escrowmq.errors import UsageError
 PATH: Final = "config/escrowMadeNames.json"
 
 
-class Present:
+class RequestAccount:
     """The account of the request that is being served."""
 
     __slots__ = ("account", "has_owners")
@@ -26,12 +26,14 @@ class Present:
         configured as RocketMQ's."""
 
 
-class Made:
+class AutoCreateQuota:
     """The names of one kind, each with the account that created it. Operators' names have none:
     they create them by a request of its own."""
 
-    def __init__(self, present: Present | None = None, *, most: int = 0, setting: str = "") -> None:
-        self._present = present or Present()
+    def __init__(
+        self, present: RequestAccount | None = None, *, most: int = 0, setting: str = ""
+    ) -> None:
+        self._present = present or RequestAccount()
         self._most = most
         self._setting = setting
         self._accounts: dict[str, str] = {}
@@ -88,7 +90,7 @@ class Made:
         self.changes = 0
 
 
-class MadeFile(msgspec.Struct):
+class AutoCreatedFile(msgspec.Struct):
     """The saved file."""
 
     topics: dict[str, list[str]] = {}

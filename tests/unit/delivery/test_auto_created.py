@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.delivery.made_by_use import Made, Present
+from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.errors import UsageError
 
 
 def test_a_name_counts_for_who_made_it_until_it_is_gone() -> None:
-    present = Present()
-    made = Made(present, most=2, setting="most")
+    present = RequestAccount()
+    made = AutoCreateQuota(present, most=2, setting="most")
     made.note("an operator's")
     for present.account in ("a", "b"):
         for name in ("1", "2"):
@@ -19,7 +19,7 @@ def test_a_name_counts_for_who_made_it_until_it_is_gone() -> None:
     made.gone("a1")
     made.gone("never there")
     assert [made.count(account) for account in ("a", "b", "")] == [1, 2, 0]
-    again = Made(present, most=2)
+    again = AutoCreateQuota(present, most=2)
     again.load(made.saved())
     assert (again.saved(), again.changes) == (made.saved(), 0)
     made.note("b1")
