@@ -8,7 +8,7 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import Setting, settings_of
 from escrowmq.cli.printing import say
 from escrowmq.node.config import NodeSettings
-from escrowmq.node.port_settings import DoorSettings
+from escrowmq.node.port_settings import PortSettings
 
 _READ_ELSEWHERE = ("is_sync_flush", "memory_size")
 _BY_REQUEST = (BrokerSettings, StoreSettings, ReplicaSettings)
@@ -23,7 +23,7 @@ def show_settings() -> int:
     """Print one line per setting, grouped by the server that reads it."""
     for title, kind in (
         ("process", NodeSettings),
-        ("ports", DoorSettings),
+        ("ports", PortSettings),
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("copies of the log", ReplicaSettings),

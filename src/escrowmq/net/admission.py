@@ -44,7 +44,7 @@ def bind(host: str, port: int) -> socket.socket:
     return door
 
 
-class Entrance:
+class IncomingConnections:
     """The incoming connections, including those whose protocol is not known yet."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import Any, Protocol, cast
 
 from escrowmq.base.fixed_limits import SEND_BUFFER_SIZE_MAX
 from escrowmq.base.wire import Wire
-from escrowmq.net.admission import Entrance
+from escrowmq.net.admission import IncomingConnections
 from escrowmq.net.clock import worked_s
 from escrowmq.net.read_buffers import Reads
 
@@ -31,7 +31,7 @@ class LinkOwner(Protocol):
     """The shell, as its links see it."""
 
     reads: Reads
-    entrance: Entrance
+    entrance: IncomingConnections
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""

@@ -19,6 +19,6 @@ class Listener(msgspec.Struct, frozen=True):
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
     tls: TlsDoor | None = None
-    """How this port speaks TLS where `Doors.tls` says nothing."""
+    """How this port speaks TLS where `PortOptions.tls` says nothing."""
     has_tls: bool = True
-    """Whether TLS is spoken there, where the settings want it."""
+    """Whether TLS is spoken there, if the settings want it."""

@@ -21,7 +21,7 @@ _PREFACE: Final = ord("P")
 """The first byte of HTTP/2; as a length it would be over 1.2 GiB."""
 
 
-class Greeter(asyncio.BufferedProtocol):
+class ProtocolDetector(asyncio.BufferedProtocol):
     """Waits for the first bytes of a connection, and passes it to the link for its protocol."""
 
     def __init__(

@@ -14,7 +14,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
 from escrowmq.errors import StorageError
-from escrowmq.net.admission import Entrance
+from escrowmq.net.admission import IncomingConnections
 from escrowmq.net.clock import steady_s
 from escrowmq.net.connection_counts import Admission
 from escrowmq.net.dialling import dial
@@ -23,10 +23,10 @@ from escrowmq.net.link import Link
 from escrowmq.net.link_table import Links
 from escrowmq.net.listener import Listener
 from escrowmq.net.loop_turns import syncs
-from escrowmq.net.patience import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
-from escrowmq.net.protocol_detection import Greeter
+from escrowmq.net.protocol_detection import ProtocolDetector
 from escrowmq.net.sync_thread import FileWork
-from escrowmq.net.tls import Doors, Session, TlsDoor, TlsLink
+from escrowmq.net.timeouts import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
+from escrowmq.net.tls import PortOptions, Session, TlsDoor, TlsLink
 from escrowmq.net.wake_timer import Alarm
 
 _log = logging.getLogger(__name__)
@@ -46,15 +46,15 @@ class Shell:
         name: str,
         idle_ms: int = 120_000,
         flush_s: float = FLUSH_S,
-        doors: Doors | None = None,
+        doors: PortOptions | None = None,
         spin_s: float = 0.0,
     ) -> None:
         self.core = core
         self._clock = clock
         self._name = name
         self._idle_ms = idle_ms
-        self._doors = doors or Doors()
-        self.entrance = Entrance(
+        self._doors = doors or PortOptions()
+        self.entrance = IncomingConnections(
             Admission(self._doors.limits, self._doors.total),
             clock,
             name=name,
@@ -138,7 +138,7 @@ class Shell:
             return Link(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
         patience_s = first_words_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
-        return Greeter(self, peer, tls, wires=wires, patience_s=patience_s)
+        return ProtocolDetector(self, peer, tls, wires=wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
         """A link has its transport."""

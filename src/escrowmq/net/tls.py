@@ -14,8 +14,8 @@ from escrowmq.net.certificate_accounts import Identities
 from escrowmq.net.certificates import HTTP2, Certificates, Mode
 from escrowmq.net.connection_counts import ConnectionLimits, Total
 from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.patience import HANDSHAKE_S
 from escrowmq.net.read_buffers import READ_SIZE
+from escrowmq.net.timeouts import HANDSHAKE_S
 from escrowmq.net.unsent_bytes import Unsent
 
 _RECORD_SIZE: Final = 16_384
@@ -31,7 +31,7 @@ class TlsDoor(msgspec.Struct, kw_only=True):
     """Between polls of the certificate files."""
 
 
-class Doors(msgspec.Struct, kw_only=True):
+class PortOptions(msgspec.Struct, kw_only=True):
     """The policy for incoming connections, and for dialling."""
 
     limits: ConnectionLimits = ConnectionLimits()

@@ -23,12 +23,12 @@ from escrowmq.net.clock import LocalZone, SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
-from escrowmq.net.tls import Doors
+from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
-from escrowmq.node.port_settings import DoorSettings
+from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
 from escrowmq.node.self_made_certificate import self_made_tls
 from escrowmq.store.commit_log import FOLDER
@@ -115,7 +115,9 @@ class BrokerNode:
             "node_id": settings.name,
         }
 
-    async def open(self, *, idle_ms: int, doors: Doors, ports: DoorSettings, spin_us: int) -> None:
+    async def open(
+        self, *, idle_ms: int, doors: PortOptions, ports: PortSettings, spin_us: int
+    ) -> None:
         """Load the store, then accept clients."""
         began_s = time.monotonic()
         self._clock.go_on_from(self.core.open(self._clock.now_ms()))

@@ -18,7 +18,7 @@ from escrowmq.base.setting_facts import fields_of, unit_in_words
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
-from escrowmq.node.port_settings import DoorSettings, with_tls_file
+from escrowmq.node.port_settings import PortSettings, with_tls_file
 from escrowmq.node.refused_settings import JUDGED
 
 _log = logging.getLogger(__name__)
@@ -191,7 +191,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
             NameServerSettings,
             NameServerGuardSettings,
             NodeSettings,
-            DoorSettings,
+            PortSettings,
         )
         for field in fields_of(kind)
     }

@@ -13,7 +13,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
-from escrowmq.net.tls import Doors
+from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import joined
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings
@@ -65,7 +65,7 @@ class NameServerNode:
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
 
-    async def open(self, *, idle_ms: int, doors: Doors) -> None:
+    async def open(self, *, idle_ms: int, doors: PortOptions) -> None:
         """Accept brokers and clients."""
         self._shell = Shell(
             self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors

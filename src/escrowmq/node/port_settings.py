@@ -21,12 +21,12 @@ from escrowmq.net.certificates import (
     load_trusted,
 )
 from escrowmq.net.connection_counts import ConnectionLimits
-from escrowmq.net.tls import Doors, TlsDoor
+from escrowmq.net.tls import PortOptions, TlsDoor
 
 TLS_FILE: Final = "tls.config.file"
 
 
-class DoorSettings(msgspec.Struct, kw_only=True):
+class PortSettings(msgspec.Struct, kw_only=True):
     """Connections and TLS; RocketMQ's names for TLS are its system properties."""
 
     connections_max: Annotated[
@@ -87,7 +87,7 @@ class DoorSettings(msgspec.Struct, kw_only=True):
     ] = field(default="", name="tls.client.trustCertPath")
 
     def __repr__(self) -> str:
-        return f"DoorSettings({self.mode!r})"  # no password in any log
+        return f"PortSettings({self.mode!r})"  # no password in any log
 
 
 def with_tls_file(found: dict[str, str]) -> dict[str, str]:
@@ -105,7 +105,7 @@ def with_tls_file(found: dict[str, str]) -> dict[str, str]:
     return found | {name: value.strip() for name, value in named.items() if name.startswith("tls.")}
 
 
-def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False) -> Doors:
+def doors_of(settings: PortSettings, *, source: str, calls_itself: bool = False) -> PortOptions:
     """The ports' policy from the settings; raises UsageError if it is impossible. `calls_itself`:
     the broker's name server is in this process, behind the same policy."""
     limits = ConnectionLimits(
@@ -114,7 +114,7 @@ def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False)
     try:
         if calls_itself and settings.mode == "enforcing":
             settings = _calling_itself(settings)
-        return Doors(
+        return PortOptions(
             limits=limits, tls=_tls_of(settings), identities=_identities(settings),
             dials_tls=_dialling(settings),
         )  # fmt: skip
@@ -122,7 +122,7 @@ def doors_of(settings: DoorSettings, *, source: str, calls_itself: bool = False)
         raise UsageError(f"{source}: {error}") from error
 
 
-def _calling_itself(settings: DoorSettings) -> DoorSettings:
+def _calling_itself(settings: PortSettings) -> PortSettings:
     """A port that refuses plain connections refuses this process's own too."""
     if settings.clients == "require" and not settings.client_certificate:
         raise UsageError(
@@ -132,7 +132,7 @@ def _calling_itself(settings: DoorSettings) -> DoorSettings:
     return msgspec.structs.replace(settings, dials_tls=True)
 
 
-def _tls_of(settings: DoorSettings) -> TlsDoor | None:
+def _tls_of(settings: PortSettings) -> TlsDoor | None:
     if settings.mode == "disabled":
         return None
     if not settings.certificate:
@@ -155,7 +155,7 @@ def _tls_of(settings: DoorSettings) -> TlsDoor | None:
     return TlsDoor(mode=settings.mode, certificates=Certificates(files))
 
 
-def _identities(settings: DoorSettings) -> Identities | None:
+def _identities(settings: PortSettings) -> Identities | None:
     if not settings.identities.strip():
         return None
     if settings.clients == "none":
@@ -166,7 +166,7 @@ def _identities(settings: DoorSettings) -> Identities | None:
     return read_identities(settings.identities)
 
 
-def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:
+def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
     """TLS of a broker's connections to name servers. Host names are not verified, as nowhere in
     RocketMQ: they are mostly addresses, and change."""
     if not settings.dials_tls:
@@ -187,7 +187,7 @@ def _dialling(settings: DoorSettings) -> ssl.SSLContext | None:
     return context
 
 
-def console_tls(settings: DoorSettings) -> ssl.SSLContext | None:
+def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
     """How the console calls the servers beside it: by TLS where they refuse plain bytes, on the
     terms of a broker that calls its name servers."""
     if settings.mode != "enforcing" or not settings.certificate:

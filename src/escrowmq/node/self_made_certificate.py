@@ -22,7 +22,7 @@ from typing import Final
 from escrowmq.errors import UsageError
 from escrowmq.net.certificates import Certificates, TlsFiles
 from escrowmq.net.tls import TlsDoor
-from escrowmq.node.port_settings import DoorSettings
+from escrowmq.node.port_settings import PortSettings
 
 _log = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ _FIRST_DAY: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-def self_made_tls(settings: DoorSettings, *, data: str, names: tuple[str, ...]) -> TlsDoor | None:
+def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) -> TlsDoor | None:
     """How the gRPC port speaks TLS where no certificate was given; None where it is to have none,
     or none could be made."""
     is_wanted = settings.makes_certificate and settings.mode != "disabled"

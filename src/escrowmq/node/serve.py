@@ -16,14 +16,14 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import UsageError
-from escrowmq.net.tls import Doors
+from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
-from escrowmq.node.port_settings import DoorSettings, console_tls, doors_of
+from escrowmq.node.port_settings import PortSettings, console_tls, doors_of
 from escrowmq.node.process import announce, run, settle_memory
 
 if TYPE_CHECKING:
@@ -252,7 +252,7 @@ class HttpDoor:
     def _console(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
         from escrowmq.console.options import ConsoleOptions
 
-        doors = config.convert(DoorSettings, self._found, source=self._options.source)
+        doors = config.convert(PortSettings, self._found, source=self._options.source)
         has_accounts = settings.acl_enabled or settings.authenticates
         users: tuple[LocalUser, ...] = ()
         if not has_accounts:
@@ -318,8 +318,8 @@ def _tell_of_wide_files(
 
 def _doors(
     options: Options, found: dict[str, str], *, calls_itself: bool = False
-) -> tuple[DoorSettings, Doors]:
-    settings = config.convert(DoorSettings, found, source=options.source)
+) -> tuple[PortSettings, PortOptions]:
+    settings = config.convert(PortSettings, found, source=options.source)
     return settings, doors_of(settings, source=options.source, calls_itself=calls_itself)
 
 

@@ -15,13 +15,13 @@ from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.http2.grpc_metadata import Status
 from escrowmq.proxy.call import Call, Method
+from escrowmq.proxy.client_settings import completed
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.heartbeats import body_of, unpublish
 from escrowmq.proxy.messages import message_of
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.told_settings import completed
 from escrowmq.proxy.validation import group_name, topic_name
 
 _log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.net.connection_counts import ConnectionLimits, Total
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
-from escrowmq.net.tls import Doors
+from escrowmq.net.tls import PortOptions
 from escrowmq.net.unsent_bytes import Unsent
 
 WAIT_S = 20.0
@@ -125,7 +125,12 @@ class Guarded(Core):
 
 class Running:
     def __init__(
-        self, *, idle_ms: int, flush_s: float, core: Core | None = None, doors: Doors | None = None
+        self,
+        *,
+        idle_ms: int,
+        flush_s: float,
+        core: Core | None = None,
+        doors: PortOptions | None = None,
     ) -> None:
         self.core = core or Core()
         self.shell = Shell(
@@ -163,7 +168,7 @@ async def running(
     idle_ms: int = 120_000,
     flush_s: float = 5.0,
     core: Core | None = None,
-    doors: Doors | None = None,
+    doors: PortOptions | None = None,
 ) -> AsyncIterator[Running]:
     found = Running(idle_ms=idle_ms, flush_s=flush_s, core=core, doors=doors)
     await found.shell.listen(Listener(found.door))
@@ -226,7 +231,7 @@ def test_peers_that_do_not_read_are_cut_by_what_waits_for_all_of_them(
     run: Run, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def main() -> None:
-        doors = Doors(unsent=Unsent(size_max=12 * MIB))
+        doors = PortOptions(unsent=Unsent(size_max=12 * MIB))
         async with running(doors=doors) as it:
             mute = [await it.connect() for _ in range(3)]
             other = await it.connect()
@@ -401,9 +406,11 @@ def test_peer_that_resets_its_connection_is_gone(run: Run) -> None:
 
 
 @pytest.mark.parametrize("limits", [
-    Doors(limits=ConnectionLimits(connections_max=4)), Doors(total=Total(4)),
+    PortOptions(limits=ConnectionLimits(connections_max=4)), PortOptions(total=Total(4)),
 ])  # fmt: skip
-def test_strangers_leave_room_for_those_who_prove_who_they_are(run: Run, limits: Doors) -> None:
+def test_strangers_leave_room_for_those_who_prove_who_they_are(
+    run: Run, limits: PortOptions
+) -> None:
     """All places are taken, two by strangers: whoever comes has the place of the oldest of these,
     and those who are known keep theirs."""
 
@@ -444,7 +451,7 @@ async def connect_beside(world: Running) -> socket.socket:
 
 def test_where_nobody_has_to_prove_anything_who_came_first_stays(run: Run) -> None:
     async def main() -> None:
-        doors = Doors(limits=ConnectionLimits(connections_max=2))
+        doors = PortOptions(limits=ConnectionLimits(connections_max=2))
         async with running(doors=doors) as world:
             clients = [await world.connect() for _ in range(2)]
             late = await connect_beside(world)

@@ -23,7 +23,7 @@ from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.shell import Shell
-from escrowmq.net.tls import Doors, TlsDoor
+from escrowmq.net.tls import PortOptions, TlsDoor
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -85,7 +85,11 @@ class Core:
 
 class Running:
     def __init__(
-        self, doors: Doors, *, idle_ms: int = 120_000, wires: tuple[Wire, ...] = (Wire.REMOTING,)
+        self,
+        doors: PortOptions,
+        *,
+        idle_ms: int = 120_000,
+        wires: tuple[Wire, ...] = (Wire.REMOTING,),
     ) -> None:
         self.wires = wires
         self.core = Core()
@@ -152,10 +156,10 @@ def run(request: pytest.FixtureRequest) -> Callable[[Callable[[], Awaitable[None
 Run = Callable[[Callable[[], Awaitable[None]]], None]
 
 
-def doors(pair: Pair, mode: Mode = "permissive", **more: str | float) -> Doors:
+def doors(pair: Pair, mode: Mode = "permissive", **more: str | float) -> PortOptions:
     handshake_s, look_s = float(more.pop("handshake_s", 10)), float(more.pop("look_s", 1))
     files = TlsFiles(certificate=str(pair.certificate), key=str(pair.key), **more)  # type: ignore[arg-type]
-    return Doors(
+    return PortOptions(
         tls=TlsDoor(
             mode=mode,
             certificates=Certificates(files),
@@ -215,7 +219,7 @@ def test_core_is_told_how_a_peer_speaks(
 
 def test_both_protocols_on_one_port_without_tls(run: Run) -> None:
     async def main() -> None:
-        async with Running(Doors(), wires=BOTH) as running:
+        async with Running(PortOptions(), wires=BOTH) as running:
             await running.ask(FRAME, 5, None)
             await running.ask(PREFACE, 14, None)
             assert running.core.wires == [Wire.REMOTING, Wire.GRPC]
@@ -374,7 +378,7 @@ def test_a_new_certificate_is_for_new_connections_and_old_ones_stay(
 
 def test_a_core_calls_on_others_by_tls(run: Run, authority: Authority, pair: Pair) -> None:
     async def main() -> None:
-        calling = Doors(dials_tls=trusting(authority))
+        calling = PortOptions(dials_tls=trusting(authority))
         async with Running(doors(pair, "enforcing")) as called, Running(calling) as caller:
             caller.core.effects.append(Dial(-1, "localhost", called.port))
             caller.shell.perform()
@@ -388,7 +392,7 @@ def test_a_core_learns_that_a_call_by_tls_failed(
     run: Run, pair: Pair, authority: Authority
 ) -> None:
     async def main() -> None:
-        wary = Doors(dials_tls=ssl.create_default_context())
+        wary = PortOptions(dials_tls=ssl.create_default_context())
         async with Running(doors(pair)) as called, Running(wary) as caller:
             caller.core.effects.append(Dial(-1, "localhost", called.port))
             caller.shell.perform()
@@ -404,7 +408,7 @@ def test_connections_beyond_the_bound_are_cut_and_count_again_when_others_leave(
     bounded.limits = ConnectionLimits(connections_max=2)
 
     async def main() -> None:
-        for each in (bounded, Doors(limits=bounded.limits)):
+        for each in (bounded, PortOptions(limits=bounded.limits)):
             async with Running(each) as running:
                 first, second = (
                     socket.create_connection(("127.0.0.1", running.port)) for _ in range(2)

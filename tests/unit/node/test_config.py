@@ -18,7 +18,7 @@ from escrowmq.node.config import (
     store_settings,
     unknown_keys,
 )
-from escrowmq.node.port_settings import DoorSettings
+from escrowmq.node.port_settings import PortSettings
 
 
 def test_file_is_read_as_java_reads_it_but_for_blanks_behind_values(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
     with pytest.raises(UsageError, match="escrowPreset=Kafka: one of EscrowMQ, RocketMQ is"):
         of(escrowPreset="Kafka")
     with pytest.raises(UsageError, match="mode=on: one of disabled, permissive, enforcing is"):
-        convert(DoorSettings, {"tls.server.mode": "on"}, source="f")
+        convert(PortSettings, {"tls.server.mode": "on"}, source="f")
 
 
 def test_a_masters_id_is_0_and_a_slaves_its_own() -> None:

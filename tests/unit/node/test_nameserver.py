@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
-from escrowmq.net.tls import Doors
+from escrowmq.net.tls import PortOptions
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
 
@@ -18,7 +18,7 @@ async def exported(folder: Path, node: NodeSettings, *, is_alone: bool) -> str:
     registry = NameServerNode(
         NameServerSettings(), data=str(folder), host="127.0.0.1", port=0, guard=guard
     )
-    await registry.open(idle_ms=120_000, doors=Doors())
+    await registry.open(idle_ms=120_000, doors=PortOptions())
     try:
         address = registry.export(node, host="127.0.0.1", is_alone=is_alone).get(
             "nameserver_metrics"

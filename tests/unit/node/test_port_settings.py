@@ -8,7 +8,7 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.node.config import convert, gather
-from escrowmq.node.port_settings import DoorSettings, doors_of
+from escrowmq.node.port_settings import PortSettings, doors_of
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -23,8 +23,8 @@ def pair(authority: Authority) -> Pair:
     return authority.sign("server", password="open sesame")
 
 
-def settings_of(*pairs: str) -> DoorSettings:
-    return convert(DoorSettings, gather(None, list(pairs)), source="--set")
+def settings_of(*pairs: str) -> PortSettings:
+    return convert(PortSettings, gather(None, list(pairs)), source="--set")
 
 
 def shown(pair: Pair) -> list[str]:

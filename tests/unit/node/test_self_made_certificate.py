@@ -11,14 +11,14 @@ import pytest
 
 from escrowmq.net.tls import Session
 from escrowmq.node.config import convert, gather
-from escrowmq.node.port_settings import DoorSettings
+from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.self_made_certificate import FILE, ORGANIZATION, self_made_tls
 
 NAMES = ("localhost", "127.0.0.1", "::1", "broker-a.example")
 
 
-def settings_of(*pairs: str) -> DoorSettings:
-    return convert(DoorSettings, gather(None, list(pairs)), source="--set")
+def settings_of(*pairs: str) -> PortSettings:
+    return convert(PortSettings, gather(None, list(pairs)), source="--set")
 
 
 def test_it_is_made_once_and_its_owner_alone_can_read_it(tmp_path: Path) -> None:
