@@ -78,7 +78,7 @@ class _Checks:
         return answer.outcome
 
 
-class Keeper(_Checks):
+class OutboxBase(_Checks):
     """The base of outboxes with blocking databases."""
 
     def __init__(
@@ -176,7 +176,7 @@ class Keeper(_Checks):
         return self._told(message, answer)
 
 
-class AsyncKeeper(_Checks):
+class AsyncOutboxBase(_Checks):
     """The base of outboxes with asyncio databases."""
 
     def __init__(

@@ -18,7 +18,7 @@ from escrowmq.errors import RouteMissing
 from escrowmq.integrations.outbox import tables
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily
-from escrowmq.integrations.outbox_base import AsyncKeeper, Keeper
+from escrowmq.integrations.outbox_base import AsyncOutboxBase, OutboxBase
 
 from .outbox.scripted import LITE, Base
 
@@ -85,7 +85,7 @@ def asked(database: str, *, owner: str = "") -> ReceivedMessage:
 
 def test_a_keeper_answers_makes_and_forgets() -> None:
     base, listener = Database(), Listener()
-    keeper = Keeper(cast("Any", listener), base)
+    keeper = OutboxBase(cast("Any", listener), base)
     keeper.create_tables()
     name = keeper.find_name()
     assert name
@@ -112,7 +112,7 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
 def test_halves_of_another_account_leave_no_rows() -> None:
     """Who may name somebody's group could let his table grow."""
     base, listener = Database(), Listener()
-    Keeper(cast("Any", listener), base)
+    OutboxBase(cast("Any", listener), base)
     base.put(tables.NAME_ID, "shop")
     (check,) = listener.checks
     assert check(asked("shop", owner="mallory")) is Outcome.UNKNOWN
@@ -124,7 +124,7 @@ def test_halves_of_another_account_leave_no_rows() -> None:
 def test_checks_ask_for_the_databases_name_once() -> None:
     """It never changes, and was asked for with each check that a process answered."""
     base, listener = Database(), Listener()
-    Keeper(cast("Any", listener), base)
+    OutboxBase(cast("Any", listener), base)
     base.put(tables.NAME_ID, "shop")
     base.put(KEY, "commit")
     (check,) = listener.checks
@@ -136,7 +136,7 @@ def test_checks_ask_for_the_databases_name_once() -> None:
 def test_checks_that_are_awaited_ask_for_it_once_too() -> None:
     async def go() -> None:
         base, listener = Base(), AwaitedListener()
-        AsyncKeeper(cast("Any", listener), AwaitedDatabase(base))
+        AsyncOutboxBase(cast("Any", listener), AwaitedDatabase(base))
         base.put(tables.NAME_ID, "shop")
         base.put(KEY, "commit")
         (check,) = listener.checks
@@ -151,7 +151,7 @@ def test_one_that_is_awaited_does_the_same() -> None:
     async def go() -> None:
         base, listener = Base(), AwaitedListener()
         database = AwaitedDatabase(base)
-        keeper = AsyncKeeper(cast("Any", listener), database)
+        keeper = AsyncOutboxBase(cast("Any", listener), database)
         await keeper.create_tables()
         name = await keeper.find_name()
         assert name

@@ -22,7 +22,7 @@ from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, 
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run_async
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import AsyncKeeper, circuit_of, new_name
+from escrowmq.integrations.outbox_base import AsyncOutboxBase, circuit_of, new_name
 
 Connect = Callable[[], Awaitable[Any]]
 T = TypeVar("T")
@@ -336,7 +336,7 @@ class AsyncTransaction:
         return self.unsent.messages
 
 
-class AsyncOutbox(AsyncKeeper):
+class AsyncOutbox(AsyncOutboxBase):
     """An `Outbox` for an `escrowmq.aio.Producer` and asyncio connections. `connect` returns an
     awaitable connection: `lambda: asyncpg.connect(address)`."""
 

@@ -17,7 +17,7 @@ from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import (
-    OnTheirWay,
+    StagedMessages,
     block_is_over,
     is_closed,
     not_written,
@@ -25,7 +25,7 @@ from escrowmq.integrations.outbox.handing_over import (
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
+from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
 
 Connect = Callable[[], Any]
 T = TypeVar("T")
@@ -184,7 +184,7 @@ class Transaction:
         self._savepoints_count = 0
         self._is_over = False
         self.unsent = unsent
-        self.marked: OnTheirWay | None = None
+        self.marked: StagedMessages | None = None
         """Set where the marker is written with the first message."""
 
     def send(
@@ -229,7 +229,7 @@ class Transaction:
         drivers.execute_on(self._connection, self._driver, Statement(text))
 
 
-class Outbox(Keeper):
+class Outbox(OutboxBase):
     """Sends messages with the transactions of connections, and answers checks from their database:
     you need not write a check. Make one per process, right after the producer; every process of the
     producer's group needs one.
@@ -294,12 +294,14 @@ class Outbox(Keeper):
         if marked is not None:
             marked.committed()
 
-    def write_marker(self, connection: object, driver: Driver) -> OnTheirWay:
+    def write_marker(self, connection: object, driver: Driver) -> StagedMessages:
         """For this module: write a marker in an open transaction."""
         converse = functools.partial(self._converse, connection, driver)
         return self._course.write_marker(driver.family, converse)
 
-    def _hand_over(self, connection: object, driver: Driver, tx: Transaction) -> OnTheirWay | None:
+    def _hand_over(
+        self, connection: object, driver: Driver, tx: Transaction
+    ) -> StagedMessages | None:
         messages = tx.end()
         if not messages:
             return None

@@ -21,11 +21,11 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import OnTheirWay, is_closed, not_written
+from escrowmq.integrations.outbox.handing_over import StagedMessages, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
-from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
+from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
 
 _log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -76,12 +76,12 @@ class DjangoDatabase:
 class _Waiting:
     """A message among the on-commit callbacks. Calling it reports the commit to the brokers."""
 
-    def __init__(self, outbox: Outbox, message: Message, early: OnTheirWay | None) -> None:
+    def __init__(self, outbox: Outbox, message: Message, early: StagedMessages | None) -> None:
         self.outbox = outbox
         self.message = message
         self.early = early
         """Set where the marker is written with the first message."""
-        self.marked: OnTheirWay | None = None
+        self.marked: StagedMessages | None = None
         """The messages sent to brokers; None if they are kept."""
         self.is_over = False
         """Whether the transaction was about to commit."""
@@ -94,7 +94,7 @@ class _Waiting:
             self.marked.committed()
 
 
-class Outbox(Keeper):
+class Outbox(OutboxBase):
     """Sends messages with the transactions of Django's database `using`, which must be the primary,
     and answers checks from it: you need not write a check. Make one per process, right after the
     producer; every process of the producer's group needs one.

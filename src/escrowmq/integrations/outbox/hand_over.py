@@ -14,7 +14,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.integrations.outbox import circuit, kept, marking, tables
 from escrowmq.integrations.outbox.circuit import Circuit, State
-from escrowmq.integrations.outbox.handing_over import OnTheirWay
+from escrowmq.integrations.outbox.handing_over import StagedMessages
 from escrowmq.integrations.outbox.marking import Keyed
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
@@ -126,14 +126,14 @@ class _Course(Generic[S]):
         self._on_kept()
 
 
-class HandOver(_Course[OnTheirWay]):
+class HandOver(_Course[StagedMessages]):
     """The hand-over of one outbox's transactions."""
 
     def write_marker(
         self, family: SqlFamily, converse: Converse, *, is_long: bool = False
-    ) -> OnTheirWay:
+    ) -> StagedMessages:
         """Write the marker with the first message (see `marking`)."""
-        sent: OnTheirWay
+        sent: StagedMessages
         sent, self._place = converse(self._writing(family, is_long=is_long))
         return sent
 
@@ -143,9 +143,9 @@ class HandOver(_Course[OnTheirWay]):
         converse: Converse,
         messages: Sequence[Message],
         *,
-        early: OnTheirWay | None = None,
+        early: StagedMessages | None = None,
         is_long: bool = False,
-    ) -> OnTheirWay | None:
+    ) -> StagedMessages | None:
         """Send a transaction's messages; its marker may have been written before. Returns None if
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
@@ -170,10 +170,10 @@ class HandOver(_Course[OnTheirWay]):
         converse: Converse,
         messages: Sequence[Message],
         *,
-        begun: list[OnTheirWay],
+        begun: list[StagedMessages],
         then: Sequence[Statement] = (),
         is_long: bool = False,
-    ) -> OnTheirWay:
+    ) -> StagedMessages:
         """Write the marker, unless `begun` already has one, and store the messages; meanwhile the
         database does `then`."""
         try:

@@ -16,7 +16,7 @@ from escrowmq.integrations.outbox.tables import MARKERS
 _log = logging.getLogger(__name__)
 
 
-class OnTheirWay(Protocol):
+class StagedMessages(Protocol):
     """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code sees
     them."""
 

@@ -26,7 +26,7 @@ from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import block_is_over
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
-from escrowmq.integrations.outbox_base import AsyncKeeper, circuit_of, new_name
+from escrowmq.integrations.outbox_base import AsyncOutboxBase, circuit_of, new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -95,7 +95,7 @@ class AsyncTransaction:
         self._is_over = True
 
 
-class AsyncOutbox(AsyncKeeper):
+class AsyncOutbox(AsyncOutboxBase):
     """An `Outbox` for an `escrowmq.aio.Producer` and an `AsyncEngine`."""
 
     def __init__(

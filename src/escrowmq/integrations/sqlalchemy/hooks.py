@@ -19,7 +19,7 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.drivers import commits_by_itself
 from escrowmq.integrations.outbox import marking, tables, verdict
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import OnTheirWay, is_closed, not_written
+from escrowmq.integrations.outbox.handing_over import StagedMessages, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
@@ -46,7 +46,7 @@ class _Gathered:
 
     def __init__(self) -> None:
         self.unsent = UnsentMessages()
-        self.sent: OnTheirWay | None = None
+        self.sent: StagedMessages | None = None
         """Set where the marker is written early."""
 
 
@@ -62,7 +62,9 @@ class Hooks:
         self._course = course
         self._style = engine.dialect.paramstyle
         self._open: weakref.WeakKeyDictionary[Connection, _Gathered] = weakref.WeakKeyDictionary()
-        self._left: weakref.WeakKeyDictionary[Connection, OnTheirWay] = weakref.WeakKeyDictionary()
+        self._left: weakref.WeakKeyDictionary[Connection, StagedMessages] = (
+            weakref.WeakKeyDictionary()
+        )
         self._is_closed = False
         self._board = switchboard(engine)
         self._board.join(self)

@@ -16,7 +16,7 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.handing_over import block_is_over
-from escrowmq.integrations.outbox_base import Keeper, circuit_of, new_name
+from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 
 
@@ -42,7 +42,7 @@ class Transaction:
         self._is_over = True
 
 
-class Outbox(Keeper):
+class Outbox(OutboxBase):
     """Sends messages with the transactions of an engine, and answers checks from its database: you
     need not write a check. Make one per process, right after the producer; every process of the
     producer's group needs one.
