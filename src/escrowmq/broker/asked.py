@@ -11,7 +11,7 @@ from escrowmq.acl.acl2_accesses import Rule
 from escrowmq.base.answer import Reply
 from escrowmq.base.command import Command
 from escrowmq.broker.peer import Peer
-from escrowmq.codec.repeated_requests import whole
+from escrowmq.codec.repeated_requests import with_text_fields
 
 H = TypeVar("H")
 
@@ -73,7 +73,7 @@ class Asked(msgspec.Struct, Generic[H]):
     @property
     def ext(self) -> dict[str, str]:
         """The raw fields."""
-        return whole(self.command).ext or {}
+        return with_text_fields(self.command).ext or {}
 
 
 Question = Asked[Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.repeated_replies import Told
+from escrowmq.codec.repeated_replies import ReplyTemplate
 
 
 class EndedTemplate:
@@ -14,7 +14,9 @@ class EndedTemplate:
 
     def __init__(self, told: dict[str, str]) -> None:
         binary, json = (
-            Told(encode_reply(Command(code=0, opaque=0, is_binary=is_binary), 0, ext=told), 0)
+            ReplyTemplate(
+                encode_reply(Command(code=0, opaque=0, is_binary=is_binary), 0, ext=told), 0
+            )
             for is_binary in (True, False)
         )
         self.front, self.back = binary.front, binary.back

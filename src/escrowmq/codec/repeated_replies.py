@@ -21,7 +21,7 @@ _OPAQUE_NAME: Final = b'"language":"PYTHON","opaque":'
 """In JSON; inside a string the quotes would be escaped."""
 
 
-class Told:
+class ReplyTemplate:
     """A reply without its opaque, and for JSON without the leading sizes."""
 
     __slots__ = ("back", "front", "is_binary", "size")
@@ -46,11 +46,11 @@ class Told:
         return b"%b%b%b%b" % (_FRONT.pack(4 + size, size), self.front, number, self.back)
 
 
-class ToldReplies:
+class ReplyTemplates:
     """A cache of recent replies."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[object, ...], Told] = {}
+        self._kept: dict[tuple[object, ...], ReplyTemplate] = {}
 
     def encode(
         self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
@@ -64,5 +64,5 @@ class ToldReplies:
             if len(self._kept) >= _KEPT_MAX:
                 self._kept.clear()
             frame = encode_reply(request, code, remark=remark, ext=ext)
-            told = self._kept[key] = Told(frame, request.opaque)
+            told = self._kept[key] = ReplyTemplate(frame, request.opaque)
         return told.frame(request.opaque)

@@ -68,7 +68,7 @@ _copy: Final = methodcaller("__copy__")
 """Like `copy.copy`, in half of the time."""
 
 
-class Known:
+class RequestTemplate:
     """A request that others repeat."""
 
     __slots__ = ("command", "names", "plan")
@@ -80,12 +80,12 @@ class Known:
         self.plan: object = None
         """Further data of the code that serves these requests."""
 
-    def serve_by(self, plan: object) -> None:
+    def attach_plan(self, plan: object) -> None:
         """Attach data for the requests that follow."""
         self.plan = plan
 
 
-Match = tuple[Known, int, list[int], int]
+Match = tuple[RequestTemplate, int, list[int], int]
 """A repeated request, with its opaque, its numbers in order, and its end."""
 
 
@@ -102,7 +102,7 @@ class _Layout:
         self.form += f"{size - at}s"
         self.unpack_from = struct.Struct(self.form).unpack_from
         self.names = tuple(varying.attribute for _, _, varying in spans)
-        self.known: dict[tuple[int | bytes, ...], Known] = {}
+        self.known: dict[tuple[int | bytes, ...], RequestTemplate] = {}
         """By the bytes around the numbers. These contain the numbers' sizes, so headers of another
         layout never match."""
 
@@ -197,7 +197,7 @@ class RepeatedRequests:
             header=header,
             raw=b"",
         )
-        known = Known(repeated, layout.names)
+        known = RequestTemplate(repeated, layout.names)
         layout.known[constants] = known
         places = b"".join([_PLACE.pack(begin, end) for begin, end, _ in spans])
         self._given.setdefault(len(data), []).append((data, places, known))
@@ -213,7 +213,7 @@ class RepeatedRequests:
         return wanted
 
 
-def whole(command: Command) -> Command:
+def with_text_fields(command: Command) -> Command:
     """The command with its fields as text, for code that needs more than its header."""
     if type(command) is not Repeated:
         return command

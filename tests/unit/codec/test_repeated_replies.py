@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.repeated_replies import _KEPT_MAX, ToldReplies
+from escrowmq.codec.repeated_replies import _KEPT_MAX, ReplyTemplates
 
 TEXTS = st.text(max_size=4) | st.sampled_from(['"language":"PYTHON","opaque":7', "7", "é"])
 OPAQUES = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 20)
@@ -25,7 +25,7 @@ def test_they_are_what_is_encoded_anew(
     replies: list[tuple[bool, int, str | None, dict[str, str] | None]],
     asked: list[tuple[int, int]],
 ) -> None:
-    told = ToldReplies()
+    told = ReplyTemplates()
     for nth, opaque in asked:
         is_binary, code, remark, ext = replies[nth % len(replies)]
         request = Command(opaque=opaque, is_binary=is_binary)
@@ -34,7 +34,7 @@ def test_they_are_what_is_encoded_anew(
 
 
 def test_only_so_many_are_kept() -> None:
-    told = ToldReplies()
+    told = ReplyTemplates()
     for number in range(3 * _KEPT_MAX):
         told.encode(Command(opaque=1), 0, remark=str(number), ext=None)
         assert len(told._kept) <= _KEPT_MAX

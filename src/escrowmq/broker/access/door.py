@@ -40,7 +40,7 @@ from escrowmq.codec.acl2_bodies import Question as Explained
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.codec.hashes import account_mark
 from escrowmq.codec.own_signature import SESSION
-from escrowmq.codec.repeated_requests import whole
+from escrowmq.codec.repeated_requests import with_text_fields
 from escrowmq.codec.signature import ACCESS_KEY
 from escrowmq.delivery import auto_created
 from escrowmq.delivery.auto_created import RequestAccount
@@ -330,7 +330,7 @@ class Door(Part):
             if held.is_done:
                 continue
             asked: Question = held.question.asked
-            asked.command = whole(asked.command)  # nobody was judged when it came
+            asked.command = with_text_fields(asked.command)  # nobody was judged when it came
             refused = self._judge(asked, now_ms, is_held=True)
             if refused is None:
                 continue

@@ -8,7 +8,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.command import encode_reply
 from escrowmq.codec.pulled_reply import PulledReplies
-from escrowmq.codec.repeated_replies import ToldReplies
+from escrowmq.codec.repeated_replies import ReplyTemplates
 from escrowmq.codec.send_reply import SentReplies
 
 
@@ -19,7 +19,7 @@ class Frames:
         self._settings = settings
         self._is_traced: bool | None = None
         self._said: dict[str, str] = {}
-        self._told = ToldReplies()
+        self._told = ReplyTemplates()
         self.pulled = PulledReplies()
         self.said_to_senders()
 

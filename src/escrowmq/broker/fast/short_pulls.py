@@ -22,7 +22,7 @@ from escrowmq.broker.reads.pull_judgements import PullJudge, Remembered
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
 from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies, pieces_of
-from escrowmq.codec.repeated_requests import Known, Match
+from escrowmq.codec.repeated_requests import Match, RequestTemplate
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.lane.native import reply_with_runs
@@ -47,7 +47,7 @@ class _Plan:
         "pieces", "remembered", "size_max", "topic",
     )  # fmt: skip
 
-    def __init__(self, known: Known, header: PullHeader, remembered: Remembered) -> None:
+    def __init__(self, known: RequestTemplate, header: PullHeader, remembered: Remembered) -> None:
         self.code = known.command.code
         self.header = header
         """The header of the first of them: everything except its numbers counts."""
@@ -107,7 +107,7 @@ class ShortPulls:
         if found is None or self._offsets.has_reset(group, topic, queue_id):
             return False
         if not self._judge.holds(plan.remembered, plan.header, queue_id):
-            known.serve_by(None)  # what is found next is another judgement
+            known.attach_plan(None)  # what is found next is another judgement
             return False
         chunks, count, size, following = found
         self._offsets.pulled(group, topic, queue_id, following)
@@ -140,7 +140,7 @@ class ShortPulls:
         )
         return [front, *chunks], count, size, following
 
-    def _plan_of(self, known: Known) -> _Plan | None:
+    def _plan_of(self, known: RequestTemplate) -> _Plan | None:
         """The plan for further requests like this one, once one was judged."""
         command, header = known.command, known.command.header
         if command.flag or not isinstance(header, PullHeader):
@@ -151,5 +151,5 @@ class ShortPulls:
         if remembered is None:
             return None
         plan = _Plan(known, header, remembered)
-        known.serve_by(plan)
+        known.attach_plan(plan)
         return plan
