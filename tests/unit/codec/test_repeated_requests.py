@@ -21,7 +21,7 @@ from escrowmq.codec.repeated_requests import (
     Match,
     RepeatedRequests,
     command_of,
-    whole,
+    with_text_fields,
 )
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.lane import native
@@ -67,12 +67,12 @@ def test_what_is_repeated_has_its_own_numbers() -> None:
     assert isinstance(again, Repeated)
     assert (again.code, again.opaque, again.version) == (Request.PULL_MESSAGE, -7, 479)
     expected = PULL | {"queueId": "3", "queueOffset": "96", "commitOffset": "64"}
-    assert whole(again).ext == expected
-    assert again.header == typed(whole(again))
+    assert with_text_fields(again).ext == expected
+    assert again.header == typed(with_text_fields(again))
     # The one before is not changed by it.
     other = requests.decode(header_of(), BINARY)
     assert isinstance(other, Repeated)
-    assert other.header == typed(whole(other))
+    assert other.header == typed(with_text_fields(other))
 
 
 NUMBERS = st.sampled_from(["0", "7", "64", "128", "007", "+1", " 1", "1_0", "", "x", "9" * 19])
@@ -109,7 +109,7 @@ def test_both_ways_read_the_same(
         )
         kind = BINARY if is_binary else JSON
         one, other = requests.decode(data, kind), decode_header(data, kind)
-        assert whole(one) == other
+        assert with_text_fields(one) == other
         assert typed(one) == typed(other)
         assert (one.code, one.opaque, one.flag) == (code, opaque, flag)
         assert (one.version, one.language, one.is_binary) == (
@@ -142,8 +142,8 @@ def _find(requests: RepeatedRequests, frame: bytes, told: Command) -> None:
     if match is not None:
         assert match[-1] == 6 + len(frame)
         found = command_of(match, b"before" + frame + b"behind", 6)
-        assert whole(found) == whole(told)
-        assert found.header == typed(whole(told))
+        assert with_text_fields(found) == with_text_fields(told)
+        assert found.header == typed(with_text_fields(told))
 
 
 def test_what_is_not_whole_or_has_a_body_is_not_found() -> None:
@@ -175,8 +175,8 @@ def test_frames_with_some_other_bytes_are_found_alike(data: st.DataObject) -> No
     match = find(requests, read, data.draw(st.sampled_from([0, 0, 0, 1, len(read) + 5])))
     if match is not None:
         command = command_of(match, read, 0)
-        assert whole(command) == decode_header(read[8 : match[-1]], BINARY)
-        assert command.header == typed(whole(command))
+        assert with_text_fields(command) == decode_header(read[8 : match[-1]], BINARY)
+        assert command.header == typed(with_text_fields(command))
 
 
 HEADER = bytes(range(60))
@@ -234,7 +234,7 @@ def test_what_stands_behind_the_fields_is_none_of_them() -> None:
     for number in (b"32", b"32", b"96"):
         data = bare + field + number
         found = requests.decode(data, BINARY)
-        assert whole(found) == decode_header(data, BINARY)
+        assert with_text_fields(found) == decode_header(data, BINARY)
         assert typed(found) == typed(decode_header(data, BINARY))
 
 
@@ -276,7 +276,7 @@ def test_what_is_known_of_one_layout_says_nothing_of_another() -> None:
     except RemoteProtocolError as error:
         expected = str(error)
     try:
-        found: Command | str = whole(requests.decode(crafted, BINARY))
+        found: Command | str = with_text_fields(requests.decode(crafted, BINARY))
     except RemoteProtocolError as error:
         found = str(error)
     assert found == expected
