@@ -15,7 +15,7 @@ from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State
 
 
-class Standing(NamedTuple):
+class HalfStatus(NamedTuple):
     """The present state of a half's transaction."""
 
     state: State
@@ -42,23 +42,23 @@ def newest_place(
     )
 
 
-def standing_of(half: StoredMessage, halves: Halves, store: Store) -> Standing:
+def status_of(half: StoredMessage, halves: Halves, store: Store) -> HalfStatus:
     """Whether a half's transaction is pending, perhaps under a copy's number, or how it was ended.
     If that is not recorded, its final record tells, if there is one."""
     own = half.queue_offset
     if halves.pending.log_offset(own) == half.log_offset:
-        return Standing(State.PENDING, own, half)
+        return HalfStatus(State.PENDING, own, half)
     state = halves.ledger.outcome(own)
     copy = newest_copy(half, halves, store)
     if copy in halves.pending:
         # What was resumed begins anew: by the first copy's age its end would come too late.
         resumed = halves.half(copy) if state == State.EXPIRED else None
-        return Standing(State.PENDING, copy, resumed or half)
+        return HalfStatus(State.PENDING, copy, resumed or half)
     if copy >= 0 and state == State.EXPIRED:
         state = halves.ledger.outcome(copy)
     if state in (None, State.SETTLED):
         state = State.COMMITTED if has_final(half, store) else State.SETTLED
-    return Standing(state, own, half)
+    return HalfStatus(state, own, half)
 
 
 def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:

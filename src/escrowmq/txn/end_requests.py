@@ -8,7 +8,7 @@ import logging
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Property, Topic
 from escrowmq.store.store import Store
-from escrowmq.txn.doubled_halves import newest_place, standing_of
+from escrowmq.txn.doubled_halves import newest_place, status_of
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.end_rules import EndAsked, judged
 from escrowmq.txn.engine import Engine
@@ -38,7 +38,7 @@ class EndRequests:
             return Ended(EndResult.GROUP_WRONG)
         if half.queue_offset != queue_offset:
             return Ended(EndResult.QUEUE_OFFSET_WRONG)
-        standing = standing_of(half, self._halves, self._store)
+        standing = status_of(half, self._halves, self._store)
         timeout_ms = self._settings.transaction_timeout_ms
         ended = judged(EndAsked(claim, standing, self._halves, now_ms, timeout_ms))
         if ended is None:

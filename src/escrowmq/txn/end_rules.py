@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import Property
 from escrowmq.txn.check_immunity import is_past_immunity
-from escrowmq.txn.doubled_halves import Standing
+from escrowmq.txn.doubled_halves import HalfStatus
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import WANTED, State
@@ -33,7 +33,7 @@ class EndAsked(NamedTuple):
     """An END of a half that was found."""
 
     claim: Claim
-    standing: Standing
+    standing: HalfStatus
     halves: Halves
     now_ms: int
     timeout_ms: int

@@ -10,7 +10,7 @@ from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.codec.pending_bodies import Item, PendingEvent
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
-from escrowmq.txn.doubled_halves import standing_of
+from escrowmq.txn.doubled_halves import status_of
 from escrowmq.txn.half_records import checks_counted, real_place
 from escrowmq.txn.op_records import STATES, decode_op
 from escrowmq.txn.recent_outcomes import Event
@@ -39,7 +39,7 @@ class Showing:
         """A half in its present state."""
         item, state = self._item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
-            state, queue_offset, _ = standing_of(half, self._engine.halves, self._store)
+            state, queue_offset, _ = status_of(half, self._engine.halves, self._store)
         if state == State.PENDING:
             row = self._engine.halves.pending.row(queue_offset)
             item.state = self.pending_state(queue_offset, row.group)
@@ -101,7 +101,7 @@ class Showing:
     def _tell_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
         """Add when and by whom it was ended, from the op record that names it."""
         store = self._store
-        _, queue_offset, _ = standing_of(half, self._engine.halves, store)
+        _, queue_offset, _ = status_of(half, self._engine.halves, store)
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
         end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
         for op in walk_queue(store, Topic.OP, at, end):
