@@ -22,7 +22,7 @@ from escrowmq.store.encoding import (
     without_zeros,
 )
 from escrowmq.store.results import Put, PutStatus
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 
 class LongBatch:
@@ -94,7 +94,7 @@ class BatchPuts:
 
     def __init__(
         self,
-        held: Holdings,
+        held: StoreState,
         judge: Callable[[Message, int, int], Put | None],
         *,
         unseen_max: int = UNSEEN_MAX,

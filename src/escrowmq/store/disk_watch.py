@@ -8,7 +8,7 @@ from typing import Final
 
 from escrowmq.base.ports import Usage
 from escrowmq.store.commit_log import FOLDER
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -18,7 +18,7 @@ _WATCH_FULL_MS: Final = 1_000
 class DiskWatch:
     """Watches the disk of the log."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: StoreState) -> None:
         self._held = held
         self.percent = 0
         """How full the disk was at the last check."""

@@ -23,7 +23,7 @@ from escrowmq.codec.log_stretches import Scanned, parse
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.segment import Segments
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -40,12 +40,12 @@ _PART_SIZE: Final = 1024 * 1024
 _FIRST_READ_SIZE: Final = 4096
 
 
-class Mending:
+class SyncRepair:
     """Recovers from a failed sync: one attempt after another, in small parts."""
 
     def __init__(
         self,
-        held: Holdings,
+        held: StoreState,
         *,
         take_round: Callable[[int], tuple[File, ...]],
         given_up: Callable[[str], object],
@@ -122,7 +122,7 @@ class Mending:
         yield Sync(files, end)
 
 
-def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
+def write_derived_again(held: StoreState, log_offset: int) -> Iterator[None]:
     """Rewrite the units and index entries of records from a log offset on in place, in parts.
     CorruptRecord where they are not what was written. Topics may be deleted between parts."""
     for queue in list(held.queues):
@@ -134,7 +134,7 @@ def write_derived_again(held: Holdings, log_offset: int) -> Iterator[None]:
         yield from held.index.write_again(log_offset)
 
 
-def safe_segment(held: Holdings) -> int:
+def safe_segment(held: StoreState) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
     segments, safe_ms = held.log.segments, held.durability.safe_ms
     for start in reversed(segments.starts):
@@ -147,7 +147,7 @@ def safe_segment(held: Holdings) -> int:
     return segments.first
 
 
-def young_from(held: Holdings) -> int:
+def young_from(held: StoreState) -> int:
     """The offset of the first record that was stored too late to be durable everywhere, as far as
     queues lead to it: lost units belong to such records."""
     safe_ms, found = held.durability.safe_ms, held.log.segments.end
@@ -172,7 +172,7 @@ def young_from(held: Holdings) -> int:
     return max(found, held.log.min_offset)
 
 
-def _is_young(held: Holdings, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
+def _is_young(held: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
     unit = queue.unit(queue_offset)
     if unit is None or unit[1] <= 0:
         return True

@@ -14,7 +14,7 @@ from escrowmq.base.fixed_limits import UNSEEN_MAX
 from escrowmq.base.ports import File
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ _ALL: Final = _NEVER_MS
 class Flusher:
     """Keeps track of what is durable."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: StoreState) -> None:
         settings = held.settings
         self._held = held
         self._durability = held.durability

@@ -19,7 +19,7 @@ from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.deletions import Deletion
 from escrowmq.store.queues import Queues
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def _present(held: Holdings) -> Snapshot:
+def _present(held: StoreState) -> Snapshot:
     """The snapshot of this moment."""
     held.deleted.forget_before(held.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
@@ -72,14 +72,14 @@ def _present(held: Holdings) -> Snapshot:
     )
 
 
-def write_snapshot(held: Holdings) -> None:
+def write_snapshot(held: StoreState) -> None:
     """Write the file."""
     held.disk.replace(PATH, msgspec.json.encode(_present(held)))
     # Only now: until the file is there, the journal alone tells which files were begun.
     held.queues.journal.begin_anew()
 
 
-def note_deletions(held: Holdings) -> None:
+def note_deletions(held: StoreState) -> None:
     """Write the file, which names the deleted topics. If the disk cannot take it, the topic is
     deleted all the same; the write is retried."""
     try:
@@ -96,7 +96,7 @@ def note_deletions(held: Holdings) -> None:
         held.deleted.kept(is_kept=True)
 
 
-def relieve_journal(held: Holdings) -> None:
+def relieve_journal(held: StoreState) -> None:
     """Write the file because the journal has no space for the queue files that are begun next. A
     failed write is retried when the next file begins."""
     held.queues.journal.relieved()
@@ -104,7 +104,7 @@ def relieve_journal(held: Holdings) -> None:
         write_snapshot(held)
 
 
-def note_log_begin(held: Holdings, log_offset: int) -> None:
+def note_log_begin(held: StoreState, log_offset: int) -> None:
     """Note that everything before an offset is about to be deleted: a power failure meanwhile may
     bring one file back and not another."""
     # Somebody may have removed the file; one that names no queue would say that none can be lost.

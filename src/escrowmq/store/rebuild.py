@@ -19,7 +19,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, unit_code
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _UNITS_MAX: Final = 400_000
 _UNITS_KEPT_MAX: Final = 100_000
@@ -74,7 +74,7 @@ class Rebuild:
     """One rebuild. `is_whole` says that the scan began where the log does; after a clean stop every
     unit should exist already."""
 
-    def __init__(self, held: Holdings, *, is_whole: bool, was_clean: bool) -> None:
+    def __init__(self, held: StoreState, *, is_whole: bool, was_clean: bool) -> None:
         self._held = held
         self._is_whole = is_whole
         self._builders: dict[tuple[bytes, int], _Builder] = {}

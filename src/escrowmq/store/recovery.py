@@ -35,7 +35,7 @@ from escrowmq.store.queue_snapshot import (
 )
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.results import RecoveryReport
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 ABORT: Final = "abort"
 _NOTES_MAX: Final = 100
@@ -64,7 +64,7 @@ class Recovered(NamedTuple):
 class Recovery:
     """One recovery of one store."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: StoreState) -> None:
         self._held = held
         self._log = held.log
         self._report = RecoveryReport()

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.queue_snapshot import note_log_begin
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -66,7 +66,7 @@ class _Freed(NamedTuple):
 class Retention:
     """Deletes old segments and trims what leads to them."""
 
-    def __init__(self, held: Holdings, disk: DiskWatch, hour: Callable[[int], int]) -> None:
+    def __init__(self, held: StoreState, disk: DiskWatch, hour: Callable[[int], int]) -> None:
         self._held = held
         self._disk = disk
         self._hour = hour

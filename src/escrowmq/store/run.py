@@ -17,7 +17,7 @@ from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
 from escrowmq.store.index_chains import index_key
 from escrowmq.store.results import Arrival
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
@@ -77,7 +77,7 @@ class Run:
     """Begin it when nothing else is about to be put; put, write and publish before anything else is
     put."""
 
-    def __init__(self, held: Holdings, host: bytes) -> None:
+    def __init__(self, held: StoreState, host: bytes) -> None:
         self._held = held
         self.host = host
         self._ends = held.ends

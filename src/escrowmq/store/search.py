@@ -13,7 +13,7 @@ from escrowmq.errors import CorruptRecord
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.index_chains import key_hash
 from escrowmq.store.results import FoundByKey
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _FRONT_SIZE: Final = HEAD_V6.stored_at + TIME.size
 """The first bytes of any record, at least up to its store time."""
@@ -24,7 +24,7 @@ _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 class Searcher:
     """Looks things up in a store."""
 
-    def __init__(self, held: Holdings) -> None:
+    def __init__(self, held: StoreState) -> None:
         self._held = held
 
     def message_at(self, log_offset: int) -> StoredMessage | None:

@@ -32,7 +32,7 @@ from escrowmq.store.encoding import (
     size_bound,
     too_large,
 )
-from escrowmq.store.failed_syncs import Mending
+from escrowmq.store.failed_syncs import SyncRepair
 from escrowmq.store.flush import Flusher
 from escrowmq.store.folder_check import refuse_other
 from escrowmq.store.queue_reading import QueueReader
@@ -54,7 +54,7 @@ from escrowmq.store.results import (
 from escrowmq.store.retention import Retention, hour_in
 from escrowmq.store.run import Run
 from escrowmq.store.search import Searcher
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 if TYPE_CHECKING:
     from escrowmq.store.copied import CopiedLog
@@ -93,7 +93,7 @@ class Store:
     ) -> None:
         self.settings = settings
         self.disk = disk
-        held = self._held = Holdings(disk, settings, boot=boot, zone=zone)
+        held = self._held = StoreState(disk, settings, boot=boot, zone=zone)
         self.log, self.queues, self.index = held.log, held.queues, held.index
         self.deleted, self.checkpoint = held.deleted, held.checkpoint
         self.dispatcher, self.ends = held.dispatcher, held.ends
@@ -102,7 +102,7 @@ class Store:
         self.get = self.reader.get
         self.stretch, self.reply = self.reader.stretch, self.reader.reply
         self.flusher = Flusher(held)
-        self.mending = Mending(
+        self.mending = SyncRepair(
             held,
             take_round=self.flusher.take_round,
             given_up=self._cannot_be_mended,

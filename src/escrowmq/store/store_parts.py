@@ -18,7 +18,7 @@ from escrowmq.store.queues import Queues
 from escrowmq.store.writability import Writability
 
 
-class Holdings:
+class StoreState:
     """Makes no decisions: recovery, flushes, clean-up and searches work on it."""
 
     def __init__(self, disk: Disk, settings: StoreSettings, *, boot: str, zone: tzinfo) -> None:
