@@ -71,7 +71,7 @@ class SimHost:
         """Take up a core that is ready, and let peers in."""
         self.core = core
         if isinstance(core, Prompt):
-            core.leave_by(self._let_leave)
+            core.set_writer(self._let_leave)
         self._files_free_ms = 0
         self._replacing.clear()
         self._network.listen(self.address, self)

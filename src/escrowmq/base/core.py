@@ -30,7 +30,7 @@ class Judging(Protocol):
 class Prompt(Protocol):
     """A core whose answers need not wait for everything that follows from their requests."""
 
-    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
         """Set the function that writes to a peer at once, which the core may call while it
         processes an input. Nothing else may come in before that call returns, and it must not
         raise."""

@@ -32,7 +32,7 @@ class Who(msgspec.Struct, frozen=True):
     """Its language under RocketMQ's name (codec/binary_header.LANGUAGES)."""
 
 
-class Wish(msgspec.Struct):
+class RequestByValue(msgspec.Struct):
     """A guest's request: one of RocketMQ's remoting protocol, by value."""
 
     code: int
@@ -77,7 +77,7 @@ class GroupFacts(msgspec.Struct, frozen=True):
     """Its groupRetryPolicy, as set by operators."""
 
 
-class Ear(Protocol):
+class ClientCallbacks(Protocol):
     """Receives the broker's requests to a guest."""
 
     def asked(

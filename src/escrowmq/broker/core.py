@@ -175,9 +175,9 @@ class BrokerCore:
         known = self.broker.peers.by_id.get(peer)
         return known is None or known.is_stranger
 
-    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
         """Use this function to write answers as soon as they may leave (base.core.Prompt)."""
-        self.broker.output.leave_by(say)
+        self.broker.output.set_writer(say)
 
     @property
     def judges(self) -> bool:

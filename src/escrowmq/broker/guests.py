@@ -16,14 +16,14 @@ from escrowmq.base.command import Command, Vouched
 from escrowmq.base.effects import Close, Hold
 from escrowmq.base.fixed_limits import KEYS_AT_ONCE_MAX
 from escrowmq.base.guests import (
-    Ear,
+    ClientCallbacks,
     GroupFacts,
     OnPut,
     OnReply,
     PlainMessage,
+    RequestByValue,
     TopicFacts,
     Who,
-    Wish,
 )
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.fast.plain_sends import PlainSends
@@ -47,7 +47,7 @@ class Guests:
 
     # -- coming and going ------------------------------------------------------------------------
 
-    def meet(self, who: Who, ear: Ear, *, is_stranger: bool) -> int:
+    def meet(self, who: Who, ear: ClientCallbacks, *, is_stranger: bool) -> int:
         """A client has come. Returns its number."""
         peer = Peer(next(self._numbers), who.host, who.port)
         peer.identity = who.identity
@@ -81,7 +81,7 @@ class Guests:
         """Whether every peer has to prove its identity."""
         return self._core.judges
 
-    def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
+    def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
         """Make a request; it is answered now or later, or, without `on_reply`, never. The number
         returned can be used to forget it."""
         self._finish(now_ms)
@@ -97,7 +97,7 @@ class Guests:
         self._broker.present.account = ""
         return command.opaque
 
-    def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
+    def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
         """Why the door would refuse a request; None when it should be made."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
@@ -207,13 +207,13 @@ class _Guest:
 
     __slots__ = ("_ear", "_language", "_number", "waiting")
 
-    def __init__(self, who: Who, ear: Ear) -> None:
+    def __init__(self, who: Who, ear: ClientCallbacks) -> None:
         self._language = who.language
         self._ear = ear
         self._number = 0
         self.waiting: dict[int, OnReply] = {}
 
-    def command(self, wish: Wish, on_reply: OnReply | None) -> Command:
+    def command(self, wish: RequestByValue, on_reply: OnReply | None) -> Command:
         """The request in the form that handlers take."""
         self._number += 1
         if on_reply is not None:

@@ -15,11 +15,11 @@ class Output:
         self._effects: list[Effect] = []
         self._say: Callable[[int, list[bytes]], None] | None = None
 
-    def leave_by(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
         """Use this function to write bytes that need not wait for the end of the input."""
         self._say = say
 
-    def say_at_once(self, peer: int, chunks: list[bytes]) -> None:
+    def write_now(self, peer: int, chunks: list[bytes]) -> None:
         """Write bytes to a peer now, unless earlier ones still wait."""
         if self._say is not None and not self.frames and not self._effects:
             self._say(peer, chunks)

@@ -20,7 +20,7 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.fast.habits import Habits
+from escrowmq.broker.fast.known_requests import KnownRequests
 from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.output import Output
@@ -104,7 +104,7 @@ class RemotingDialogue:
         self._output = front.output
         self._serving = front.serving
         self._peer = peer
-        self._habits = Habits()
+        self._habits = KnownRequests()
         self._repeated = RepeatedRequests()
         self.reader = reader
 

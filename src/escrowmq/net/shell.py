@@ -71,7 +71,7 @@ class Shell:
         self.spin = IdleSpin(spin_s, self._loop.call_soon)
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         if isinstance(core, Prompt):
-            core.leave_by(self._say)
+            core.set_writer(self._say)
         self.syncs = syncs()
         self._next_peer = 1
         self._is_closed = False

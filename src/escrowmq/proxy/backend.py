@@ -10,14 +10,14 @@ from typing import Protocol
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.guests import (
-    Ear,
+    ClientCallbacks,
     GroupFacts,
     OnPut,
     OnReply,
     PlainMessage,
+    RequestByValue,
     TopicFacts,
     Who,
-    Wish,
 )
 
 
@@ -45,7 +45,7 @@ class Backend(Protocol):
     def judges(self) -> bool:
         """Whether access control is on."""
 
-    def meet(self, who: Who, ear: Ear, *, is_stranger: bool) -> int:
+    def meet(self, who: Who, ear: ClientCallbacks, *, is_stranger: bool) -> int:
         """Register a client; return its number."""
 
     def passed_count(self, guest: int) -> int:
@@ -59,11 +59,11 @@ class Backend(Protocol):
     def leave(self, guest: int, now_ms: int) -> None:
         """A client is gone; drop everything that waits for it."""
 
-    def ask(self, guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
+    def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
         """Make a request; it is answered now or later, or, without `on_reply`, never. Returns the
         number by which it can be forgotten."""
 
-    def refusal(self, guest: int, wish: Wish, now_ms: int) -> Refusal | None:
+    def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
         """Why a request would be refused; None if it would be accepted."""
 
     def put(self, guest: int, message: PlainMessage, on_put: OnPut, now_ms: int) -> bool:

@@ -10,7 +10,7 @@ import msgspec
 from google.protobuf.message import Message
 
 from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.guests import Wish
+from escrowmq.base.guests import RequestByValue
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
 from escrowmq.errors import UsageError
 from escrowmq.http2.grpc import Calls
@@ -163,12 +163,12 @@ class Call(Generic[R]):
         backend = self.dialogue.backend
         backend.ask(self.client.guest, self._wish(code, ext, body), None, self.now_ms)
 
-    def _wish(self, code: int, ext: dict[str, str], body: bytes) -> Wish:
+    def _wish(self, code: int, ext: dict[str, str], body: bytes) -> RequestByValue:
         found = self.credential
         if found is None:
-            return Wish(code, ext, body)
+            return RequestByValue(code, ext, body)
         ext[ACCESS_KEY], ext[SIGNATURE] = found.key, found.signature
-        return Wish(code, ext, body, found.content)
+        return RequestByValue(code, ext, body, found.content)
 
     # -- to the client ---------------------------------------------------------------------------
 

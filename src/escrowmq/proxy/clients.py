@@ -72,7 +72,7 @@ class Client:
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool
     ) -> None:
-        """Handle a request of the broker's (base.guests.Ear)."""
+        """Handle a request of the broker's (base.guests.ClientCallbacks)."""
         if self.stream is not None:
             self.stream.asked(code, opaque, ext, body, is_one_way=is_one_way)
 

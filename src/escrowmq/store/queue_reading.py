@@ -27,7 +27,7 @@ _DAMAGED_MAX: Final = 10_000
 _LOG_OFFSET: Final = struct.Struct(">q")
 
 
-Wish = tuple[str, int, int, int, int, frozenset[int] | None]
+ReadRequest = tuple[str, int, int, int, int, frozenset[int] | None]
 """A read request: topic, queue and offset; how many messages and bytes at most; tags codes, any
 when None."""
 
@@ -112,7 +112,7 @@ class QueueReader:
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
-    def stretch(self, wish: Wish) -> Stretch | None:
+    def stretch(self, wish: ReadRequest) -> Stretch | None:
         """The result of `get` in the simple case: some messages that are trusted and not old."""
         found = self._trusted_units(wish)
         if found is None:
@@ -125,7 +125,7 @@ class QueueReader:
         return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
 
     def reply(
-        self, wish: Wish, pieces: native.ReplyPieces, opaque: int
+        self, wish: ReadRequest, pieces: native.ReplyPieces, opaque: int
     ) -> tuple[bytes, int, int, int] | None:
         """The result of `stretch` built by the native lane, as a frame of these pieces: the frame,
         how many messages and bytes it has, and the next offset. None, too, when they are in two
@@ -142,7 +142,7 @@ class QueueReader:
             queue.min, queue.end,
         )  # fmt: skip
 
-    def _trusted_units(self, wish: Wish) -> tuple[ConsumeQueue, int, _Choice] | None:
+    def _trusted_units(self, wish: ReadRequest) -> tuple[ConsumeQueue, int, _Choice] | None:
         """The queue, the log offset of its first trusted record, and what to choose from which of
         its units."""
         topic, queue_id, queue_offset, count_max, size_max, codes = wish

@@ -25,7 +25,7 @@ class Prompt:
             self.side.heard.clear()
         self.left: list[tuple[int, int, int]] = []
         """Of each time: bytes for peers, pending halves, and where the log ends."""
-        self.side.core.leave_by(self._note)
+        self.side.core.set_writer(self._note)
 
     @property
     def state(self) -> tuple[int, int]:

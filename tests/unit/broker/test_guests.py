@@ -11,7 +11,7 @@ import pytest
 from escrowmq.base.answer import Answer, Denial, Refusal, Sent
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.guests import Who, Wish
+from escrowmq.base.guests import RequestByValue, Who
 from escrowmq.broker.guests import Guests
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
@@ -39,7 +39,7 @@ class Host:
         self.heard.append((code, opaque, ext, body))
 
     def begin(self, code: int, ext: dict[str, str], body: bytes = b"", **more: bytes) -> int:
-        wish = Wish(code, ext, body, **more)
+        wish = RequestByValue(code, ext, body, **more)
         number = self.guests.ask(self.id, wish, self.replies.append, self.exchange.now_ms)
         self.settle()
         return number

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.base.answer import Refusal
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.guests import OnReply, Wish
+from escrowmq.base.guests import OnReply, RequestByValue
 from escrowmq.http2.frames import WINDOW_DEFAULT
 from escrowmq.http2.limits import Http2Limits
 from escrowmq.proxy.gen import v2
@@ -188,7 +188,7 @@ def test_a_producer_whose_new_settings_are_refused_stays_what_it_was(
     ask, codes = world.front.backend.ask, list[int]()
     refusals = [Refusal(Response.SYSTEM_BUSY, "planted")]
 
-    def asked(guest: int, wish: Wish, on_reply: OnReply | None, now_ms: int) -> int:
+    def asked(guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
         codes.append(wish.code)
         if refusals and on_reply is not None:
             on_reply(refusals.pop())

@@ -7,14 +7,14 @@ from escrowmq.base.codes import Flag
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
 from escrowmq.broker.asked import Question
-from escrowmq.broker.present_input import Moment
+from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
 
 
 class Answers:
     """Delivers answers, and measures how long they took."""
 
-    def __init__(self, ends: LogEnds, moment: Moment, latency: Latency) -> None:
+    def __init__(self, ends: LogEnds, moment: InputTime, latency: Latency) -> None:
         self._ends = ends
         self._moment = moment
         self._latency = latency

@@ -21,9 +21,9 @@ class Frames:
         self._said: dict[str, str] = {}
         self._told = ReplyTemplates()
         self.pulled = PulledReplies()
-        self.said_to_senders()
+        self.send_reply_fields()
 
-    def said_to_senders(self) -> dict[str, str]:
+    def send_reply_fields(self) -> dict[str, str]:
         """The fields of every answer to a send, which every message gets too; replaced by another
         dictionary when an operator changes them."""
         settings = self._settings
@@ -38,7 +38,7 @@ class Frames:
 
     @property
     def said(self) -> dict[str, str]:
-        """The fields of answers to sends without further fields (`said_to_senders`)."""
+        """The fields of answers to sends without further fields (`send_reply_fields`)."""
         return self._said
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:

@@ -26,7 +26,7 @@ from escrowmq.broker.assembly.part_makers import (
 )
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.fast.plain_sends import PlainSends
-from escrowmq.broker.fast.publish_standings import Standings
+from escrowmq.broker.fast.publish_grants import PublishGrants
 from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.fast.shortcut import Shortcut
@@ -194,7 +194,7 @@ class Assembly:
             output=b.output,
             serving=self.serving,
             puts=puts,
-            standings=Standings(self.door, self.serving),
+            grants=PublishGrants(self.door, self.serving),
             run_answers=b.run_answers,
             ends=b.store.ends,
         )

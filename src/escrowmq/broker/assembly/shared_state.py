@@ -9,12 +9,12 @@ from escrowmq.base.ports import Chance
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.fast.run_answers import RunAnswers
+from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.outgoing_requests import PeerCalls
 from escrowmq.broker.output import Output
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.present_input import Moment
 from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.delivery.auto_created import AutoCreateQuota, RequestAccount
 from escrowmq.delivery.clients import Clients
@@ -50,7 +50,7 @@ class Broker:
         self.store = store
         self.chance = chance
         self.identity = Identity(*address)
-        self.moment = Moment()
+        self.moment = InputTime()
         self.shedding = Shedding(settings, self.moment)
 
         self.present = RequestAccount()
@@ -85,7 +85,7 @@ class Broker:
         self.output = Output()
         self.latency = Latency()
         self.answers = Answers(store.ends, self.moment, self.latency)
-        self.run_answers = RunAnswers(
+        self.run_answers = BatchedReplies(
             frames=self.frames,
             output=self.output,
             latency=self.latency,

@@ -14,8 +14,8 @@ from escrowmq.base.command import Command
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.fast.passes import Passes
-from escrowmq.broker.fast.run_answers import RunAnswers
+from escrowmq.broker.fast.backoff import Backoff
+from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.fast.short_halves import ShortHalves
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
@@ -70,7 +70,7 @@ class EndsToTell:
         serving: Serving,
         output: Output,
         latency: Latency,
-        run_answers: RunAnswers,
+        run_answers: BatchedReplies,
         log_ends: LogEnds,
         templates: Mapping[State, EndedTemplate],
     ) -> None:
@@ -154,7 +154,7 @@ class ShortEnds:
         serving: Serving,
         output: Output,
         latency: Latency,
-        run_answers: RunAnswers,
+        run_answers: BatchedReplies,
         log_ends: LogEnds,
         tail_of: Callable[[str, int], Tail | None],
     ) -> None:
@@ -177,7 +177,7 @@ class ShortEnds:
         self._op_offset: int | None = None
         """The queue offset of the op record in the run."""
         self._to_tell = self._nobody()
-        self._passes = Passes()
+        self._backoff = Backoff()
         """How often to skip the native lane, where few halves are plain."""
 
     def _nobody(self) -> EndsToTell:
@@ -261,7 +261,7 @@ class ShortEnds:
     ) -> PutEnds | None:
         """End transactions for as many ENDs, from a position on, as the native lane serves, up to a
         limit; None when it does not serve the first."""
-        if self._passes.left and self._passes.take():
+        if self._backoff.left and self._backoff.take():
             return None
         found = lane.find(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
         if found is None:
@@ -278,7 +278,7 @@ class ShortEnds:
         )
         notes = b"" if laid_out is None else laid_out[3]
         put_count = len(notes) // NOTE.size
-        self._passes.note(has_paid=put_count * _POOR_SHARE >= count)
+        self._backoff.note(has_paid=put_count * _POOR_SHARE >= count)
         if laid_out is None:
             return None
         end, records, replies, _, units, keys = laid_out

@@ -119,7 +119,7 @@ class ShortPulls:
         if others_size:
             self._output.send(peer.id, *chunks)
         else:
-            self._output.say_at_once(peer.id, chunks)
+            self._output.write_now(peer.id, chunks)
         return True
 
     def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:

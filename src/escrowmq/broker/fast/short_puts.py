@@ -14,7 +14,7 @@ from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX, T
 from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.fast.run_answers import RunAnswers
+from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.fast.short_batches import Entries, ShortBatches
 from escrowmq.broker.fast.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.fast.short_halves import ShortHalves
@@ -102,7 +102,7 @@ class ShortPuts:
         serving: Serving,
         output: Output,
         latency: Latency,
-        run_answers: RunAnswers,
+        run_answers: BatchedReplies,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -168,7 +168,7 @@ class ShortPuts:
         if depends_on != self._depends_on:
             self._depends_on = depends_on
             self._halves_max = room_for_halves(settings, 0)
-            self._said = self._frames.said_to_senders()
+            self._said = self._frames.send_reply_fields()
             added = {**self._said, Property.CLUSTER: self._settings.cluster}
             self._suffix = encode_properties(added)
             self._targets.clear()

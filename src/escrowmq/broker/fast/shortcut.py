@@ -21,24 +21,24 @@ from typing import Final
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.fast.habits import (
+from escrowmq.broker.fast.batched_replies import BatchedReplies
+from escrowmq.broker.fast.known_requests import (
     BINARY_BATCH,
     CREDIT_MAX,
     ENDS,
     JSON_END,
     JSON_SENDS,
     SENDS,
-    Habits,
+    KnownRequests,
 )
-from escrowmq.broker.fast.publish_standings import Standings
-from escrowmq.broker.fast.run_answers import RunAnswers
+from escrowmq.broker.fast.publish_grants import PublishGrants
 from escrowmq.broker.fast.short_batches import Entries
 from escrowmq.broker.fast.short_puts import ShortPuts, Target
 from escrowmq.broker.fast.signed_sends import lets_in, lets_in_json
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.present_input import Moment
 from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.sends.send_rules import WAITS_NOT, may_not_wait
 from escrowmq.broker.sends.shedding import Shedding
@@ -87,14 +87,14 @@ class Shortcut:
         *,
         settings: BrokerSettings,
         identity: Identity,
-        moment: Moment,
+        moment: InputTime,
         shedding: Shedding,
         latency: Latency,
         output: Output,
         serving: Serving,
         puts: ShortPuts,
-        standings: Standings,
-        run_answers: RunAnswers,
+        grants: PublishGrants,
+        run_answers: BatchedReplies,
         ends: LogEnds,
     ) -> None:
         self._settings = settings
@@ -105,7 +105,7 @@ class Shortcut:
         self._output = output
         self._serving = serving
         self._puts = puts
-        self._standings = standings
+        self._grants = grants
         self._run_answers = run_answers
         self._ends = ends
         self.is_cut = False
@@ -132,7 +132,13 @@ class Shortcut:
         """Requests that were served here."""
 
     def serve(
-        self, peer: Peer, habits: Habits, reader: FrameReader, data: bytes, at: int, now_ms: int
+        self,
+        peer: Peer,
+        known: KnownRequests,
+        reader: FrameReader,
+        data: bytes,
+        at: int,
+        now_ms: int,
     ) -> int:
         """Serve frames from a position on, up to one that is not served here, or must be served by
         itself (`is_cut`). Returns its position."""
@@ -140,11 +146,11 @@ class Shortcut:
         self._is_judged = self._serving.is_judging
         if not self._is_ready(peer, now_ms) or not self._puts.begin(now_ms):
             return at
-        if self._is_judged and not self._standings.begin(peer, habits.standing, now_ms):
+        if self._is_judged and not self._grants.begin(peer, known.grants, now_ms):
             return at
         self._may_not_wait = self._ends.holds_answers and may_not_wait(data)
         try:
-            end = self._put_frames(peer, habits, data, at, reader.frame_size_max)
+            end = self._put_frames(peer, known, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
             _log.exception("requests of %s go the general way", peer.address)
             self._shut_ms, end = now_ms, at
@@ -165,7 +171,7 @@ class Shortcut:
         self._batches_counts.clear()
         self._sends_count = self._one_way_count = self._ends_count = 0
         if self._is_judged:
-            self._standings.end(is_stored=end > at)
+            self._grants.end(is_stored=end > at)
         return end
 
     def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
@@ -176,7 +182,7 @@ class Shortcut:
             return
         replies, self._replies = self._replies, []
         if is_all:
-            self._output.say_at_once(peer.id, replies)
+            self._output.write_now(peer.id, replies)
         else:
             self._output.send(peer.id, *replies)
 
@@ -231,7 +237,9 @@ class Shortcut:
             self.is_cut = data.startswith(ENDS, at + 8)
         return self.is_cut
 
-    def _put_frames(self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int) -> int:
+    def _put_frames(
+        self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
+    ) -> int:
         """Put whole frames from a position on. Returns the position of the first that cannot be
         put."""
         begin, left = at, len(data) - at
@@ -242,7 +250,7 @@ class Shortcut:
                 break
             if at and size + 4 == left and self._cuts(begin, data, at):
                 break
-            reached = self._stretch(code, peer, habits, data, at, size_max)
+            reached = self._stretch(code, peer, known, data, at, size_max)
             if reached > at:
                 left -= reached - at
                 at = reached
@@ -250,15 +258,15 @@ class Shortcut:
             is_put = False
             if word >> 24 == 1:
                 if code in SENDS:
-                    is_put = self._send(peer, habits, data, at, header_end, end)
+                    is_put = self._send(peer, known, data, at, header_end, end)
                 elif code == Request.END_TRANSACTION and self._may_end(header_end, end):
-                    is_put = self._end(habits, data, at, end)
+                    is_put = self._end(known, data, at, end)
             elif word >> 24 == 0:
                 if data.startswith(JSON_SENDS, at + 8):
-                    is_put = self._send_in_json(peer, habits, data, at + 8, header_end, end)
-                    habits.note_known(is_put)
+                    is_put = self._send_in_json(peer, known, data, at + 8, header_end, end)
+                    known.note_known(is_put)
                 elif data.startswith(JSON_END, at + 8) and self._may_end(header_end, end):
-                    is_put = self._end_in_json(habits, data, at + 8, end)
+                    is_put = self._end_in_json(known, data, at + 8, end)
             if not is_put:
                 break
             at = end
@@ -268,20 +276,20 @@ class Shortcut:
     # -- sends -------------------------------------------------------------------------------------
 
     def _stretch(
-        self, code: int, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int
+        self, code: int, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
         """Put requests from a position on with the native lane. Returns where it stopped."""
         if code == Request.END_TRANSACTION:
-            return self._stretch_of_ends(peer, habits, data, at, size_max)
+            return self._stretch_of_ends(peer, known, data, at, size_max)
         is_send = code in SENDS or (code == _IN_JSON and data.startswith(JSON_SENDS, at + 8))
-        is_known = is_send and habits.stretches
+        is_known = is_send and known.stretches
         if not is_known or self.lay_out is None or self._is_judged or self._may_not_wait:
             return at
-        put = self._puts.stretch(self.lay_out, peer, habits.stretches, data, at, size_max)
+        put = self._puts.stretch(self.lay_out, peer, known.stretches, data, at, size_max)
         if put is None:
             return at
-        if habits.credit < CREDIT_MAX:
-            habits.note_known(put.puts_count + len(put.batches))
+        if known.credit < CREDIT_MAX:
+            known.note_known(put.puts_count + len(put.batches))
         if put.replies:
             self._replies.append(put.replies)
         self._one_way_count += put.one_way_count
@@ -291,17 +299,17 @@ class Shortcut:
         return put.end
 
     def _send(
-        self, peer: Peer, habits: Habits, data: bytes, at: int, header_end: int, end: int
+        self, peer: Peer, known: KnownRequests, data: bytes, at: int, header_end: int, end: int
     ) -> bool:
-        for shape in habits.sends:
+        for shape in known.sends:
             alike = shape.match(data, at, header_end)
             if alike is not None:
                 break
         else:
-            habits.learn_send(data, at, header_end)
+            known.learn_send(data, at, header_end)
             return False
-        if habits.credit < CREDIT_MAX:
-            habits.note_known(1)
+        if known.credit < CREDIT_MAX:
+            known.note_known(1)
         opaque, queue, born, properties = alike
         header, flag = shape.header, shape.flag
         waits_not = self._may_not_wait and _WAITS_NOT in properties
@@ -309,8 +317,7 @@ class Shortcut:
             return False
         target = self._puts.target(header.topic, int(queue))
         if target is None or (
-            self._is_judged
-            and not lets_in(self._standings, shape, alike, data, at, header_end, end)
+            self._is_judged and not lets_in(self._grants, shape, alike, data, at, header_end, end)
         ):
             return False
         if header.batch or data.startswith(BINARY_BATCH, at + 8):
@@ -337,10 +344,10 @@ class Shortcut:
             self._sends_count += 1
 
     def _send_in_json(
-        self, peer: Peer, habits: Habits, data: bytes, at: int, header_end: int, end: int
+        self, peer: Peer, known: KnownRequests, data: bytes, at: int, header_end: int, end: int
     ) -> bool:
         if self.lay_out is not None and not self._is_judged:
-            habits.learn_json_send(data, at, header_end)
+            known.learn_json_send(data, at, header_end)
         found = read_json_send(data[at:header_end])
         if found is None or found.code not in SENDS or found.flag & Flag.REPLY:
             return False
@@ -355,7 +362,7 @@ class Shortcut:
         queue_id, sys_flag, flag, reconsume_times = map(int, numbers)
         target = self._puts.target(ext.b, queue_id)
         if target is None or (
-            self._is_judged and not lets_in_json(self._standings, found, data, at, header_end, end)
+            self._is_judged and not lets_in_json(self._grants, found, data, at, header_end, end)
         ):
             return False
         if ext.m == "true" or found.code == Request.SEND_BATCH_MESSAGE:
@@ -378,7 +385,7 @@ class Shortcut:
     def _leave(self) -> bool:
         """The current request is not put."""
         if self._is_judged:
-            self._standings.take_back()
+            self._grants.take_back()
         return False
 
     def _batch(
@@ -409,31 +416,31 @@ class Shortcut:
         return header_end == end and not self._is_judged
 
     def _stretch_of_ends(
-        self, peer: Peer, habits: Habits, data: bytes, at: int, size_max: int
+        self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
-        shapes = habits.end_stretches
+        shapes = known.end_stretches
         if not shapes or self.ends_lane is None or self._is_judged:
             return at
         put = self._puts.stretch_of_ends(self.ends_lane, peer, shapes, data, at, size_max)
         if put is None:
             return at
-        if habits.credit < CREDIT_MAX:
-            habits.note_known(put.ends_count)
-        habits.passes.note(has_paid=True)
+        if known.credit < CREDIT_MAX:
+            known.note_known(put.ends_count)
+        known.backoff.note(has_paid=True)
         self._ends_count += put.ends_count
         return put.end
 
-    def _end(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
+    def _end(self, known: KnownRequests, data: bytes, at: int, end: int) -> bool:
         """Serve a producer's own commit or rollback; any other END takes the general path."""
-        for shape in habits.ends:
+        for shape in known.ends:
             alike = shape.match(data, at, end)
             if alike is not None:
                 break
         else:
-            habits.learn_end(data, at, end)
+            known.learn_end(data, at, end)
             return False
-        if habits.credit < CREDIT_MAX:
-            habits.note_known(1)
+        if known.credit < CREDIT_MAX:
+            known.note_known(1)
         opaque, queue_offset, log_offset, key = alike
         header, flag = shape.header, shape.flag
         state = plain_verdict(
@@ -449,11 +456,11 @@ class Shortcut:
             state=state,
             number=None if flag & Flag.ONE_WAY else opaque,
         )
-        habits.passes.note(has_paid=is_put)
+        known.backoff.note(has_paid=is_put)
         self._ends_count += is_put
         return is_put
 
-    def _end_in_json(self, habits: Habits, data: bytes, at: int, end: int) -> bool:
+    def _end_in_json(self, known: KnownRequests, data: bytes, at: int, end: int) -> bool:
         found = read_json_end(data[at:end])
         if found is None or found.code != Request.END_TRANSACTION or found.flag & Flag.REPLY:
             return False
@@ -478,6 +485,6 @@ class Shortcut:
             state=state,
             number=None if found.flag & Flag.ONE_WAY else found.opaque,
         )
-        habits.passes.note(has_paid=is_put)
+        known.backoff.note(has_paid=is_put)
         self._ends_count += is_put
         return is_put

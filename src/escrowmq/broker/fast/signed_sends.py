@@ -1,10 +1,10 @@
 """Whether a send that the fast path has parsed may be stored, where peers have to prove their
 identity: extracts what its account has signed from a header in either encoding, for
-broker/fast/publish_standings."""
+broker/fast/publish_grants."""
 
 from __future__ import annotations
 
-from escrowmq.broker.fast.publish_standings import Standings
+from escrowmq.broker.fast.publish_grants import PublishGrants
 from escrowmq.codec.request_shapes import (
     NEVER_ALIKE,
     Alike,
@@ -16,7 +16,7 @@ from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, content_of
 
 
 def lets_in(
-    standings: Standings,
+    grants: PublishGrants,
     shape: SendShape,
     alike: Alike,
     data: bytes,
@@ -30,7 +30,7 @@ def lets_in(
     if signed is None or _is_for_the_door(properties):
         return False
     code = int.from_bytes(data[at + 8 : at + 10], "big")
-    return standings.let_in(
+    return grants.let_in(
         (code, signed.access_key, shape.header.topic),
         signed.content(queue, born, properties),
         shape.signature(data, header_end),
@@ -39,7 +39,7 @@ def lets_in(
 
 
 def lets_in_json(
-    standings: Standings, found: JsonSend, data: bytes, at: int, header_end: int, end: int
+    grants: PublishGrants, found: JsonSend, data: bytes, at: int, header_end: int, end: int
 ) -> bool:
     """Whether to store a request whose JSON header begins at a position."""
     fields = read_json_fields(data[at:header_end])
@@ -47,7 +47,7 @@ def lets_in_json(
         return False
     if _is_for_the_door(found.extFields.i.encode()):
         return False
-    return standings.let_in(
+    return grants.let_in(
         (found.code, fields.get(ACCESS_KEY, ""), found.extFields.b),
         content_of(fields),
         fields.get(SIGNATURE, "").encode(),

@@ -33,7 +33,7 @@ class MessageMaker:
 
     def note_settings(self) -> None:
         """Update what every message gets from the settings; operators may change them."""
-        said = self._frames.said_to_senders()
+        said = self._frames.send_reply_fields()
         if said is not self.said:
             self.said = said
             self._added = {**said, Property.CLUSTER: self._settings.cluster}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.broker.present_input import Moment
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.rules import is_plain
 from escrowmq.broker.sends.send_rules import INPUT_RULES, LATE, Input
 
@@ -12,7 +12,7 @@ from escrowmq.broker.sends.send_rules import INPUT_RULES, LATE, Input
 class Shedding:
     """Judges sends by how long they waited to be read."""
 
-    def __init__(self, settings: BrokerSettings, moment: Moment) -> None:
+    def __init__(self, settings: BrokerSettings, moment: InputTime) -> None:
         self._settings = settings
         self._moment = moment
         self.count = 0

@@ -14,7 +14,7 @@ from escrowmq.base import runs
 from escrowmq.lane.native import find_repeated, index_key, lay_out_sends
 from escrowmq.testing import disk
 from tests.unit.broker.both import Begun, Side, begun_of, end, half, pull, send
-from tests.unit.broker.fast.test_publish_standings import ACCOUNTS, signed
+from tests.unit.broker.fast.test_publish_grants import ACCOUNTS, signed
 
 BURST = 64
 READS = 16

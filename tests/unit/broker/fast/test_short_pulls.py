@@ -113,7 +113,7 @@ def test_pull_that_comes_alone_is_answered_at_once_and_others_in_their_order() -
     both.feed((1, pull(0, count=2)))
     for side in both.sides:
         said: list[bytes] = []
-        side.core.leave_by(partial(_note, said))
+        side.core.set_writer(partial(_note, said))
         side.core.receive(1, pull(1, count=2, opaque=101), side.now_ms)
         assert opaques(b"".join(said)) == ([] if side is both.general else [101])
         side.perform()

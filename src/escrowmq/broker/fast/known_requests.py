@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.codes import Request
-from escrowmq.broker.fast.passes import Passes
-from escrowmq.broker.fast.publish_standings import Known
+from escrowmq.broker.fast.backoff import Backoff
+from escrowmq.broker.fast.publish_grants import GrantCache
 from escrowmq.broker.fast.stretches import end_shape_of, json_shape_of, shape_of
 from escrowmq.codec.json_shapes import JsonSendShape, learn_json_send
 from escrowmq.codec.request_shapes import EndShape, SendShape, learn_end, learn_send
@@ -45,16 +45,23 @@ def _kind_in_json(data: bytes, at: int) -> int | None:
     return _END if data.startswith(JSON_END, at) else None
 
 
-class Habits:
+class KnownRequests:
     """What is known of the requests of one connection."""
 
     __slots__ = (
-        "_json_credit", "credit", "end_stretches", "ends", "json_sends", "passes", "sends",
-        "standing", "stretches",
+        "_json_credit",
+        "backoff",
+        "credit",
+        "end_stretches",
+        "ends",
+        "grants",
+        "json_sends",
+        "sends",
+        "stretches",
     )  # fmt: skip
 
     def __init__(self) -> None:
-        self.passes = Passes()
+        self.backoff = Backoff()
         """How many ENDs take the general path untried, because earlier ones could not take the fast
         one, as with transactions of several messages."""
         self.sends: list[SendShape] = []
@@ -66,7 +73,7 @@ class Habits:
         self.end_stretches: list[GivenEnd] = []
         """The shapes of ENDs in the native lane's form."""
         self.credit = self._json_credit = CREDIT_MAX
-        self.standing = Known()
+        self.grants = GrantCache()
 
     def note_known(self, count: int) -> None:
         """Count requests of known shapes."""
@@ -84,8 +91,8 @@ class Habits:
         kind = _KINDS.get(data[at + 8 : at + 10])
         if kind is _JSON:
             kind = _kind_in_json(data, at + 8)
-        passes = self.passes
-        return kind is _SEND or (kind is _END and not (passes.left and passes.take()))
+        backoff = self.backoff
+        return kind is _SEND or (kind is _END and not (backoff.left and backoff.take()))
 
     def learn_send(self, data: bytes, at: int, header_end: int) -> None:
         """Learn the shape of a send."""

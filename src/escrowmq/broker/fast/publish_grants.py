@@ -18,38 +18,38 @@ from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
 _KNOWN_MAX: Final = 64
 """The most decisions for one connection."""
 
-Wish = tuple[int, str, str]
+PublishRequest = tuple[int, str, str]
 """The code of a request, its account, and its topic."""
 
 Keys = tuple[tuple[SigningKey, ...], ...]
 """The keys of an account, for each kind of access control: one of each must match."""
 
 
-class Known:
+class GrantCache:
     """The decisions for one connection: the accepted keys; None when the door must decide each
     time."""
 
     __slots__ = ("by_wish", "version")
 
     def __init__(self) -> None:
-        self.by_wish: dict[Wish, Keys | None] = {}
+        self.by_wish: dict[PublishRequest, Keys | None] = {}
         self.version = -1
         """The version of the door's rules."""
 
 
-class Standings:
+class PublishGrants:
     """Asks the door on behalf of the fast path, for one run of requests of one connection."""
 
     def __init__(self, door: Door, serving: Serving) -> None:
         self._door = door
         self._serving = serving
         self._peer: Peer
-        self._known: Known
+        self._known: GrantCache
         self._now_ms = 0
         self._counted: list[tuple[str, int]] = []
         """Admitted requests, by account and size."""
 
-    def begin(self, peer: Peer, known: Known, now_ms: int) -> bool:
+    def begin(self, peer: Peer, known: GrantCache, now_ms: int) -> bool:
         """Begin a run; False when all of it must go to the door."""
         if not self._door.may_remember(peer):
             return False
@@ -59,7 +59,7 @@ class Standings:
         self._peer, self._known, self._now_ms = peer, known, now_ms
         return True
 
-    def let_in(self, wish: Wish, content: bytes, signature: bytes, body: bytes) -> bool:
+    def let_in(self, wish: PublishRequest, content: bytes, signature: bytes, body: bytes) -> bool:
         """Whether a plain message, or a batch, may be stored; if so, it is counted."""
         by_wish = self._known.by_wish
         try:
@@ -81,7 +81,7 @@ class Standings:
         self._counted.append((account, size))
         return True
 
-    def _keys(self, wish: Wish) -> Keys | None:
+    def _keys(self, wish: PublishRequest) -> Keys | None:
         code, account, topic = wish
         command = Command(code=code, ext={ACCESS_KEY: account, "b": topic, "i": ""})
         row = self._serving.row(code)

@@ -7,7 +7,7 @@ from typing import Final
 _COUNT_MAX: Final = 64
 
 
-class Passes:
+class Backoff:
     """Skips one optimisation: after each failure twice as many chances as before, up to a limit;
     after a success none."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Moment:
+class InputTime:
     """When it arrived, and how late."""
 
     __slots__ = ("now_ms", "waited_ms")

@@ -15,13 +15,13 @@ from escrowmq.base.command import Command
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswers
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.present_input import Moment
 from escrowmq.codec.frame import FrameReader
 
 
-class RunAnswers:
+class BatchedReplies:
     """Keeps them until their records may be acknowledged, or the time limit is reached."""
 
     def __init__(
@@ -30,7 +30,7 @@ class RunAnswers:
         frames: Frames,
         output: Output,
         latency: Latency,
-        moment: Moment,
+        moment: InputTime,
         waiting: WaitingAnswers,
     ) -> None:
         self._frames = frames
@@ -78,7 +78,7 @@ class RunAnswers:
 class _Run(msgspec.Struct):
     """The answers to one connection for one input (broker/answers/waiting_answers.Waiting)."""
 
-    answers: RunAnswers
+    answers: BatchedReplies
     peer: int
     since_ms: int
     log_end: int
