@@ -5,7 +5,7 @@ that lie ready, so many of them in flight on each connection.
                                [--rounds 5] [--connections 1] [--java] [--spin 200] [--nothing]
                                [--against ../before/src]
 
-CPU of the broker's process a message, least of the rounds, with the compiled lane and without it
+CPU of the broker's process a message, least of the rounds, with the native lane and without it
 (ESCROWMQ_PURE=1); both brokers live through the whole run and take turns. `a second` is what one
 core could do at that cost. `--java` adds Apache RocketMQ's broker, `--spin` one of ours that looks
 so many microseconds for the next request before it sleeps, `--against` the broker of another tree.
@@ -41,7 +41,7 @@ _READ_SIZE = 1 << 20
 
 
 class Pure(Ours):
-    """Without the compiled lane."""
+    """Without the native lane."""
 
     name = "pure"
 

@@ -1,7 +1,7 @@
 """Takes conditions out of the code, one at a time, and runs the tests that should notice.
 
 `make mutants ARGS="--count 50 --seed 7"` makes 50 of all mutants of the files that
-`tools/mutants.toml` names; `--only broker/fast/shortcut.py` makes those of one file, `--list`
+`tools/mutants.toml` names; `--only broker/fast/fast_path.py` makes those of one file, `--list`
 prints them. A mutant is a copy of `src` in `build/mutants` with one change: an operand of `and` or
 `or` does not count, an `if` is never entered, or a comparison is off by one. The tests are those of
 the file itself (its test file, or what tests/where.toml names), those that import it, and those

@@ -12,7 +12,7 @@ import sys
 import time
 import zlib
 
-from escrowmq.broker.fast.shortcut import Shortcut
+from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.cli.main import main
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
 from escrowmq.txn.end_requests import EndRequests
@@ -35,9 +35,9 @@ def forget(share: float) -> None:
         return _end(self, claim, now_ms)
 
     EndRequests.end = end  # type: ignore[method-assign]
-    # All of them by the general way, which asks here.
-    Shortcut._may_end = lambda *_: False  # type: ignore[method-assign]
-    Shortcut._stretch_of_ends = lambda *words: words[4]  # type: ignore[method-assign]
+    # All of them by the general path, which asks here.
+    FastPath._may_end = lambda *_: False  # type: ignore[method-assign]
+    FastPath._stretch_of_ends = lambda *words: words[4]  # type: ignore[method-assign]
 
 
 def set_clock(ahead_ms: int) -> None:

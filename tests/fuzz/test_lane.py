@@ -1,5 +1,5 @@
 """Odd sends among plain ones: whichever way they are served, the same is answered, stored and
-counted. What reads them in the compiled lane is C, so that this is run with its sanitizers too
+counted. What reads them in the native lane is C, so that this is run with its sanitizers too
 (`make sanitized`)."""
 
 from __future__ import annotations
@@ -140,8 +140,8 @@ def test_lane_of_ends_that_is_told_nonsense_refuses_it() -> None:
         return lane.lay_out(*given)
 
     side, chance = Side(is_short=True, lay_out=lay_out_sends), random.Random(SEED)
-    assert side.core.remoting.shortcut is not None
-    side.core.remoting.shortcut.ends_lane = EndsLane(find, lay_out)
+    assert side.core.remoting.fast_path is not None
+    side.core.remoting.fast_path.ends_lane = EndsLane(find, lay_out)
     for _ in range(4):
         halves = begun([side], chance, 8)
         for some in halves[:4], halves[4:]:
@@ -177,8 +177,8 @@ def test_lane_of_ends_reads_no_further_than_there_are_bytes() -> None:
         return lane.lay_out(*given)
 
     side = Side(is_short=True, lay_out=lay_out_sends)
-    assert side.core.remoting.shortcut is not None
-    side.core.remoting.shortcut.ends_lane = EndsLane(lane.find, lay_out)
+    assert side.core.remoting.fast_path is not None
+    side.core.remoting.fast_path.ends_lane = EndsLane(lane.find, lay_out)
     for _ in range(3):
         halves = begun([side], chance, 4)
         for some in halves[:2], halves[2:]:

@@ -37,7 +37,7 @@ from tests.sim.vandal import SimVandal
 
 _START_MS = 1_700_000_000_000
 _GENERAL_WAY_EVERY = 3
-"""One in so many brokers takes no short cut."""
+"""One in so many brokers uses no fast path."""
 
 _BROKER: Address = ("10.0.0.1", 10911)
 _REGISTRY: Address = ("10.0.0.2", 9876)
@@ -335,7 +335,7 @@ class World:
         transactions = core.transactions
         transactions.snapshot_ms, transactions.snapshot_min = 1_000, 2
         if (self.plan.seed + self._boot_count) % _GENERAL_WAY_EVERY == 0:
-            core.remoting.shortcut = None
+            core.remoting.fast_path = None
         if self._plant is not None:
             self._plant(core)
         return core

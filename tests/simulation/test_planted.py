@@ -65,7 +65,7 @@ def lost_check_counted(core: BrokerCore) -> None:
         del peer
         return []
 
-    core.transactions.checker.unheard.lost = spoilt  # type: ignore[method-assign]
+    core.transactions.checker.unconfirmed.lost = spoilt  # type: ignore[method-assign]
 
 
 def double_final(core: BrokerCore) -> None:

@@ -20,9 +20,9 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
 from escrowmq.broker.answers.frames import Frames
+from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.known_requests import KnownRequests
 from escrowmq.broker.fast.short_pulls import ShortPulls
-from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import Serving
@@ -49,7 +49,7 @@ class RemotingFront:
         frames: Frames,
         output: Output,
         serving: Serving,
-        shortcut: Shortcut | None,
+        fast_path: FastPath | None,
         pulls: ShortPulls | None,
     ) -> None:
         self._store_settings = store_settings
@@ -57,7 +57,7 @@ class RemotingFront:
         self.frames = frames
         self.output = output
         self.serving = serving
-        self.shortcut: Shortcut | None = shortcut
+        self.fast_path: FastPath | None = fast_path
         """The fast path; None: everything takes the general path."""
         self.pulls: ShortPulls | None = pulls
         """The fast path for pulls."""
@@ -97,14 +97,14 @@ class RemotingFront:
 class RemotingDialogue:
     """One connection (broker.dialogue.Dialogue)."""
 
-    __slots__ = ("_front", "_habits", "_output", "_peer", "_repeated", "_serving", "reader")
+    __slots__ = ("_front", "_known", "_output", "_peer", "_repeated", "_serving", "reader")
 
     def __init__(self, front: RemotingFront, peer: Peer, reader: FrameReader) -> None:
         self._front = front
         self._output = front.output
         self._serving = front.serving
         self._peer = peer
-        self._habits = KnownRequests()
+        self._known = KnownRequests()
         self._repeated = RepeatedRequests()
         self.reader = reader
 
@@ -112,11 +112,11 @@ class RemotingDialogue:
         """Serve the complete frames; what is too much for one turn is kept."""
         reader, peer = self.reader, self._peer
         data, at = reader.take(data), 0
-        shortcut = self._front.shortcut
-        if shortcut is not None and peer.long is None and self._habits.is_short(data, 0):
-            at = shortcut.serve(peer, self._habits, reader, data, 0, now_ms)
-            if at and shortcut.is_cut:
-                at = shortcut.serve(peer, self._habits, reader, data, at, now_ms)
+        fast_path = self._front.fast_path
+        if fast_path is not None and peer.long is None and self._known.is_short(data, 0):
+            at = fast_path.serve(peer, self._known, reader, data, 0, now_ms)
+            if at and fast_path.is_cut:
+                at = fast_path.serve(peer, self._known, reader, data, at, now_ms)
             if at == len(data):
                 return
         if peer.long is not None:
@@ -166,7 +166,7 @@ class RemotingDialogue:
                 is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
                 if is_much or reads_count == READS_AT_ONCE_MAX:
                     return at
-            if self._habits.is_short(data, at):
+            if self._known.is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)
 
     def _command(self, data: bytes, at: int, match: Match | None) -> tuple[Command, int] | None:
@@ -180,10 +180,10 @@ class RemotingDialogue:
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve plain messages from a position on by the fast path. Returns the position after
         them."""
-        shortcut = self._front.shortcut
-        if shortcut is None:
+        fast_path = self._front.fast_path
+        if fast_path is None:
             return at
-        return shortcut.serve(self._peer, self._habits, self.reader, data, at, now_ms)
+        return fast_path.serve(self._peer, self._known, self.reader, data, at, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
         """Write an answer."""

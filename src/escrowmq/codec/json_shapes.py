@@ -1,5 +1,5 @@
 """Similar send requests with JSON headers, as Java clients send them (see codec/request_shapes), in
-the form for the compiled lane. Plain Python parses each by itself."""
+the form for the native lane. Plain Python parses each by itself."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ _FRONT_SIZE: Final = 8
 
 _BINARY: Final = BINARY << 24
 _PLACE: Final = struct.Struct("=ii")
-"""Start and end of a number, for the compiled lane."""
+"""Start and end of a number, for the native lane."""
 
 _SIZE_MAX: Final = 512
 """Largest cached header."""
@@ -117,7 +117,7 @@ class RepeatedRequests:
         self._layouts: dict[int, list[_Layout]] = {}
         """By the size of a header."""
         self._given: dict[int, list[RepeatedGiven]] = {}
-        """The same data in the form for the compiled lane."""
+        """The same data in the form for the native lane."""
         self._known_count = 0
 
     def decode(self, data: bytes, kind: int) -> Command:

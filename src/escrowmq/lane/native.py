@@ -3,8 +3,8 @@ compiler, and not used with ESCROWMQ_PURE=1. Each has a plain Python version els
 reference.
 
 `lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
-can, as the fast path does one by one (broker/fast/shortcut, broker/fast/short_puts). It does not
-modify its arguments.
+can, as the fast path does one by one (broker/fast/fast_path, broker/fast/short_puts). It leaves its
+arguments unchanged.
 
 `find_ends` finds which halves consecutive ENDs name; `lay_out_ends` serves as many of them as it
 can, given the bytes of these halves (one by one: broker/fast/short_ends).

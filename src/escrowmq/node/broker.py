@@ -132,7 +132,7 @@ class BrokerNode:
             self._flushing,
         )
         if native.why_plain:
-            _log.info("the short cut is served by plain Python alone: %s", native.why_plain)
+            _log.info("the fast path runs in plain Python only: %s", native.why_plain)
         tell_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core,

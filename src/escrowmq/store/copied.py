@@ -19,7 +19,7 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.queue_snapshot import write_snapshot
-from escrowmq.store.store_parts import Holdings
+from escrowmq.store.store_parts import StoreState
 
 _PREPARED: Final = 4
 _GAP_MAX: Final = 1_000_000
@@ -29,7 +29,7 @@ _GAP_MAX: Final = 1_000_000
 class CopiedLog:
     """The end of a log that grows by copying."""
 
-    def __init__(self, held: Holdings, delete_topic: Callable[[str], int]) -> None:
+    def __init__(self, held: StoreState, delete_topic: Callable[[str], int]) -> None:
         self._held = held
         self._log = held.log
         self._delete_topic = delete_topic

@@ -81,7 +81,7 @@ class SimFile:
         return joined(runs, base, self.size, self.read)
 
     def memory(self) -> bytearray:
-        """The whole content, as the compiled lane reads mapped files."""
+        """The whole content, as the native lane reads mapped files."""
         self._touch()
         self._disk.reads_count += 1
         return self.live

@@ -27,7 +27,7 @@ from escrowmq.txn.engine import Engine
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.transaction_figures import CheckCounters
-from escrowmq.txn.unheard_checks import Unheard
+from escrowmq.txn.unconfirmed_checks import UnconfirmedChecks
 
 _log = logging.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Checker:
         self._mute_until_ms: dict[int, int] = {}
         self._turn = 0
         self._has_room = False
-        self.unheard = Unheard()
+        self.unconfirmed = UnconfirmedChecks()
         self.counters = CheckCounters()
 
     @property
@@ -153,7 +153,7 @@ class Checker:
         # Checks are bounded so that a producer without an answer is not asked for ever; what a dead
         # connection never read is no reason to give a transaction up.
         halves = self._engine.halves
-        for queue_offset in self.unheard.lost(peer):
+        for queue_offset in self.unconfirmed.lost(peer):
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
                 count = halves.pending.uncount_check(queue_offset)
                 halves.tally.note(queue_offset, count)
@@ -163,7 +163,7 @@ class Checker:
         """A check was answered: its client is responsive, and the next check may be sent."""
         self._silences.pop(peer, None)
         self._mute_until_ms.pop(peer, None)
-        self.unheard.answered(peer, queue_offset)
+        self.unconfirmed.answered(peer, queue_offset)
         if self._finish(queue_offset):
             self.counters.answered += 1
             self.counters.unknown += is_unknown
@@ -360,7 +360,7 @@ class Checker:
                 count = row.checks
                 if holder is None:
                     count = self._count(queue_offset)
-                    self.unheard.asked(member.peer, queue_offset, now_ms)
+                    self.unconfirmed.asked(member.peer, queue_offset, now_ms)
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
                 self._engine.halves.trail.note(now_ms, queue_offset, "asked", who=member.client_id)

@@ -1,8 +1,8 @@
 """The rules about ENDs, each once: which verdicts settle a half, and why one is not ended so.
 
 END_RULES are evaluated in order for a half that was found (txn/end_requests), and the first that
-applies decides. The fast path (broker/fast/shortcut, short_ends) serves plain halves alone: those
-of no epoch and no bundle, without check immunity, that are pending under their own number. None of
+applies decides. The fast path (broker/fast, short_ends) serves plain halves only: those of
+no epoch and no bundle, without check immunity, that are pending under their own number. None of
 these rules concerns such a half. The names of its properties decide whether a half is plain
 (broker/sends/send_rules). Add new rules here, and their examples to
 tests/unit/broker/rule_examples.py."""

@@ -1,4 +1,4 @@
-"""Stretches that are read together: one by one, and by the compiled lane."""
+"""Stretches that are read together: one by one, and by the native lane."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Brokers that are given the same input: one serves what it can the short way, another one serves
-everything the general way, and where there is a compiled lane a third one has it serve what it can.
+everything the general path, and where there is a native lane a third one has it serve what it can.
 """
 
 from __future__ import annotations
@@ -82,13 +82,13 @@ class Side:
             ha_address="10.0.0.1:10912",
             chance=random.Random(5),
         )  # fmt: skip
-        shortcut = self.core.remoting.shortcut
-        assert shortcut is not None
-        shortcut.lay_out = self._lay_out
-        shortcut.ends_lane = None if self._lay_out is None else ends_lane
-        shortcut.lay_out_batch = None if self._lay_out is None else lay_out_batch
+        fast_path = self.core.remoting.fast_path
+        assert fast_path is not None
+        fast_path.lay_out = self._lay_out
+        fast_path.ends_lane = None if self._lay_out is None else ends_lane
+        fast_path.lay_out_batch = None if self._lay_out is None else lay_out_batch
         if not self._is_short:
-            self.core.remoting.shortcut = None
+            self.core.remoting.fast_path = None
             self.core.remoting.pulls = None
         elif self.core.remoting.pulls is not None and self._lay_out is None:
             self.core.remoting.pulls.is_compiled = False
@@ -154,8 +154,8 @@ class Side:
 
     @property
     def served_count(self) -> int:
-        shortcut = self.core.remoting.shortcut
-        return shortcut.served_count if shortcut is not None else 0
+        fast_path = self.core.remoting.fast_path
+        return fast_path.served_count if fast_path is not None else 0
 
 
 class Both:

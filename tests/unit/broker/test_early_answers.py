@@ -1,4 +1,4 @@
-"""Answers to what the short cut has stored leave before what follows from it is done, where they
+"""Answers to what the fast path has stored leave before what follows from it is done, where they
 are all that an input wants."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Each rule about sends, halves, ENDs and pulls matters: a request that breaks it is never served
-on the fast path, and is answered, stored and counted as the general way does it."""
+on the fast path, and is answered, stored and counted as the general path does it."""
 
 from __future__ import annotations
 
@@ -185,9 +185,9 @@ def test_names_of_groups_that_are_remembered_are_bounded(monkeypatch: pytest.Mon
     seen = []
     for number in range(10):
         side.feed((1, half_with(PGROUP=f"group-{number}")))
-        shortcut = side.core.remoting.shortcut
-        assert shortcut is not None
-        seen.append(len(shortcut._puts._groups))
+        fast_path = side.core.remoting.fast_path
+        assert fast_path is not None
+        seen.append(len(fast_path._puts._groups))
     assert max(seen) == 3
     assert side.served_count > 5
 

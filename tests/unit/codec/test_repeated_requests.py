@@ -124,7 +124,7 @@ def encode_frame(header: bytes, kind: int, body: bytes = b"") -> bytes:
 
 
 def find(requests: RepeatedRequests, data: bytes, at: int) -> Match | None:
-    """With the compiled lane and without it."""
+    """With the native lane and without it."""
     found = requests.find(data, at)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "find_repeated", None)

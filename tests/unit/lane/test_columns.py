@@ -1,4 +1,4 @@
-"""Records on their way into columns, by the compiled lane: what plain Python says of the same
+"""Records on their way into columns, by the native lane: what plain Python says of the same
 bytes, and no more than an exception for what does not fit."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether there is a compiled lane is found out once, and can be forbidden."""
+"""Whether there is a native lane is found out once, and can be forbidden."""
 
 import os
 import shutil

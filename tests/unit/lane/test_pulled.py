@@ -1,4 +1,4 @@
-"""The reply to a pull as the compiled lane writes it, with the records behind it."""
+"""The reply to a pull as the native lane writes it, with the records behind it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the compiled lane is given of a file. All else is held by test_disk."""
+"""What the native lane is given of a file. All else is held by test_disk."""
 
 import os
 from pathlib import Path

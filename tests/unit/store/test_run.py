@@ -153,7 +153,7 @@ def test_nothing_happens_where_a_segment_or_the_room_ends() -> None:
     assert count > 2
     assert commit(run, nobody)
     run.done()
-    assert store.put(message(9), 2_000).status is PutStatus.OK  # the general way makes the next one
+    assert store.put(message(9), 2_000).status is PutStatus.OK  # the general path makes the next
     assert len(bodies(store)) == count + 2
 
 

@@ -37,7 +37,7 @@ def plain(
 
 @pytest.fixture(params=["plain", "as built"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the compiled lane, and with it where it is built."""
+    """Without the native lane, and with it where it is built."""
     if request.param == "plain":
         monkeypatch.setattr(native, "find_runs", None)
 

@@ -158,7 +158,7 @@ class Ground:
 
 
 def plain_half(number: int, body: bytes, *, stored_ms: int = 0) -> PlainHalf:
-    """One as the short cut stores it, at a place of its number."""
+    """One as the fast path stores it, at a place of its number."""
     return PlainHalf(
         number, number * 100, 90, stored_ms, "A", "B", 0, b"k", (), b"", body, 0, 0, 0, 0,
         bytes(8), bytes(8), 0,

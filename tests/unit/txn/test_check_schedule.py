@@ -17,7 +17,7 @@ from escrowmq.txn.check_schedule import (
 )
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.state import Verdict
-from escrowmq.txn.unheard_checks import UNHEARD_MAX, Unheard
+from escrowmq.txn.unconfirmed_checks import UNHEARD_MAX, UnconfirmedChecks
 from tests.harness.exchange import SMALL
 
 from .ground import Ground
@@ -383,7 +383,7 @@ def test_check_counts_when_anything_was_heard_of_its_client_later(heard: str) ->
     if heard == "an answer":
         ground.checker.answered(second.queue_offset, 1)
     else:
-        ground.checker.unheard.heard_ms = lambda _: ground.now_ms
+        ground.checker.unconfirmed.heard_ms = lambda _: ground.now_ms
     ground.checker.peer_lost(1, ground.now_ms)
     counts = [ground.engine.halves.pending.checks(h.queue_offset) for h in (first, second)]
     assert counts == [1, 1]
@@ -407,12 +407,12 @@ def test_counting_as_the_peer_does_counts_what_a_lost_connection_was_asked() -> 
 
 
 def test_what_is_kept_in_mind_of_a_silent_connection_is_bounded() -> None:
-    unheard = Unheard()
+    unconfirmed = UnconfirmedChecks()
     for number in range(UNHEARD_MAX + 10):
-        unheard.asked(1, number, number)
-    assert unheard.lost(1) == list(range(10, UNHEARD_MAX + 10))
-    unheard.heard_ms = lambda _: 7
+        unconfirmed.asked(1, number, number)
+    assert unconfirmed.lost(1) == list(range(10, UNHEARD_MAX + 10))
+    unconfirmed.heard_ms = lambda _: 7
     for number in range(10):
-        unheard.asked(2, number, number)
-    assert unheard.lost(2) == [8, 9]
-    assert unheard.lost(2) == []
+        unconfirmed.asked(2, number, number)
+    assert unconfirmed.lost(2) == [8, 9]
+    assert unconfirmed.lost(2) == []

@@ -25,11 +25,11 @@ from escrowmq.broker.assembly.part_makers import (
     transactions_of,
 )
 from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.fast.publish_grants import PublishGrants
 from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.short_puts import ShortPuts
-from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
 from escrowmq.broker.front import Caller, CopyFront
 from escrowmq.broker.part import Part
@@ -185,7 +185,7 @@ class Assembly:
             latency=b.latency,
             run_answers=b.run_answers,
         )
-        shortcut = Shortcut(
+        fast_path = FastPath(
             settings=b.settings,
             identity=b.identity,
             moment=b.moment,
@@ -198,14 +198,14 @@ class Assembly:
             run_answers=b.run_answers,
             ends=b.store.ends,
         )
-        self.plain_sends = PlainSends(latency=b.latency, shortcut=shortcut, puts=puts)
+        self.plain_sends = PlainSends(latency=b.latency, fast_path=fast_path, puts=puts)
         return RemotingFront(
             store_settings=b.store_settings,
             store=b.store,
             frames=b.frames,
             output=b.output,
             serving=self.serving,
-            shortcut=None if is_slave else shortcut,
+            fast_path=None if is_slave else fast_path,
             pulls=None
             if is_slave
             else ShortPulls(

@@ -1,4 +1,4 @@
-"""Answers to requests that were served together (broker/fast/shortcut) and wait together.
+"""Answers to requests that were served together (broker/fast/fast_path) and wait together.
 
 They are kept as the encoded frames of a success. Any other outcome is rare: only then are they
 decoded and changed, one by one."""

@@ -1,5 +1,5 @@
 """What is known of the requests of one connection: which may take the fast path
-(broker/fast/shortcut), and what they have in common."""
+(broker/fast/fast_path), and what they have in common."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Final
 
 from escrowmq.base.codes import Request
 from escrowmq.broker.fast.backoff import Backoff
+from escrowmq.broker.fast.lane_input import end_shape_of, json_shape_of, shape_of
 from escrowmq.broker.fast.publish_grants import GrantCache
-from escrowmq.broker.fast.stretches import end_shape_of, json_shape_of, shape_of
 from escrowmq.codec.json_shapes import JsonSendShape, learn_json_send
 from escrowmq.codec.request_shapes import EndShape, SendShape, learn_end, learn_send
 from escrowmq.lane.native import EndShape as GivenEnd

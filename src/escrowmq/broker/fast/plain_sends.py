@@ -1,4 +1,4 @@
-"""Plain messages and halves of guests, written together: what broker/fast/shortcut is for
+"""Plain messages and halves of guests, written together: what broker/fast/fast_path is for
 connections.
 
 A front passes them as values, one after the other. All of them are written, and their senders
@@ -16,8 +16,8 @@ from escrowmq.base.fixed_limits import RUN_SIZE_MAX
 from escrowmq.base.guests import OnPut, PlainMessage
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.short_puts import ShortPuts
-from escrowmq.broker.fast.shortcut import Shortcut
 from escrowmq.broker.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -31,11 +31,11 @@ class PlainSends:
     def __init__(
         self,
         latency: Latency,
-        shortcut: Shortcut,
+        fast_path: FastPath,
         puts: ShortPuts,
     ) -> None:
         self._latency = latency
-        self._shortcut = shortcut
+        self._fast_path = fast_path
         self._puts = puts
         self._peer: Peer | None = None
         """The sender of the last message, while there is something to be written."""
@@ -57,8 +57,8 @@ class PlainSends:
                 return False
         try:
             place, transaction_id = self._place(peer, message, now_ms)
-        except Exception:  # noqa: BLE001 - nothing is written yet, and the general way can tell
-            _log.exception("messages of %s go the general way", peer.address)
+        except Exception:  # noqa: BLE001 - nothing is written yet, and the general path can tell
+            _log.exception("messages of %s go the general path", peer.address)
             self._puts.forget()
             self._give_back(now_ms)
             return False
@@ -73,7 +73,7 @@ class PlainSends:
 
     def _may_begin(self, peer: Peer, now_ms: int) -> bool:
         """Whether messages of a peer may be stored without further checks."""
-        if now_ms == self._shut_ms or not self._shortcut.is_open(peer, now_ms):
+        if now_ms == self._shut_ms or not self._fast_path.is_open(peer, now_ms):
             return False
         if self._peer is None:
             self._puts.begin(now_ms)
@@ -104,7 +104,7 @@ class PlainSends:
             return
         is_put = bool(self._told) and self._puts.write()
         if is_put:
-            self._puts.follow(peer, now_ms)
+            self._puts.apply_effects(peer, now_ms)
         self._puts.forget()
         if not self._told:
             self._forget()

@@ -6,7 +6,7 @@ from typing import Final
 
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
-from escrowmq.broker.fast.stretches import tail_given
+from escrowmq.broker.fast.lane_input import tail_given
 from escrowmq.broker.sends.forbidden_to_senders import ODD
 from escrowmq.codec.batch import decode_part
 from escrowmq.codec.entries import ENTRY_SIZE

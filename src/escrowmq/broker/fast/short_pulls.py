@@ -101,7 +101,7 @@ class ShortPulls:
         queue_id, group, topic = numbers[queue_at], plan.group, plan.topic
         try:
             found = self._find(plan, queue_id, numbers[offset_at], opaque)
-        except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
+        except Exception:  # noqa: BLE001 - nothing has happened yet, and the general path can tell
             _log.exception("a pull of %s takes the general path", peer.address)
             return False
         if found is None or self._offsets.has_reset(group, topic, queue_id):

@@ -15,10 +15,10 @@ from escrowmq.base.message import Property, SysFlag, Topic
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.fast.batched_replies import BatchedReplies
+from escrowmq.broker.fast.lane_input import Places
 from escrowmq.broker.fast.short_batches import Entries, ShortBatches
 from escrowmq.broker.fast.short_ends import Number, PutEnds, ShortEnds
 from escrowmq.broker.fast.short_halves import ShortHalves
-from escrowmq.broker.fast.stretches import Places
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
@@ -238,7 +238,7 @@ class ShortPuts:
         key, encoded = fields[plan.key], properties + self._suffix
         if plan.is_half >= 0:
             tail = self._tail_of_halves(plan, fields, sys_flag)
-            # A new key has to be kept before it signs, which may fail: the general way says so.
+            # A new key has to be kept before it signs, which may fail: the general path says so.
             if wants_id and self._transactions.keyring.is_due(self._now_ms):
                 tail = None
             sys_flag &= ~SysFlag.TRANSACTION_MASK
@@ -412,7 +412,7 @@ class ShortPuts:
 
     # -- all of them -------------------------------------------------------------------------------
 
-    def follow(self, peer: Peer, now_ms: int) -> None:
+    def apply_effects(self, peer: Peer, now_ms: int) -> None:
         """Do what follows from the written run. Its records are visible in their queues only from
         here on."""
         self._run.publish(self._is_awaited)

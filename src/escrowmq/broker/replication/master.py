@@ -15,12 +15,12 @@ from escrowmq.base.measure import Family, one
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.identity import Identity
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.outgoing_requests import OnAnswer
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
-from escrowmq.broker.present_input import Moment
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
@@ -84,7 +84,7 @@ class Master(Part):
         registration: Registration,
         peers: Peers,
         output: Output,
-        moment: Moment,
+        moment: InputTime,
         tables: Callable[[Ask], MasterTables],
         drain: Callable[[], object],
     ) -> None:

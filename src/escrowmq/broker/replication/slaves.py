@@ -13,10 +13,10 @@ from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.measure import Family, Sample, one
 from escrowmq.base.ports import Chance
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.present_input import Moment
 from escrowmq.errors import RemoteProtocolError, UsageError
 from escrowmq.replica.replicas import Replicas
 from escrowmq.replica.sending import SendingTerms, Ticket
@@ -38,7 +38,7 @@ class Slaves(Part):
         store: Store,
         *,
         output: Output,
-        moment: Moment,
+        moment: InputTime,
         chance: Chance,
         release: Callable[[], None],
     ) -> None:

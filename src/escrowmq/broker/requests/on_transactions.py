@@ -99,7 +99,7 @@ class EndHandlers(Part):
         self.engine: Final = transactions.engine
         self._checker = transactions.checker
         self._unsealed: list[_Unsealed | EndsOfRun] = []
-        self._checker.unheard.heard_ms = clients.seen_ms
+        self._checker.unconfirmed.heard_ms = clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
 

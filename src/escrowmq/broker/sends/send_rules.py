@@ -3,7 +3,7 @@ contain.
 
 A new rule is added here, and its example to tests/unit/broker/rule_examples.py; a test requires one
 for each. The general path (destinations, shedding, on_send) uses these lists to refuse a message;
-the fast path (shortcut, short_puts) uses them to decide whether a message is plain: once for an
+the fast path (fast_path, short_puts) uses them to decide whether a message is plain: once for an
 input, once for a queue until topics or settings change, once for the names of its properties."""
 
 from __future__ import annotations

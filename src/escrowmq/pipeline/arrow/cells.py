@@ -1,5 +1,5 @@
 """Arrow arrays from a buffer without a Python object per value: numpy finds the positions of the
-values; the compiled lane copies them, or Arrow where there is none."""
+values; the native lane copies them, or Arrow where there is none."""
 
 from __future__ import annotations
 

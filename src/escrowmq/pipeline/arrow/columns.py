@@ -1,7 +1,7 @@
 """Log records as Arrow, column by column.
 
 `codec/layout` describes a record. Everything is numpy and Arrow over all records at once, except
-what the compiled lane does where there is one: walk from record to record, parse properties, copy
+what the native lane does where there is one: walk from record to record, parse properties, copy
 cells."""
 
 from __future__ import annotations

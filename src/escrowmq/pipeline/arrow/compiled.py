@@ -1,4 +1,4 @@
-"""Properties of many records by the compiled lane: one walk finds all entries, and each column
+"""Properties of many records by the native lane: one walk finds all entries, and each column
 copies its own. Must give the same result as `property_columns.Properties`."""
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ class KitCore(BrokerCore):
 
     def __init__(self, *given: Any, **settings: Any) -> None:  # noqa: ANN401
         super().__init__(*given, **settings)
-        # By the general way alone, in which a test can intervene.
-        self.remoting.shortcut = None
+        # By the general path alone, in which a test can intervene.
+        self.remoting.fast_path = None
         rows = self.serving.rows
         for code in _POLLS:
             rows[code] = msgspec.structs.replace(

@@ -1,4 +1,4 @@
-"""Requests that are served the short way and wait for the disk are answered as by the general way,
+"""Requests that are served the short way and wait for the disk are answered as by the general path,
 whatever becomes of their sync."""
 
 from __future__ import annotations

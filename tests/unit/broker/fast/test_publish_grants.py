@@ -1,4 +1,4 @@
-"""Signed requests of accounts: the short cut lets in whom the door lets in, and nobody else."""
+"""Signed requests of accounts: the fast path lets in whom the door lets in, and nobody else."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
 from tests.unit.broker.both import PLAIN, TOPICS, Both, begin, end, frame, half, send
-from tests.unit.broker.fast.test_shortcut import ODD
+from tests.unit.broker.fast.test_fast_path import ODD
 
 ACCOUNTS = b"""
 accounts:

@@ -1,4 +1,4 @@
-"""Batches that are served the short way, held to what the general way does."""
+"""Batches that are served the short way, held to what the general path does."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from escrowmq.base.codes import Request
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import SysFlag
+from escrowmq.broker.fast.lane_input import tail_given
 from escrowmq.broker.fast.short_batches import ShortBatches
-from escrowmq.broker.fast.stretches import tail_given
 from escrowmq.broker.sends.forbidden_to_senders import ODD as ODD_FLAGS
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.entries import ENTRY_SIZE
@@ -80,9 +80,9 @@ def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
         counts.append(0 if found is None else len(found[1]) // ENTRY_SIZE)
         return found
 
-    shortcut = both.sides[2].core.remoting.shortcut
-    assert shortcut is not None
-    shortcut.lay_out, shortcut.lay_out_batch = None, lay_out
+    fast_path = both.sides[2].core.remoting.fast_path
+    assert fast_path is not None
+    fast_path.lay_out, fast_path.lay_out_batch = None, lay_out
     one = batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], is_binary=is_binary)
     both.feed((1, send()), (1, one), (1, one))
     counts.clear()
@@ -104,9 +104,9 @@ def test_lane_lays_out_batches_among_other_requests(own: str, *, is_binary: bool
             told.append(found)
         return found
 
-    shortcut = both.sides[2].core.remoting.shortcut
-    assert shortcut is not None
-    shortcut.lay_out = lay_out
+    fast_path = both.sides[2].core.remoting.fast_path
+    assert fast_path is not None
+    fast_path.lay_out = lay_out
     one, mute = (
         batch(
             [entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag, is_binary=is_binary
@@ -212,7 +212,7 @@ def test_batch_to_a_topic_with_a_long_name_is_served_as_far_as_it_is_stored(
 
 @pytest.mark.parametrize("own", ["p?q\x01v\x02", "UNIQ_KEY\x010A?B\x02WAIT\x01true\x02"])
 def test_batch_whose_sender_says_what_is_no_text_is_refused(own: str) -> None:
-    """Seed 20261123 of tests/fuzz/test_lane: it was stored, and the general way cuts its sender."""
+    """Seed 20261123 of tests/fuzz/test_lane: it was stored; the general path cuts its sender."""
     both = Both()
     plain = batch([entry(1)])
     both.feed((1, send()), (1, plain))

@@ -1,4 +1,4 @@
-"""What a message costs on the short cut, pinned without a clock: calls of Python's and of C's
+"""What a message costs on the fast path, pinned without a clock: calls of Python's and of C's
 functions in a read of 64, and in one of its own, where each costs several times as much. Who makes
 one more for each message has to say here why."""
 

@@ -1,4 +1,4 @@
-"""Halves and ENDs that are served the short way, held to what the general way does."""
+"""Halves and ENDs that are served the short way, held to what the general path does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.unit.broker.both import (
 @pytest.mark.parametrize("verdict", ["8", "12"])
 def test_halves_and_ends_are_served_the_short_way(verdict: str, *, is_binary: bool) -> None:
     both = Both()
-    both.feed((1, send(is_binary=is_binary)))  # queues are made the general way
+    both.feed((1, send(is_binary=is_binary)))  # queues are made the general path
     first = begin(both, half(0, is_binary=is_binary))
     both.feed((1, end(first[0], is_binary=is_binary)))
     halves = begin(
@@ -302,9 +302,9 @@ def refuse_op_records(side: Side) -> None:
         return put(message, now_ms, **named)
 
     store.put = grudging  # type: ignore[method-assign]
-    shortcut = side.core.remoting.shortcut
-    if shortcut is not None:
-        run = shortcut._puts._run
+    fast_path = side.core.remoting.fast_path
+    if fast_path is not None:
+        run = fast_path._puts._run
         tail = run.tail
         run.tail = lambda topic, queue_id: (  # type: ignore[method-assign]
             None if topic == Topic.OP else tail(topic, queue_id)

@@ -28,7 +28,7 @@ LANE = ("find_records", "copy_cells", "copy_numbers", "find_entries", "copy_name
 
 @pytest.fixture(params=["lane", "plain"], scope="module", autouse=True)
 def with_and_without_lane(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every test once with the compiled lane, where there is one, and once without."""
+    """Every test once with the native lane, where there is one, and once without."""
     with pytest.MonkeyPatch.context() as patch:
         for name in LANE if request.param == "plain" else ():
             patch.setattr(native, name, None)

@@ -1,4 +1,4 @@
-"""Properties as columns: the same with the compiled lane and without."""
+"""Properties as columns: the same with the native lane and without."""
 
 from __future__ import annotations
 

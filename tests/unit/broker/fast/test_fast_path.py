@@ -1,4 +1,4 @@
-"""The short cut means what the general way means: the same bytes to everybody, the same files, the
+"""The fast path means what the general path means: the same bytes to everybody, the same files, the
 same figures."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_plain_messages_are_served_the_short_way_and_nobody_sees_it(*, is_binary
     both = Both()
     one = send(is_binary=is_binary)
     both.feed((1, one), (1, one), (1, one * 5), (2, one + send(opaque=8, is_binary=is_binary)))
-    # The first of a queue, and of each connection in binary form, go the general way.
+    # The first of a queue, and of each connection in binary form, go the general path.
     assert both.short.served_count == (7 if is_binary else 8)
     both.end()
 
@@ -50,13 +50,13 @@ def test_a_half_whose_sender_wants_a_transaction_id_is_told_one(*, is_binary: bo
             escrowWantsId=wish,
         )  # fmt: skip
 
-    both.feed((1, wanted(1)), (1, wanted(2)))  # the general way: of a queue, of a connection
+    both.feed((1, wanted(1)), (1, wanted(2)))  # the general path: of a queue, of a connection
     before = both.short.served_count
     told = both.feed((1, wanted(3) + wanted(4)), (1, wanted(5)))
     assert both.short.served_count - before == 3
     assert all("escrowId" in (reply.ext or {}) for reply in told)
     assert "escrowId" not in (both.feed((1, wanted(6, "1")))[-1].ext or {})
-    both.pass_time(90 * 24 * 3_600_000)  # a new key is due, which the general way makes
+    both.pass_time(90 * 24 * 3_600_000)  # a new key is due, which the general path makes
     assert "escrowId" in (both.feed((1, wanted(7)))[-1].ext or {})
     both.end()
 

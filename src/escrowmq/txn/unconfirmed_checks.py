@@ -14,7 +14,7 @@ UNHEARD_MAX: Final = 4_096
 """Unconfirmed checks remembered per connection; beyond that the oldest stay counted."""
 
 
-class Unheard:
+class UnconfirmedChecks:
     """The checks on each connection since its client was last heard from."""
 
     def __init__(self) -> None:

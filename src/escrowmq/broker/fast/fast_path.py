@@ -79,7 +79,7 @@ _VERDICTS: Final = {str(verdict): verdict for verdict in VERDICTS}
 """Commit and rollback as they are written in JSON."""
 
 
-class Shortcut:
+class FastPath:
     """Serves what it can of a connection's bytes."""
 
     def __init__(
@@ -151,8 +151,8 @@ class Shortcut:
         self._may_not_wait = self._ends.holds_answers and may_not_wait(data)
         try:
             end = self._put_frames(peer, known, data, at, reader.frame_size_max)
-        except Exception:  # noqa: BLE001 - nothing has happened yet, and the general way can tell
-            _log.exception("requests of %s go the general way", peer.address)
+        except Exception:  # noqa: BLE001 - nothing has happened yet, and the general path can tell
+            _log.exception("requests of %s go the general path", peer.address)
             self._shut_ms, end = now_ms, at
         is_all = end == len(data)
         if is_all and self._ends_count:
@@ -162,7 +162,7 @@ class Shortcut:
             self._is_held = ends.holds_answers and self._puts.log_end > ends.answerable_end
             if self._replies:
                 self._reply(peer, now_ms, is_all=(is_all or self.is_cut) and at == 0)
-            self._puts.follow(peer, now_ms)
+            self._puts.apply_effects(peer, now_ms)
             self._tell(reader)
         elif end > at:
             self._shut_ms, end = now_ms, at

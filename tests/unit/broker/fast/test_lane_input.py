@@ -1,4 +1,4 @@
-"""What the compiled lane is told. That it serves as plain Python does is held by test_shortcut and
+"""What the native lane is told. That it serves as plain Python does is held by test_fast_path and
 test_short_ends (all sides of both.py), and by tests/fuzz/test_lane.py with odd bytes."""
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.broker.fast.lane_input import Places, end_shape_of, json_shape_of, shape_of
 from escrowmq.broker.fast.short_ends import NOTE
-from escrowmq.broker.fast.stretches import Places, end_shape_of, json_shape_of, shape_of
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.json_shapes import learn_json_send
 from escrowmq.codec.request_shapes import learn_end, learn_send
@@ -265,9 +265,9 @@ class CountingEnds:
         return found
 
     def watch(self, side: Side) -> None:
-        shortcut = side.core.remoting.shortcut
-        assert shortcut is not None
-        shortcut.ends_lane = EndsLane(self._lane.find, self.lay_out)
+        fast_path = side.core.remoting.fast_path
+        assert fast_path is not None
+        fast_path.ends_lane = EndsLane(self._lane.find, self.lay_out)
 
 
 def watched(both: Both) -> CountingEnds:

@@ -1,5 +1,5 @@
 """Runs of consecutive requests that the native lane lays out: the data it needs for them. What it
-cannot serve is served one by one (broker/fast/shortcut); what that learns, the lane knows the next
+cannot serve is served one by one (broker/fast/fast_path); what that learns, the lane knows the next
 time."""
 
 from __future__ import annotations
