@@ -495,5 +495,5 @@ class Reading:
 
 
 def _wire(queue: MessageQueue, instance: Instance) -> MessageQueue:
-    """A queue by the brokers' name of its topic."""
+    """The queue with the topic's name at the brokers, including the namespace."""
     return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)

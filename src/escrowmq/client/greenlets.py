@@ -85,7 +85,8 @@ def latch() -> Latch:
 
 
 def identify() -> Callable[[], int]:
-    """Distinguishes real threads."""
+    """A function that returns the id of the current real thread, even when gevent has replaced
+    `threading`."""
     found: Callable[[], int] = (
         _original("_thread", "get_ident") if is_patched() else threading.get_ident
     )

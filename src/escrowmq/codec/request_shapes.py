@@ -61,7 +61,8 @@ tuple: a named one takes a microsecond to make.)"""
 
 
 class SendShape:
-    """All bytes of a binary send request's header except these."""
+    """A shape of binary send requests: all bytes of the header, apart from the values in these
+    fields."""
 
     __slots__ = (
         "_back", "_consts", "_front_size", "_unpack", "flag", "front", "header", "signed", "spans",

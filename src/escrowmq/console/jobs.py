@@ -22,7 +22,7 @@ FAILURES_MAX: Final = 20
 
 
 class Job(Answer, kw_only=True):
-    """One deed on many."""
+    """One operation on many items, running or finished."""
 
     id: int
     what: str

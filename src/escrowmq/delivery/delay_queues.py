@@ -125,7 +125,8 @@ class DelayQueues:
         )
 
     def _try_to_deliver(self, level: int, now_ms: int, count_max: int) -> int:
-        """`_deliver`; a level that the disk cannot read waits without blocking others."""
+        """Deliver the messages of a level that are due (`_deliver`). If the disk cannot read them,
+        the level waits without blocking others."""
         start = self._offsets[level]
         try:
             return self._deliver(level, now_ms, count_max)

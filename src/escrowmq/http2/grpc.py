@@ -343,8 +343,8 @@ class Calls:
         return sum(sizes) + self._connection.remembered_size
 
     def halves(self, *, with_unasked: bool = False) -> list[tuple[int, int]]:
-        """What is incomplete; on request also calls without a message. The identity changes once it
-        is complete."""
+        """The incomplete messages, as pairs that change once a message is complete; on request also
+        calls without a message."""
         found = [] if (half := self._connection.half) is None else [half]
         if self._partial_size or with_unasked:
             found += [

@@ -101,7 +101,7 @@ def go_through(database: Database, course: HandOver) -> Pass:
             continue
         sent.committed()
         walk.handed_over(chosen)
-    return _passed(walk, run(kept.look(database.family), database.execute))
+    return _summary_of(walk, run(kept.look(database.family), database.execute))
 
 
 async def go_through_awaited(database: AsyncDatabase, course: AsyncHandOver) -> Pass:
@@ -130,7 +130,7 @@ async def go_through_awaited(database: AsyncDatabase, course: AsyncHandOver) -> 
             continue
         sent.committed()
         walk.handed_over(chosen)
-    return _passed(walk, await run_async(kept.look(family), database.execute))
+    return _summary_of(walk, await run_async(kept.look(family), database.execute))
 
 
 def _rows(walk: KeptWalk) -> Steps[list[kept.KeptMessage]]:
@@ -142,7 +142,7 @@ def _known(error: Exception) -> Exception:
     return error if isinstance(error, EscrowMQError) else failed(error)
 
 
-def _passed(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
+def _summary_of(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
     if walk.count:
         _log.info("%d kept messages were sent, %d are left", walk.count, status.count)
     return Pass(walk.count, status.count, walk.error)

@@ -123,7 +123,7 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         if field is None:
             continue
         try:
-            chosen[name] = msgspec.convert(_plain(value), field.type, strict=False)
+            chosen[name] = msgspec.convert(_lower_bool(value), field.type, strict=False)
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
     return msgspec.convert(chosen, kind)
@@ -176,7 +176,7 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
         ) from error
 
 
-def _plain(value: str) -> str:
+def _lower_bool(value: str) -> str:
     return value.lower() if value.lower() in ("true", "false") else value
 
 

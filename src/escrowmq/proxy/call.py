@@ -81,7 +81,7 @@ class _Wait:
         """The answer, if it came while the request was being made."""
 
     def heard(self, reply: Answer | Refusal) -> None:
-        """It is answered."""
+        """The answer has arrived."""
         call = self._call
         if not self.number:
             self.reply = reply

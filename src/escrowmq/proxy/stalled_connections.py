@@ -16,7 +16,7 @@ Begun = tuple[int, int, int]
 
 
 class Talk(Protocol):
-    """A connection, as this module sees it."""
+    """The members of a connection that this module needs."""
 
     def halves(self) -> list[tuple[int, int]]:
         """What has begun on it and is incomplete."""

@@ -22,7 +22,7 @@ class KvHeader(Header):
 
 
 class RegisterHeader(Header, kw_only=True):
-    """REGISTER_BROKER."""
+    """The fields of REGISTER_BROKER."""
 
     broker_name: str
     broker_addr: str
@@ -46,7 +46,7 @@ class BrokerHeader(Header):
 
 
 class RouteHeader(Header):
-    """GET_ROUTEINFO_BY_TOPIC."""
+    """The fields of GET_ROUTEINFO_BY_TOPIC."""
 
     topic: str | None = None
     accept_standard_json_only: bool = False
@@ -62,6 +62,6 @@ class NameServerTopicHeader(Header):
 
 
 class ClusterHeader(Header):
-    """GET_TOPICS_BY_CLUSTER."""
+    """The fields of GET_TOPICS_BY_CLUSTER."""
 
     cluster: str | None = None

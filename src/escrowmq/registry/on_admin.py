@@ -11,7 +11,7 @@ from escrowmq.registry.headers import BrokerHeader, KvHeader, NameServerTopicHea
 
 
 def put_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """PUT_KV_CONFIG."""
+    """Set a value of a namespace (PUT_KV_CONFIG)."""
     header = asked.header(KvHeader)
     if header.namespace is None or header.key is None:
         return RegistryAnswer(Response.SYSTEM_ERROR, remark="namespace or key is null")
@@ -21,7 +21,7 @@ def put_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def get_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """GET_KV_CONFIG."""
+    """One value of a namespace (GET_KV_CONFIG)."""
     header = asked.header(KvHeader)
     value = state.kv.get(header.namespace, header.key)
     if value is not None:
@@ -39,7 +39,7 @@ def delete_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """GET_KVLIST_BY_NAMESPACE."""
+    """All values of a namespace (GET_KVLIST_BY_NAMESPACE)."""
     namespace = asked.header(KvHeader).namespace
     table = state.kv.table(namespace)
     if table is not None:
@@ -49,19 +49,19 @@ def list_kv(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def wipe_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """WIPE_WRITE_PERM_OF_BROKER."""
+    """Take a broker's topics out of writing (WIPE_WRITE_PERM_OF_BROKER)."""
     count = state.routes.wipe_write(asked.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"wipeTopicCount": str(count)})
 
 
 def add_write(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """ADD_WRITE_PERM_OF_BROKER."""
+    """Allow writing to a broker's topics again (ADD_WRITE_PERM_OF_BROKER)."""
     count = state.routes.add_write(asked.header(BrokerHeader).broker_name)
     return RegistryAnswer(ext={"addTopicCount": str(count)})
 
 
 def delete_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """DELETE_TOPIC_IN_NAMESRV."""
+    """Remove a topic from the routes (DELETE_TOPIC_IN_NAMESRV)."""
     header = asked.header(NameServerTopicHeader)
     if header.topic is not None:
         state.routes.delete_topic(header.topic, header.cluster_name)
@@ -69,7 +69,7 @@ def delete_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def register_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """REGISTER_TOPIC_IN_NAMESRV."""
+    """Add a topic to the routes (REGISTER_TOPIC_IN_NAMESRV)."""
     header = asked.header(NameServerTopicHeader)
     if asked.command.body and header.topic is not None:
         queues = decode_route(asked.command.body).queue_datas
@@ -78,7 +78,7 @@ def register_topic(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer
 
 
 def update_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """UPDATE_NAMESRV_CONFIG."""
+    """Change settings (UPDATE_NAMESRV_CONFIG)."""
     try:
         texts = parse_conf(asked.command.body.decode("utf-8", "replace"))
     except ConfError:
@@ -94,5 +94,5 @@ def update_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def get_config(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:  # noqa: ARG001
-    """GET_NAMESRV_CONFIG."""
+    """The settings (GET_NAMESRV_CONFIG)."""
     return RegistryAnswer(body=state.config.text().encode())

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """REGISTER_BROKER."""
+    """Register a broker with its topics (REGISTER_BROKER)."""
     header = asked.header(RegisterHeader)
     command = asked.command
     if header.body_crc and header.body_crc != body_crc(command.body):
@@ -55,7 +55,7 @@ def register(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """UNREGISTER_BROKER."""
+    """Remove a broker (UNREGISTER_BROKER)."""
     header = asked.header(BrokerHeader)
     state.routes.unregister(
         header.cluster_name,
@@ -68,7 +68,7 @@ def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """BROKER_HEARTBEAT."""
+    """Keep a broker registered (BROKER_HEARTBEAT)."""
     header = asked.header(BrokerHeader)
     state.routes.live.heard(header.cluster_name, header.broker_addr, asked.now_ms)
     return DONE
@@ -89,7 +89,7 @@ def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 
 
 def member_group(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
-    """GET_BROKER_MEMBER_GROUP."""
+    """The members of a broker group (GET_BROKER_MEMBER_GROUP)."""
     header = asked.header(BrokerHeader)
     members = state.routes.members(header.broker_name)
     return RegistryAnswer(

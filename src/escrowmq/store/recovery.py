@@ -232,7 +232,7 @@ class Recovery:
         return max(start, low)
 
     def _lost(self) -> str:
-        """Which known queues lack units; empty when none is known to."""
+        """Why queues are known to lack units; empty when none is."""
         held, low, snapshot = self._held, self._log.min_offset, self._snapshot
         if snapshot is not None:
             names = lost_queues(snapshot, held.queues, low)

@@ -28,7 +28,7 @@ _SIZES = (
 )
 
 
-class Dropper(Protocol):
+class CountsDropped(Protocol):
     """A part that delivers later, and skips invalid records."""
 
     @property
@@ -55,7 +55,7 @@ class Measuring:
         gauges: Gauges,
         reader_gauges: ReaderGauges,
         later_gauges: LaterGauges,
-        droppers: Iterable[Dropper],
+        droppers: Iterable[CountsDropped],
     ) -> None:
         self._settings = settings
         self._store = store

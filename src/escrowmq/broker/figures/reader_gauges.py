@@ -63,7 +63,7 @@ class ReaderGauges:
         self._ledger = ledger
 
     def families(self, now_ms: int) -> list[Family]:
-        """All of them."""
+        """The gauges as metric families."""
         readings = list(self._readings())
         return [
             *self._counts(readings),

@@ -31,7 +31,7 @@ class LaterGauges:
         self._ledger = ledger
 
     def families(self, now_ms: int) -> list[Family]:
-        """All of them."""
+        """The gauges as metric families."""
         return [*self._timed(now_ms), *self._popped(now_ms)]
 
     def _timed(self, now_ms: int) -> Iterator[Family]:

@@ -17,7 +17,7 @@ that, the oldest is forgotten; the user's check answers for it then."""
 
 
 class TransactionBlock(Protocol):
-    """A transaction block, as this module sees it."""
+    """The members of `client.transaction.Transaction` that this module needs."""
 
     @property
     def verdict(self) -> Outcome | None:

@@ -144,7 +144,8 @@ class _Block:
         await self.work.commit()
 
     async def roll_back(self, error: BaseException) -> None:
-        """Roll it back after an error, to which a lost connection is added."""
+        """Roll the block back after an error. An error of the rollback itself is suppressed,
+        because the connection is then lost anyway."""
         with contextlib.suppress(Exception):
             await self.work.rollback()
 
