@@ -70,7 +70,7 @@ class _Line:
         self.workers = Workers(threads_max=running_max, name=name)
 
     def close(self) -> None:
-        """Start no more of them."""
+        """Stop: drop the waiting checks, and start no more."""
         self.waiting.clear()
         self.workers.close()
 

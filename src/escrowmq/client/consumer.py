@@ -39,7 +39,7 @@ from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
-from escrowmq.client.send_backs import Returns
+from escrowmq.client.send_backs import SendBacks
 from escrowmq.client.tracing import Tracer, trace_topic
 from escrowmq.codec.client_bodies import CheckClientBody, ConsumerBody
 from escrowmq.codec.fastjson import encode
@@ -109,7 +109,7 @@ class Consumer(KeywordGroup, Tidy):
             self.options,
             group=self.wire_group,
             offsets=self._offsets(),
-            returns=Returns(self.instance, self._producer, group=self.wire_group),
+            returns=SendBacks(self.instance, self._producer, group=self.wire_group),
             stamp=self._stamp,
             kind=self._kind(),
         )

@@ -23,7 +23,7 @@ from escrowmq.client.interceptors import Watch
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.rebalance import Balancing
-from escrowmq.client.send_backs import Returns
+from escrowmq.client.send_backs import SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
 _log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class ReadingParts(TypedDict):
 
     group: str
     offsets: KeptOffsets
-    returns: Returns
+    returns: SendBacks
     stamp: Callable[[HeldMessage], None]
     kind: type[HeldMessage]
 
@@ -213,7 +213,7 @@ class Reading:
         await self.offsets.keep(list(self.readers.values()))
 
     def stop(self) -> None:
-        """Stop to fetch and hand out messages."""
+        """Stop fetching and delivering messages."""
         self.inbox.close()
         for reader in self.readers.values():
             reader.drop()

@@ -282,7 +282,7 @@ class PopReading(Reading):
         """Nothing to do: brokers store them by themselves."""
 
     def stop(self) -> None:
-        """Stop to pop and hand out messages."""
+        """Stop popping and delivering messages."""
         self.inbox.close()
         for reader in self.pop_readers.values():
             self._unused += reader.drop()

@@ -21,7 +21,7 @@ _RETRY_BASE_LEVEL: Final = 3
 _LEVEL_MAX: Final = 18
 
 
-class Returns:
+class SendBacks:
     """Returns messages of one group."""
 
     def __init__(self, instance: Instance, producer: Producer, *, group: str) -> None:

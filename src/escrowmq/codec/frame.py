@@ -185,7 +185,7 @@ class HalfFrames:
             )
 
     def free(self, reader: Holder) -> None:
-        """A reader's frame is complete, or will never be."""
+        """Release the space of a reader's incomplete frame: it was completed, or never will be."""
         self.size -= self._sizes.pop(reader, 0)
 
 

@@ -106,5 +106,5 @@ RECORD_SIZE_MIN: Final = HEAD_V4.size + 1 + PROPERTIES_SIZE.size
 
 
 def topic_size_width(magic: int) -> int:
-    """Bytes of the length of the topic."""
+    """The number of bytes that hold the topic's length."""
     return 2 if magic == MAGIC_V2 else 1

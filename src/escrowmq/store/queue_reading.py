@@ -112,7 +112,7 @@ class QueueReader:
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
-    def stretch(self, wish: ReadRequest) -> Stretch | None:
+    def read_trusted(self, wish: ReadRequest) -> Stretch | None:
         """The result of `get` in the simple case: some messages that are trusted and not old."""
         found = self._trusted_units(wish)
         if found is None:
@@ -127,9 +127,9 @@ class QueueReader:
     def reply(
         self, wish: ReadRequest, pieces: native.ReplyPieces, opaque: int
     ) -> tuple[bytes, int, int, int] | None:
-        """The result of `stretch` built by the native lane, as a frame of these pieces: the frame,
-        how many messages and bytes it has, and the next offset. None, too, when they are in two
-        files."""
+        """The result of `read_trusted` as a frame of these pieces, built by the native lane: the
+        frame, how many messages and bytes it has, and the next offset. None, too, when they are in
+        two files."""
         found = self._trusted_units(wish)
         if found is None or native.reply_with_runs is None:
             return None

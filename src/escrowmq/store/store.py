@@ -100,7 +100,7 @@ class Store:
         self._standing = held.standing
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
-        self.stretch, self.reply = self.reader.stretch, self.reader.reply
+        self.read_trusted, self.reply = self.reader.read_trusted, self.reader.reply
         self.flusher = Flusher(held)
         self.mending = SyncRepair(
             held,

@@ -250,7 +250,7 @@ class FastPath:
                 break
             if at and size + 4 == left and self._cuts(begin, data, at):
                 break
-            reached = self._stretch(code, peer, known, data, at, size_max)
+            reached = self._serve_by_lane(code, peer, known, data, at, size_max)
             if reached > at:
                 left -= reached - at
                 at = reached
@@ -275,17 +275,17 @@ class FastPath:
 
     # -- sends -------------------------------------------------------------------------------------
 
-    def _stretch(
+    def _serve_by_lane(
         self, code: int, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
         """Put requests from a position on with the native lane. Returns where it stopped."""
         if code == Request.END_TRANSACTION:
-            return self._stretch_of_ends(peer, known, data, at, size_max)
+            return self._end_by_lane(peer, known, data, at, size_max)
         is_send = code in SENDS or (code == _IN_JSON and data.startswith(JSON_SENDS, at + 8))
-        is_known = is_send and known.stretches
+        is_known = is_send and known.sends_for_lane
         if not is_known or self.lay_out is None or self._is_judged or self._may_not_wait:
             return at
-        put = self._puts.stretch(self.lay_out, peer, known.stretches, data, at, size_max)
+        put = self._puts.put_by_lane(self.lay_out, peer, known.sends_for_lane, data, at, size_max)
         if put is None:
             return at
         if known.credit < CREDIT_MAX:
@@ -415,13 +415,13 @@ class FastPath:
         were introduced has no mark of one, but still belongs to its topic and group."""
         return header_end == end and not self._is_judged
 
-    def _stretch_of_ends(
+    def _end_by_lane(
         self, peer: Peer, known: KnownRequests, data: bytes, at: int, size_max: int
     ) -> int:
-        shapes = known.end_stretches
+        shapes = known.ends_for_lane
         if not shapes or self.ends_lane is None or self._is_judged:
             return at
-        put = self._puts.stretch_of_ends(self.ends_lane, peer, shapes, data, at, size_max)
+        put = self._puts.end_by_lane(self.ends_lane, peer, shapes, data, at, size_max)
         if put is None:
             return at
         if known.credit < CREDIT_MAX:

@@ -52,12 +52,12 @@ class KnownRequests:
         "_json_credit",
         "backoff",
         "credit",
-        "end_stretches",
         "ends",
+        "ends_for_lane",
         "grants",
         "json_sends",
         "sends",
-        "stretches",
+        "sends_for_lane",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -67,10 +67,10 @@ class KnownRequests:
         self.sends: list[SendShape] = []
         self.json_sends: list[JsonSendShape] = []
         """Known shapes of sends in JSON, for the native lane only."""
-        self.stretches: list[Shape | JsonShape] = []
+        self.sends_for_lane: list[Shape | JsonShape] = []
         """The shapes of sends in the native lane's form."""
         self.ends: list[EndShape] = []
-        self.end_stretches: list[GivenEnd] = []
+        self.ends_for_lane: list[GivenEnd] = []
         """The shapes of ENDs in the native lane's form."""
         self.credit = self._json_credit = CREDIT_MAX
         self.grants = GrantCache()
@@ -116,7 +116,7 @@ class KnownRequests:
 
     def _tell_of_sends(self) -> None:
         told = *map(shape_of, self.sends), *map(json_shape_of, self.json_sends)
-        self.stretches = [one for one in told if one is not None]
+        self.sends_for_lane = [one for one in told if one is not None]
 
     def learn_end(self, data: bytes, at: int, header_end: int) -> None:
         """Learn the shape of an END."""
@@ -124,4 +124,4 @@ class KnownRequests:
             self.ends.insert(0, shape)
             del self.ends[_SHAPES_MAX:]
             known = map(end_shape_of, self.ends)
-            self.end_stretches = [one for one in known if one is not None]
+            self.ends_for_lane = [one for one in known if one is not None]

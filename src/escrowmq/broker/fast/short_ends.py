@@ -247,7 +247,7 @@ class ShortEnds:
         self._run.index(tail, half.key, half.keys, at)
         return True
 
-    def stretch(
+    def end_by_lane(
         self,
         lane: EndsLane,
         shapes: list[EndShape],

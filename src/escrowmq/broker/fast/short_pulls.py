@@ -5,8 +5,8 @@ The general path (remoting, serving, on_pull) defines what these requests mean. 
 here only if it means the same there: it is like one that was judged there, and nothing that the
 decision depends on has changed (broker/reads/pull_judgements); its group has no reset to learn of;
 there are messages, which are not old and which this process has written or verified
-(store/queue_reading, `stretch`). A request in any doubt takes the general path, with nothing done
-before. A test compares the replies, files and figures of both paths byte for byte."""
+(store/queue_reading, `read_trusted`). A request in any doubt takes the general path, with nothing
+done. A test compares the replies, files and figures of both paths byte for byte."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class ShortPulls:
         if self.is_compiled:
             found = self._store.reply(wish, plan.pieces, opaque)
             return None if found is None else ([found[0]], *found[1:])
-        stretch = self._store.stretch(wish)
+        stretch = self._store.read_trusted(wish)
         if stretch is None:
             return None
         chunks, count, size, following, low, high = stretch

@@ -271,7 +271,7 @@ class ShortPuts:
                 return log_offset, half.queue_offset, key, signed_id
         return log_offset, tail.next_offset - 1, key, ""
 
-    def stretch(
+    def put_by_lane(
         self,
         lay_out: LayOutSends,
         peer: Peer,
@@ -387,7 +387,7 @@ class ShortPuts:
             suffix=self._suffix,
         )
 
-    def stretch_of_ends(
+    def end_by_lane(
         self,
         lane: EndsLane,
         peer: Peer,
@@ -400,7 +400,7 @@ class ShortPuts:
         way."""
         if self._half_tail is None:
             self._find_half_tail()
-        return self._ends.stretch(
+        return self._ends.end_by_lane(
             lane, shapes, data, at, frame_size_max,
             plans=self._properties.plans, places=self._places.by_half,
             moment=self._moment(peer, 0),

@@ -40,7 +40,7 @@ def plainly(method: Callable[P, T]) -> Callable[P, T]:
 
 
 def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P, T]:
-    """A function to call instead of a method, under its name in tracebacks too."""
+    """The function with the method's name in tracebacks."""
     assert isinstance(call, FunctionType)
     call.__code__ = call.__code__.replace(co_name=method.__name__, co_qualname=method.__qualname__)
     return call

@@ -37,7 +37,8 @@ class Traffic:
 
 
 class End(asyncio.Transport):
-    """One end. Like any transport, its methods must be called on its own loop's thread."""
+    """One end of a pipe. Like any transport, its methods must be called on its own loop's
+    thread."""
 
     _other: End
 
