@@ -5,9 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import os
+import select
 import shutil
 import subprocess
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, Self
@@ -46,8 +46,6 @@ class Chromium:
         self._number = 0
         self.errors: list[str] = []
         """What the page complained of: exceptions, and what the content-security policy refused."""
-        self._watchdog = threading.Timer(PATIENCE_S * 4, self._process.kill)
-        self._watchdog.start()
         targets = self._call("Target.getTargets", {})["targetInfos"]
         target = next(one for one in targets if one["type"] == "page")["targetId"]
         self._session = self._call(
@@ -77,6 +75,8 @@ class Chromium:
 
     def _next(self) -> dict[str, Any]:
         while _END not in self._rest:
+            ready, _, _ = select.select([self._read], [], [], PATIENCE_S)
+            assert ready, f"the browser has said nothing for {PATIENCE_S} s"
             got = os.read(self._read, 1 << 20)
             assert got, "the browser has ended"
             self._rest += got
@@ -141,7 +141,6 @@ class Chromium:
 
     def close(self) -> None:
         """End the browser."""
-        self._watchdog.cancel()
         self._process.terminate()
         self._process.wait(PATIENCE_S)
         os.close(self._read)
