@@ -24,16 +24,16 @@ class Front(Protocol):
 
 
 class Caller(Protocol):
-    """Dials others on the broker's account."""
+    """A part that opens connections to other servers."""
 
     def calls(self, peer: int) -> bool:
-        """Whether a connection is one of these."""
+        """Whether this part has opened the connection."""
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """One of them is made."""
+        """The connection was opened."""
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """One of them is gone, or was not made."""
+        """The connection is lost, or could not be opened."""
 
 
 class CopyFront(Front, Protocol):
@@ -44,7 +44,7 @@ class CopyFront(Front, Protocol):
         """Of a slave: why nothing is copied; empty while it is, and at a master."""
 
     def families(self) -> list[Family]:
-        """Figures for whoever watches the broker."""
+        """The metrics of the copies."""
 
     def take(self) -> list[Effect]:
-        """What is to be done at the end of an input, and what copies are sent, or say, of it."""
+        """The effects at the end of an input, among them what the copies send."""

@@ -230,8 +230,8 @@ def store_settings(found: dict[str, str], node: NodeSettings, *, source: str) ->
 
 
 def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings | None:
-    """Whom a broker copies, or who copies it; None when it is alone. UsageError says what cannot
-    be."""
+    """The settings of replication; None for a broker without copies. Raises UsageError for settings
+    that contradict each other."""
     settings = convert(ReplicaSettings, found, source=source)
     if settings.is_slave:
         if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:

@@ -1,5 +1,5 @@
 """What a slave does not serve. It stores nothing of its own, and what it knows beside the log is
-its master's: whoever wants something changed is sent to the master."""
+its master's: requests that change something are sent to the master."""
 
 from __future__ import annotations
 

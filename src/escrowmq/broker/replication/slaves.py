@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Slaves(Part):
-    """Front and part at once (broker.front.Front): whoever comes in by that port is a slave."""
+    """Front and part at once (broker.front.Front): every peer of the replication port is a slave."""
 
     name = "slaves"
     fault = ""
@@ -213,7 +213,7 @@ class SlaveDialogue:
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """There are none of ours either: whoever waits for an answer is told that none came."""
+        """The protocol has no requests of ours either: nothing is sent."""
 
     def let_in(self) -> None:
         """There is nobody to let in."""

@@ -52,7 +52,7 @@ class Redeliver(Deed, kw_only=True):
 
 
 class ExportWanted(msgspec.Struct, kw_only=True):
-    """Whose."""
+    """The group whose dead letters are exported."""
 
     group: Annotated[str, Meta(min_length=1)]
 
