@@ -22,7 +22,8 @@ def tell_of_wide_files(*, data: str, accounts: str, settings: str | None) -> lis
     """Warn of files that others than the owner can read; return the paths. Their modes are not
     changed, because the operator may intend them for a group."""
     folder = Path(accounts)
-    every: list[Path] = [Path(data) / "config" / "auth.json", folder / "plain_acl.yml"]
+    config = Path(data) / "config"
+    every = [config / "auth.json", config / "consolePassword", folder / "plain_acl.yml"]
     every += _below(folder / "acl")
     if settings:
         every.append(Path(settings))

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from tests.harness.exchange import Exchange
+from tests.harness.pair import Pair
 
 from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerSettings
@@ -27,10 +28,11 @@ def exported(families: list[Family]) -> set[str]:
 
 
 def test_every_figure_that_docs_name_is_exported() -> None:
-    exchange = Exchange()
+    pair = Pair()
     names = RegistryCore(NameServerSettings(), started_ms=0)
+    master, slave = (node.core.measure(node.now_ms) for node in (pair.master, pair.slave))
     spans = [*turns().families(), *syncs().families()]
-    found = exported([*exchange.core.measure(exchange.now_ms), *names.measure(), *spans])
+    found = exported([*master, *slave, *names.measure(), *spans])
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md")))
     told = set(re.findall(r"`((?:escrowmq|rocketmq)_[a-z_]*[a-z])[`{]", text))
     assert len(told) > 10

@@ -40,7 +40,8 @@ def test_files_that_others_may_read_are_told_and_left_alone(
 ) -> None:
     data, accounts = tmp_path / "store", tmp_path / "conf"
     made = [
-        data / "config" / "auth.json", accounts / "plain_acl.yml", accounts / "acl" / "team.yaml",
+        data / "config" / "auth.json", data / "config" / "consolePassword",
+        accounts / "plain_acl.yml", accounts / "acl" / "team.yaml",
         tmp_path / "broker.conf", data / "commitlog" / "0",
     ]  # fmt: skip
     for path in made:
@@ -49,12 +50,12 @@ def test_files_that_others_may_read_are_told_and_left_alone(
         path.chmod(0o640)
     (data / "commitlog").chmod(0o755)
     data.chmod(0o755)
-    wide = tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[3]))
-    assert wide == [*map(str, made[:4]), str(data)]
-    assert caplog.text.count("chmod 600 it") == 4
+    wide = tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[4]))
+    assert wide == [*map(str, made[:5]), str(data)]
+    assert caplog.text.count("chmod 600 it") == 5
     assert caplog.text.count("chmod 700 it") == 1
     assert mode(made[1]) == 0o640
     data.chmod(0o700)
     for path in made:
         path.chmod(0o600)
-    assert tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[3])) == []
+    assert tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[4])) == []

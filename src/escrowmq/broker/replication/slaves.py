@@ -27,7 +27,7 @@ _log = logging.getLogger(__name__)
 
 
 class Slaves(Part):
-    """Front and part at once (broker.front.Front): every peer of the replication port is a slave."""
+    """Front and part at once (broker.front.Front): peers of the replication port are slaves."""
 
     name = "slaves"
     fault = ""
