@@ -44,6 +44,16 @@ def test_a_broker_that_is_gone_is_said_to_be_gone_and_nothing_is_zero() -> None:
         until(is_told)
 
 
+def test_a_console_alone_is_ready_while_a_name_server_answers() -> None:
+    broker = Broker(sockets=True)
+    with before(broker) as port:
+        browser = Browser(port)
+        assert browser.get("/readyz").status == 200
+        broker.close()
+        until(lambda: browser.get("/readyz").status == 503)
+        assert browser.get("/healthz").status == 200
+
+
 def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker) -> None:
     now_s = 1_000.0
 

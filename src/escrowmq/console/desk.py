@@ -81,8 +81,10 @@ class Desks:
 
     async def is_reachable(self) -> tuple[bool, str]:
         """Whether a name server answers; and what is to be said of it."""
+        desk = self.of(None)
         try:
-            await self.of(None).admin()
+            admin = await desk.admin()
+            await desk.memo.get("brokers", admin.brokers.all)
         except EscrowMQError as error:
             return False, str(error)
         return True, "ready"
