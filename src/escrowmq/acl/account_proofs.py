@@ -141,7 +141,7 @@ class Proofs:
         is_number = number.isascii() and number.isdigit() and len(number) <= _DIGITS_MAX
         if not (found and peer.session and is_number):
             return failed
-        # With both kinds of access control on it has to be right for both.
+        # If both kinds of access control are on, it must satisfy both.
         for one in found:
             if not any(self._is_by(peer, request, secret) for secret in one.secrets):
                 return failed

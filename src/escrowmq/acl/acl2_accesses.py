@@ -173,7 +173,8 @@ def accesses_of(rule: Rule, request: Command, places: Places, *, cluster: str) -
             return []
         listed = needs.needs if isinstance(needs, Admin) else needs
         found = [_as_access(need, rule.actions) for need in listed]
-    # An empty name is nobody's; only who may do everything to the cluster may ask about it.
+    # An empty name belongs to no one; only an account with all rights to the cluster may ask about
+    # it.
     if found and all(access.resource.name for access in found):
         return found
     return [cluster_access(cluster, GET if rule.is_look else UPDATE)]

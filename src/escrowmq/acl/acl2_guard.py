@@ -66,7 +66,7 @@ def refusal(
         return ""
     if user is not None and user.is_super:
         return ""
-    # Whoever could change accounts could give himself every other right.
+    # An account that can change accounts could give itself every other right.
     if asks.gives_rights and not terms.as_rocketmq:
         return _FAILED if user is None else f"{USER}{user.name} {_ACCOUNTS}"
     for access in asks.accesses():

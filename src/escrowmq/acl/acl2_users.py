@@ -251,7 +251,7 @@ def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     try:
         file = msgspec.convert(fastjson.decode(data), _File, strict=False)
     except (RemoteProtocolError, msgspec.ValidationError) as error:
-        # The text of the first kind may quote what stands there.
+        # The error text of the first kind may quote the value.
         reason = error if isinstance(error, msgspec.ValidationError) else "this is no JSON"
         raise UsageError(str(reason)) from None
     users = {user.name: user for user in map(_user, file.users)}

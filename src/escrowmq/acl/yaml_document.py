@@ -42,7 +42,7 @@ def read_document(data: bytes) -> Value:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.YAMLError as error:
-        # The error's own text quotes the line, and a secret key may stand on it.
+        # The error's own text quotes the line, which may contain a secret key.
         raise DocumentError(f"{_place(error)}: this is no YAML") from None
     return builder.value
 

@@ -115,7 +115,7 @@ class BrokerCore:
             part.load(opening)
         # Behind the parts, which may have made topics and groups that the tables lacked.
         self._tables.save_at_start(now_ms)
-        broker.topics.unregistered.clear()  # a name server is told of all when it is connected
+        broker.topics.unregistered.clear()  # a name server gets all of them when it connects
         self._save_at_ms = now_ms + broker.settings.offsets_flush_ms
         return now_ms
 
@@ -208,13 +208,13 @@ class BrokerCore:
         known.dialogue.receive(data, now_ms)
         if self.serving.has_served or self._dispatcher.arrivals:
             self.serving.forget_served()
-            broker.present.account = ""  # what happens from here on is nobody's
+            broker.present.account = ""  # from here on nothing counts for an account
             self._settle(now_ms)
         else:
             sync = broker.store.sync_wanted(now_ms)
             if sync is not None:
                 broker.output.add(sync)
-            if self._tables.are_changed:  # by whoever is the first to ask
+            if self._tables.are_changed:  # by whichever asks first
                 self._tables.save_and_tell(now_ms)
 
     def _settle(self, now_ms: int) -> None:

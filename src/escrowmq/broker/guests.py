@@ -143,7 +143,7 @@ class Guests:
             )
             self._core.serving.answered(peer, reply, now_ms)
 
-    # -- what a front has to know ----------------------------------------------------------------
+    # -- what a front needs to know ------------------------------------------------------------
 
     @property
     def name(self) -> str:

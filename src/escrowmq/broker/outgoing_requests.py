@@ -46,7 +46,7 @@ class PeerCalls:
     def answered(self, peer: int, reply: Command, now_ms: int) -> None:
         """A reply has arrived; an unexpected one is dropped."""
         call = self._calls.get(reply.opaque)
-        # Numbers are counted up over all peers: anybody could guess one of another's.
+        # Numbers are counted across all peers, so a peer could guess another's.
         if call is not None and call.peer == peer:
             del self._calls[reply.opaque]
             call.on_answer(reply, now_ms)

@@ -46,8 +46,8 @@ class Output:
         """Return, and forget, all effects."""
         effects = self._effects
         if self.frames:
-            # In front of a Close of the same input: who broke the protocol gets the answers to what
-            # he asked before.
+            # Before a Close of the same input: a peer that broke the protocol still gets the
+            # answers to its earlier requests.
             effects = [*map(Send, self.frames.keys(), self.frames.values()), *effects]
             self.frames = {}
         if effects:

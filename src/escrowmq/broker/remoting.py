@@ -132,7 +132,7 @@ class RemotingDialogue:
     def _serve_some(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve the commands of one input until it is the others' turn. Returns how far it came."""
         peer, serving = self._peer, self._serving
-        # Where somebody is judged, it is by the fields as they came.
+        # Requests are judged by their fields as they were received.
         repeated, pulls = None if serving.is_judging else self._repeated, self._front.pulls
         count = reads_count = 0
         index = self._front.store.dispatcher

@@ -143,7 +143,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     except EscrowMQError as error:
         complain(f"{where}: {one_line(error)}")
         return UNUSABLE
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
         return OK
 

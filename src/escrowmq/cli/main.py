@@ -198,9 +198,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         try:
             return _main(argv)
         finally:
-            # Here and not at the end of the interpreter, which would print what is raised.
+            # Here and not at the end of the interpreter, which would print the exception.
             sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads has enough: `| head`
+    except BrokenPipeError:  # the reader has seen enough: `| head`
         with contextlib.suppress(OSError, ValueError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_PIPE

@@ -52,5 +52,5 @@ def complain(text: str) -> None:
 
 def _print(line: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
-    # A terminal of another alphabet is shown what it can show.
+    # A terminal with another encoding gets the characters that it can show.
     print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)

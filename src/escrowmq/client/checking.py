@@ -152,7 +152,7 @@ class Checks:
 
     def _checks_of(self, stored: StoredMessage) -> Sequence[Check | DatabaseCheck]:
         if MARKER in stored.properties:
-            return tuple(self.databases)  # and nobody else: only the marker knows
+            return tuple(self.databases)  # only the marker knows the outcome
         check = self._checker(stored)
         return (check,) if check is not None else ()
 

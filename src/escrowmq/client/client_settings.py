@@ -46,7 +46,7 @@ class ClientOptions(msgspec.Struct, kw_only=True, frozen=True):
 
 def no_such_setting(unknown: Sequence[str], known: Sequence[str], *, of: str) -> UsageError:
     """The error for unknown settings, with the one that may have been meant."""
-    import difflib  # which nobody else needs
+    import difflib  # which nothing else needs
 
     said = ", ".join(unknown)
     near = difflib.get_close_matches(unknown[0], known, n=1)

@@ -149,8 +149,8 @@ class Reading:
         if gone:
             await self._give_up(gone)
         new = [queue for queue in queues if queue not in self.readers]
-        # What is handled of a queue that was given up is still to be settled: it is not begun
-        # anew before that, or both lives would commit offsets.
+        # Messages of a revoked queue are still to be settled: it must not be started again before
+        # that, or both runs would commit offsets.
         waits = any(queue in self._leaving for queue in new)
         new = [queue for queue in new if queue not in self._leaving]
         if not new:
@@ -334,7 +334,7 @@ class Reading:
                     "%s failed, and broadcast messages are not redelivered", message.message_id
                 )
             elif not self.is_known and level != NEVER:
-                # Nobody may read the group's retries.
+                # The group's retries may not be read.
                 self._keep_here(message, reader, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
                 return
             elif not await self.hand_back(message, level):

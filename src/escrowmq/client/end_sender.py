@@ -83,7 +83,7 @@ class Settler:
                 Request.END_TRANSACTION, telling.fields, b"", timeout_s=timeout_s, done=done
             )
         except EscrowMQError:
-            return False  # which `settle` is told as well, and judges
+            return False  # which `settle` gets as well, and judges
         return True
 
     async def settle_token(self, token: str, outcome: Outcome) -> None:

@@ -262,7 +262,7 @@ class _RealThread:
 def _real_threads() -> concurrent.futures.ThreadPoolExecutor:
     """For the few things for which asyncio itself needs threads: one thread each."""
 
-    # Here, since nobody else needs what it is a subclass of to be imported.
+    # Here, because its base class is imported only when this is needed.
     class RealThreads(concurrent.futures.ThreadPoolExecutor):
         def submit(
             self, work: Callable[..., Any], /, *args: object, **kwargs: object

@@ -125,13 +125,13 @@ class Presence:
         """Start a new connection to a broker with a heartbeat."""
         if self.is_registered:
             address = connection.address
-            # Asked here and not in the task, which begins a turn later: others may ask by then, and
-            # the heartbeat has to be first.
+            # Requested here and not in the task, which begins one turn later: other requests may
+            # come by then, and the heartbeat must be first.
             answer = self._request(connection)
             try:
                 task = self._instance.spawn(self._judge(connection, answer))
             except EscrowMQError:
-                answer.cancel()  # nobody would look at it
+                answer.cancel()  # its result is not needed
                 raise
             self._greetings[address] = task
             task.add_done_callback(lambda _: self._greetings.pop(address, None))
@@ -180,7 +180,7 @@ class Presence:
         try:
             reply = await answer
         except RequestTimeout as error:
-            # It does not answer, though its connection stands: perhaps it is no longer there.
+            # It does not answer although its connection is open: perhaps it no longer exists.
             connection.abort(str(error))
             return error
         except EscrowMQError as error:
@@ -195,7 +195,8 @@ class Presence:
             )  # fmt: skip
             return refusal
         self._refused.discard(connection.address)
-        # Not before: a broker that hangs up on whoever greets it would be dialled without a pause.
+        # Not before: a broker that closes the connection on every greeting would be dialled without
+        # a pause.
         self._redials_count.pop(connection.address, None)
         return None
 

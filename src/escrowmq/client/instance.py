@@ -484,7 +484,7 @@ class Instance:
         if task.cancelled():
             return
         error = task.exception()
-        if isinstance(error, EscrowMQError):  # whoever awaits it is told
+        if isinstance(error, EscrowMQError):  # the awaiting task gets the error
             _log.debug("background work ended: %s", error)
         elif error is not None:
             self.failures_count += 1

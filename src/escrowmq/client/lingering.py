@@ -238,7 +238,7 @@ class Lingering:
                 unique_key=self._dispatch.new_id(),
                 born_ms=first.out.born_ms,
             )
-        # Those that came first wait a little longer than they were to: by what they lingered.
+        # Messages that came first wait a little longer than configured: by the time they lingered.
         left_s = max(item.deadline for item in items) - self._instance.now()
         sent = await self._dispatch.sender.send(
             SendRequest(

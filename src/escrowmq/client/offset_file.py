@@ -69,7 +69,7 @@ class FileOffsets:
             data = _encode(self._table)
             try:
                 await asyncio.to_thread(self._write, data)
-            except (OSError, RuntimeError) as error:  # the latter where no thread is to be had
+            except (OSError, RuntimeError) as error:  # the latter where no thread is available
                 _log.warning("offsets are not kept: %s", error)
                 return
             for reader in changed:
@@ -81,7 +81,7 @@ class FileOffsets:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
-        # What stands between these two, after a crash, is the .bak alone; `_load` takes that.
+        # After a crash between these two only the .bak exists; `_load` reads that.
         if self._path.exists():
             self._path.replace(self._path.with_suffix(".json.bak"))
         beside.replace(self._path)

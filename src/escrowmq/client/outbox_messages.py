@@ -119,7 +119,7 @@ class Marked:
     def begin(self, messages: Sequence[Message]) -> None:
         """Start to store the messages; `stored` waits for it."""
         self._sending = asyncio.ensure_future(self.send(messages))
-        self._sending.add_done_callback(_seen)  # where the marker fails, nobody waits for it
+        self._sending.add_done_callback(_seen)  # where the marker fails, nothing waits for it
 
     async def stored(self) -> None:
         """Wait until all messages are stored. If one cannot be, all are rolled back."""
@@ -210,7 +210,8 @@ class Marked:
             await self._store(messages[0], None)
             return
         for placed in (await self._placed(messages)).values():
-            # The first one goes ahead, so that the connection stands: the others keep their order.
+            # The first one is sent ahead, so that the connection exists: the others keep their
+            # order.
             await self._store(*placed[0])
             done = await asyncio.gather(
                 *(self._store(*each) for each in placed[1:]), return_exceptions=True

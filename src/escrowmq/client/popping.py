@@ -184,7 +184,7 @@ class PopReader:
             name = self.queue.broker_name
             try:
                 receipt = receipt_of(stored, reply.ext or {}, broker_name=name)
-            except EscrowMQError as error:  # nobody can settle it; its broker shows it again
+            except EscrowMQError as error:  # it cannot be settled; its broker redelivers it
                 unread = unread or error
                 continue
             topic = reading.instance.options.unwrap(self.queue.topic)
@@ -304,7 +304,7 @@ class PopReading(Reading):
         try:
             await self._tell(message, level)
         except EscrowMQError as error:
-            # It comes again when its time is over: never lost, perhaps doubled.
+            # It is redelivered when its time is over: never lost, perhaps duplicated.
             _log.warning(
                 "%s could not be settled, and is redelivered: %s", message.message_id, error
             )

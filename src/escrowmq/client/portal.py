@@ -381,7 +381,7 @@ class Portal:
                 self._calls.popleft().fail()
 
     def _take(self) -> None:
-        # The flag falls first: whoever appends from now on wakes the loop again.
+        # The flag is cleared first: everything appended from now on wakes the loop again.
         self._is_woken = False
         calls = self._calls
         while calls:
@@ -423,7 +423,7 @@ class Portal:
                 self._loop.run_until_complete(asyncio.wait(tasks, timeout=CANCEL_S))
         self._loop.close()
         greenlets.leave(self._loop)
-        self._fail_waiting()  # who comes from here on tries to wake the closed loop, and is told
+        self._fail_waiting()  # callers from here on try to wake the closed loop, and get an error
         for call in list(self.running):
             call.fail()
 

@@ -248,7 +248,8 @@ class QueueFetcher:
         room = work.size_share - self.shelf.size
         for stored in decode_records(reply.body):
             if room <= 0:
-                # What is packed small may be large: the rest is pulled again when there is room.
+                # Compressed messages may be large once unpacked: the rest is pulled again when
+                # there is space.
                 next_offset = stored.queue_offset
                 break
             tag = stored.properties.get(Property.TAGS, "")

@@ -132,7 +132,7 @@ class Balancing:
         members = await self._members(queues[0].broker_name)
         me = self._shares.instance.client_id
         if me not in members:
-            # The broker does not know us yet: all brokers are told, and this comes again.
+            # The broker does not know us yet: all brokers are informed, and this is called again.
             await self._shares.instance.presence.announce()
             members = await self._members(queues[0].broker_name)
             if me not in members:
@@ -147,7 +147,7 @@ class Balancing:
         if reply.code != Response.SUCCESS:
             error = response_error(reply.code, reply.remark, address=address)
             if type(error) is BrokerFault:
-                return []  # nobody of the group is known there
+                return []  # the group has no members there
             raise error
         with reading_from(address, Request.GET_CONSUMER_LIST_BY_GROUP):
             return decode_body(_Members, reply.body).consumer_id_list

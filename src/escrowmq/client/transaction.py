@@ -348,7 +348,7 @@ class Transaction(Tidy):
         if not isinstance(outcome, Outcome):
             raise UsageError(f"outcome={outcome!r}; an Outcome is expected: COMMIT or ROLLBACK")
         self._course.decide(outcome)
-        self._is_over = True  # lest `__aexit__` end it another way when this is cancelled
+        self._is_over = True  # so that `__aexit__` does not end it another way on cancellation
         if not self._halves:
             self._outcome = outcome
             return

@@ -92,7 +92,7 @@ class Workers:
                 error = raised
             except BaseException as raised:  # noqa: BLE001 - SystemExit ends no client's loop
                 error = RuntimeError(f"{type(raised).__name__} was raised: {raised}")
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing waits for it
                 assert self._loop is not None
                 self._loop.call_soon_threadsafe(self._finish, future, result, error)
             del job, work, given, future, result, error  # an idle thread would keep them alive

@@ -172,8 +172,8 @@ class Walker:
             self.cut_reason = reason
             return None
         if position >= self._durable_offset and self._is_unwritten(position, after):
-            # What was written after the last sync reaches a disk in any order when the power
-            # fails. To keep what lies behind a lost write would show an effect without its cause.
+            # Data written after the last sync reaches a disk in any order when the power fails.
+            # Keeping what follows a lost write would show an effect without its cause.
             self.cut_reason = f"{reason}; written before, but never synced"
             return None
         self.damaged.append(Damage(position, after - position, reason))

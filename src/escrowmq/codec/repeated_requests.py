@@ -143,7 +143,7 @@ class RepeatedRequests:
         if len(data) - at < _FRONT_SIZE:
             return None
         size, header_size = _FRONT(data, at)
-        # Above the size of a header its kind stands.
+        # The bits above the size of a header hold its encoding.
         if size - 4 != header_size ^ _BINARY or len(data) - at < 4 + size:
             return None
         return self._match(data, at + _FRONT_SIZE, size - 4)
@@ -187,7 +187,7 @@ class RepeatedRequests:
         layout = self._layout(_Layout(spans, len(data)), len(data))
         constants = layout.unpack_from(data)[::2]
         if constants in layout.known:
-            return  # it was found, but for a number that is odd
+            return  # it was found, except for a number that is unusual
         repeated = Repeated(
             code=command.code,
             flag=command.flag,

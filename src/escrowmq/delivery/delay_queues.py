@@ -111,7 +111,7 @@ class DelayQueues:
             if self._due_ms[level] > now_ms or passed >= BATCH_MAX:
                 break
             passed += self._try_to_deliver(level, now_ms, BATCH_MAX - passed)
-        # A level whose put failed seems not to be due for a moment. What is to be matched with its
+        # A level whose put failed seems not to be due for a moment. What must be matched with its
         # head must not be forgotten: a delivery from before the start would be made twice.
         if not self._stuck and self.wake_at_ms() > now_ms:
             self._delivered.forget()
@@ -187,7 +187,7 @@ class DelayQueues:
         """Determine when the head of a level is due."""
         offset = self._offsets[level]
         start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)
-        if offset < start:  # retention has removed what was to be delivered
+        if offset < start:  # retention has removed the message to deliver
             self.courier.drop(-1, f"{start - offset} entries of level {level} are gone")
             offset = self._offsets[level] = start
         entries = self._store.entries(Topic.SCHEDULE, level - 1, offset, 1)

@@ -96,7 +96,7 @@ class GroupTable:
             self._groups = file.subscription_group_table
             self.forbidden = file.forbidden_table
             self.version = file.data_version
-            self._pieces.written(self._groups)  # all at once, while nobody is served
+            self._pieces.written(self._groups)  # all at once, while no request is served
 
     def take_over(self, data: bytes) -> None:
         """Become what another broker's table is, as GET_ALL_SUBSCRIPTIONGROUP_CONFIG gives it."""

@@ -130,7 +130,8 @@ class OffsetTable:
     def reset(self, group: str, topic: str, queue_id: int, offset: int, now_ms: int) -> None:
         """Set an offset that the group's next pull is answered with."""
         self._resets.setdefault(self._key(group, topic), {})[queue_id] = offset
-        # Resets are not saved: after a restart this offset alone stands for one still untold.
+        # Resets are not saved: after a restart this offset alone stands for a reset still to be
+        # reported.
         self.commit(group, topic, queue_id, offset, now_ms)
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:

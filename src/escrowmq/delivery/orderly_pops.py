@@ -261,7 +261,7 @@ class OrderTable:
 
     def _schedule(self, line: Line, batch: OrderedBatch) -> None:
         free_ms = batch.free_ms()
-        # A later time needs no entry: `freed` comes by at the earlier one and schedules anew.
+        # A later time needs no entry: `freed` runs at the earlier one and schedules again.
         if free_ms and free_ms < self._scheduled.get(line, NEVER_MS):
             self._scheduled[line] = free_ms
             heapq.heappush(self._frees, (free_ms, line))

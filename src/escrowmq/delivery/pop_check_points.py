@@ -84,7 +84,7 @@ class Track:
 
     def oldest(self) -> int:
         """The first record of all."""
-        # What was put off comes from several tracks, in any order; elsewhere the first is first.
+        # Postponed entries come from several tracks, in any order; elsewhere the first is first.
         points = self.points
         return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
 
@@ -180,8 +180,8 @@ class Popped:
 
     def find(self, handle: CheckPointKey) -> CheckPoint | None:
         """The open check point; None if it is settled or never existed."""
-        # Both come from clients. One that is too wide would reach into its neighbour's bits of the
-        # key, and name somebody else's check point.
+        # Both come from clients. A value that is too wide would reach into its neighbour's bits of
+        # the key, and name another check point.
         if handle.revive_queue >> _REVIVE_BITS or handle.pop_ms >> _TIME_BITS:
             return None
         line = self._lines.get(handle[:3])

@@ -273,8 +273,8 @@ class PopLedger:
         body = encode_check_point(
             handle, queue_offsets, invisible_ms=invisible_ms, broker_name=self._settings.name
         )
-        # Stored before it is remembered, and both before anybody gets the messages: the offset
-        # moves on behind them, so that after a crash this record alone brings them back.
+        # Stored before it is remembered, and both before any client gets the messages: the offset
+        # moves on after them, so that after a crash this record alone brings them back.
         put = self._put(CHECK_POINT_TAG, body, handle.revive_queue, now_ms, next_offset=next_offset)
         self.stored_counts.add(handle.group, handle.topic, "CK", put.status.name)
         if put.status is not PutStatus.OK:
@@ -445,7 +445,7 @@ class PopLedger:
             pop_ms=max(now_ms, handle.pop_ms + 1),
             revive_queue=self.revive_queue(invisible_ms),
         )
-        while self.popped.find(new) is not None:  # popped just now, by somebody else
+        while self.popped.find(new) is not None:  # popped just now, by another client
             new = new._replace(pop_ms=new.pop_ms + 1)
         is_new = self.hand_out(  # first: a crash in between repeats the message and loses none
             new, [queue_offset], invisible_ms=invisible_ms, next_offset=None, now_ms=now_ms

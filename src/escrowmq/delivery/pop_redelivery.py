@@ -114,7 +114,7 @@ class Redelivery:
     def _put_again(self, handle: CheckPointKey, queue_offset: int, now_ms: int) -> bool:
         group, topic = handle.group, handle.topic
         if self._topics.get(normal_topic(topic, group)) is None or self._groups.peek(group) is None:
-            return True  # as RocketMQ: what is gone gets nothing
+            return True  # as in RocketMQ: a message that no longer exists gets nothing
         entries = self._store.entries(topic, handle.queue_id, queue_offset, 1)
         source = self._read(*entries[0][:2]) if entries else None
         if source is None:

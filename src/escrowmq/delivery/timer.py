@@ -128,8 +128,8 @@ class TimerQueue:
             self._delivered.read(log_offset, self._oldest_pending(start))
         elif data and len(data) >= _HEAD.size:
             read_ms, _, taken, *_ = _HEAD.unpack_from(data)
-            # A slot is the second that ends before the wish: what was due in slots before the
-            # read time has a wish up to the read time.
+            # A slot is the second that ends before the delivery time: everything due in slots
+            # before the read time has a delivery time up to the read time.
             self._before = _State(taken, _key(read_ms + 1, 0), start, read_ms)
             self._peer_read_ms = read_ms
         else:
@@ -199,7 +199,7 @@ class TimerQueue:
         while (unread := self._unread.take(now_ms)) is not None:
             self._try_again(unread, now_ms)
         if not self._is_rebuilt:
-            return 0  # what is due first is not known yet
+            return 0  # the first one due is not known yet
         if not self._is_settled:
             self._disown(now_ms)
         passed = 0
@@ -376,7 +376,7 @@ class TimerQueue:
             read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
         if self._unread.count:  # that of one may not be known
             read_ms = 0
-        if self._store.behind_size:  # what is not visible yet may be late for its slot
+        if self._store.behind_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 
@@ -453,7 +453,7 @@ def _decode(data: bytes) -> tuple[int, _State] | None:
     tail = data[_TAIL_AT : _TAIL_AT + _TAIL.size]
     (crc,) = _CRC.unpack_from(data, _TAIL_AT + _TAIL.size)
     magic, taken, time_ms, queue_offset, log_offset = _TAIL.unpack(tail)
-    # RocketMQ writes its 56 bytes anew and leaves ours as they are. So the checksum is over both.
+    # RocketMQ rewrites its 56 bytes and leaves ours as they are. So the checksum covers both.
     if magic != _MAGIC or zlib.crc32(data[: _HEAD.size] + tail) != crc:
         return None
     read_ms, _, oldest, *_ = _HEAD.unpack_from(data)

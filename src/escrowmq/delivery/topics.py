@@ -151,7 +151,7 @@ class TopicTable:
             file = msgspec.convert(fastjson.decode(data), TopicFile)
             self._topics.update(file.topic_config_table)
             self.version = file.data_version
-            self._pieces.written(self._topics)  # all at once, while nobody is served
+            self._pieces.written(self._topics)  # all at once, while no request is served
 
     def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
         """Become what another broker's table is, as GET_ALL_TOPIC_CONFIG gives it; which topics

@@ -29,7 +29,7 @@ COMPILED_MAX: Final = 256
 """Cached compiled expressions; RocketMQ caches 100."""
 
 _TOKEN: Final = re.compile(
-    # The first group is atomic: what is passed over is never looked at in a second way.
+    # The first group is atomic: text that it has skipped is never matched in another way.
     r"""(?>(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)*)
     (?:
       (?P<double>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)

@@ -43,7 +43,7 @@ def parse_tags(expression: str | None, *, code_of: Callable[[str], int]) -> TagF
     Blanks alone match nothing, as in RocketMQ (FilterAPI, 5.3.3)."""
     if not expression or expression == ALL:
         return TagFilter(ALL, frozenset(), frozenset())
-    # Java's split drops what is empty at the end, so that `||` alone gives no parts at all.
+    # Java's split drops empty parts at the end, so that `||` alone gives no parts at all.
     if not expression.replace(_BETWEEN, ""):
         raise FilterError(
             f"tag expression {expression!r} names no tag; write `A || B`, or `*` for all", 0

@@ -166,13 +166,13 @@ class Http2Connection(OutgoingStreams):
             )
         read = self._readers.get(kind)
         if read is None:
-            self._overhead.spend(self._now_ms)  # unknown kinds are to be skipped
+            self._overhead.spend(self._now_ms)  # unknown kinds must be skipped
         else:
             read(self, flags, stream_id, payload)
 
     def _on_data(self, flags: int, stream_id: int, payload: bytes) -> None:
         size = len(payload)
-        # All of the payload counts, padding too, also of a stream that is over: whoever sent it has
+        # The whole payload counts, including padding, also of a stream that is over: its sender has
         # used up the connection's window for it, and gets it back nowhere else.
         if not self._inflow.take(size):
             raise ConnectionFault(Error.FLOW_CONTROL_ERROR, "more data than the window allows")

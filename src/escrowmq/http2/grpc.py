@@ -254,8 +254,8 @@ class Calls:
 
     def _needs(self, call: _Call, held: bytearray, at: int) -> bool:
         """Parse the prefix of a message; return False if the call is refused for it."""
-        # `_gather` has taken what is held off the sum: it is cleared before `_fail`, which would
-        # take it off again.
+        # `_gather` has subtracted the held bytes from the sum: it is cleared before `_fail`, which
+        # would subtract them again.
         compressed, size = _FRONT.unpack_from(held, at)
         if compressed:
             held.clear()

@@ -149,7 +149,7 @@ class HeaderReader:
         try:
             metadata = dict([texts(field) or text(field) for field in fields[_OPENING_COUNT:]])
         except Malformed:
-            return read_request(fields, size)  # which says what is wrong, in one way for all
+            return read_request(fields, size)  # which reports every error in the same way
         is_plain = len(metadata) == len(fields) - _OPENING_COUNT
         if not is_plain or "content-length" in metadata:
             return read_request(fields, size)

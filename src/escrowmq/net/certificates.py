@@ -87,7 +87,7 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     """A context from the files; raises UsageError if they are invalid."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # A peer that has its keys made anew again and again costs this side more than itself.
+    # A peer that has its keys renewed again and again costs this side more than itself.
     context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
     load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
     # Clients of RocketMQ's remoting protocol name none.

@@ -64,7 +64,7 @@ class Spare:
             try:
                 yield descriptor
             finally:
-                # In one step: nobody else gets the place.
+                # In one step: no other file gets the place.
                 os.dup2(self._null, descriptor, inheritable=False)
                 self._spare = descriptor
 
@@ -78,8 +78,8 @@ class Spare:
 
     def _open_by_spare(self, path: str, flags: int) -> int:
         if self._spare >= 0:
-            # Gone for good if somebody else takes its place before the open. Whichever descriptor
-            # is had here next stays as the new spare one (`opened`).
+            # Lost for good if another file takes its place before the open. Whichever descriptor is
+            # opened here next stays as the new spare one (`opened`).
             os.close(self._spare)
             self._spare = -1
         try:

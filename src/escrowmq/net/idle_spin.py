@@ -21,7 +21,7 @@ class IdleSpin:
 
     def __init__(self, span_s: float, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
-        # On a single core whoever is to send would have to wait for us.
+        # On a single core the sender would have to wait for us.
         self.span_s = span_s if len(os.sched_getaffinity(0)) > 1 else 0.0
         """0: it need not be notified of inputs."""
         self._credit = 0

@@ -132,7 +132,7 @@ class MappedFile:
             piece = os.pread(self._descriptor, min(end - position, _AGAIN_SIZE), position)
             if not piece:
                 raise StorageError(f"{self._path} ends before {end}: another process truncated it")
-            is_empty = piece == _ZEROS[: len(piece)]  # a hole takes no room, and is to take none
+            is_empty = piece == _ZEROS[: len(piece)]  # a hole takes no space, and should take none
             position += len(piece) if is_empty else os.pwrite(self._descriptor, piece, position)
 
     def reserve(self, position: int, size: int) -> None:

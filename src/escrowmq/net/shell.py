@@ -106,8 +106,8 @@ class Shell:
         for server in self._servers:
             server.close()
         self.links.stop_reading()
-        # Before `_is_closed` and the links' end: the core is told of these syncs still, and its
-        # answers leave.
+        # Before `_is_closed` and the links' end: the core is still informed of these syncs, and its
+        # answers are sent.
         await self._files.settle(DRAIN_S)
         self._is_closed = True
         self.alarm.stop()
@@ -181,7 +181,7 @@ class Shell:
             waited_ms = late_ms
         try:
             self.core.receive(link.peer, data, now_ms, waited_ms)
-        except StorageError as error:  # its answer is dropped: nobody takes it for done
+        except StorageError as error:  # its answer is dropped: it is not treated as done
             _log.error("%s: peer %d is cut: %s", self._name, link.peer, error)
             link.abort()
         except Exception:  # noqa: BLE001 - one peer; logged and cut
@@ -199,7 +199,7 @@ class Shell:
             self._loop.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        link = self._held[0]  # it stays at the front, lest its next turn be asked for twice
+        link = self._held[0]  # it stays at the front, so that its next turn is not requested twice
         try:
             link.go_on()
         finally:

@@ -45,7 +45,7 @@ def start_session(
         **(_LOCAL if is_new and master.startswith("local") else {}),
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # What fails is told in one line; Spark would write a trace of Java in front of it.
+        # A failure is reported in one line; Spark would print a Java trace before it.
         "spark.log.level": "FATAL",
         **(_DELTA if form.name == "delta" else {}),
         **settings,

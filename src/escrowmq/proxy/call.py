@@ -146,7 +146,7 @@ class Call(Generic[R]):
         if wait.reply is None:
             wait.number = number
             self.waiting.add(number)
-        elif self.is_open:  # answered at once; whoever asks is guarded already
+        elif self.is_open:  # answered at once; the caller is guarded already
             told(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:
@@ -193,7 +193,7 @@ class Call(Generic[R]):
 
     def say(self, message: Message) -> None:
         """Send one of several answers."""
-        # Nobody waits for room: what a client leaves unread is bounded, and too much of it ends
+        # Nothing waits for space: what a client leaves unread is bounded, and too much of it ends
         # the call (http2/outgoing).
         self.dialogue.calls.message(self.number, message.SerializeToString())
         self.dialogue.touch()

@@ -111,7 +111,7 @@ def properties_of(message: v2.Message, system: v2.SystemProperties, topic: str) 
         seconds = system.orphaned_transaction_recovery_duration.seconds
         if seconds > 0:
             found[Property.CHECK_IMMUNITY_TIME] = str(seconds)
-    # Whoever publishes to the topic may be asked about its halves.
+    # Any client that publishes to the topic may get checks for its halves.
     found[Property.PGROUP] = topic
     if system.HasField("delivery_timestamp"):
         due_ms = moment_ms(system.delivery_timestamp, v2.ILLEGAL_DELIVERY_TIME)

@@ -71,7 +71,7 @@ class Sending:
             try:
                 wish = self._wish(call, messages[0], topic, facts, unpacking)
             except Fault:
-                _judge(call, topic)  # who may not send is told nothing about the topic
+                _judge(call, topic)  # a client that may not send learns nothing about the topic
                 raise
             self._send_one(call, wish)
         else:

@@ -75,7 +75,7 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
     def hear(request: object, _: int) -> None:
         assert isinstance(request, reflection.ServerReflectionRequest)
         answer = _answer(request)
-        # Anybody may ask, in 40 bytes, for 20 KB.
+        # Any client may ask, in 40 bytes, for 20 KB.
         call.dialogue.worked(answer.ByteSize() >> _ANSWERED_BITS)
         call.say(answer)
 

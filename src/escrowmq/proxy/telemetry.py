@@ -97,7 +97,7 @@ class TelemetryStream:
             if code_of(reply) != v2.OK:
                 client.stream, client.settings, client.produces = before
                 raise fault_of(reply)
-            # Not before: who is refused is what he was.
+            # Not before: a client that is refused keeps its earlier settings.
             unpublish(call, client, set(before[2]) - set(client.produces))
             self._shared.backend.can_be_asked(client.guest, can_be=True)
             call.say(v2.TelemetryCommand(status=OK, settings=answer))
@@ -120,7 +120,7 @@ class TelemetryStream:
             if client.is_here:
                 unpublish(self._call, client, client.produces)
 
-    # -- what the client is told -----------------------------------------------------------------
+    # -- what the client gets ------------------------------------------------------------------
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool

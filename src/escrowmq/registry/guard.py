@@ -274,7 +274,7 @@ def _named(settings: NameServerGuardSettings) -> dict[str, str]:
         try:
             info = read(text.encode())
         except EscrowMQError:
-            # The text of a decoder may quote what stands there.
+            # The text of a decoder may quote the value.
             raise UsageError(f"{name}: this is not its form; see docs/security.md") from None
         if info.username and info.password:
             found[info.username] = info.password

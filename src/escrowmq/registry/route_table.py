@@ -103,12 +103,12 @@ class RouteTable:
             if broker_id != broker.broker_id:  # a slave has become master, or the reverse
                 del addresses[broker_id]
         if self._is_outdated(broker, body.version, addresses.get(broker.broker_id)):
-            # As RocketMQ: the older claim is told of no failure, and is not taken in.
+            # As in RocketMQ: the older claim gets no error, and is ignored.
             self.live.forget(broker.cluster, broker.address)
             return Welcome()
         is_first = broker.broker_id not in addresses
-        # As RocketMQ: a broker tells of a changed topic alone. Here that would be all of its route;
-        # a broker that is refused comes again with everything.
+        # As in RocketMQ: a broker reports only a changed topic. Here that would be its whole route;
+        # a broker that is refused registers again with everything.
         if is_first and len(body.topics) == 1:
             return None
         addresses[broker.broker_id] = broker.address

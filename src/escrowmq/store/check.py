@@ -167,7 +167,7 @@ class Check:
         start, units = self._units.get(key, (record.queue_offset, bytearray()))
         expected = start + len(units) // ENTRY_SIZE
         if record.queue_offset < expected:
-            # The topic was deleted and made again, as far as can be told: the later life counts.
+            # The topic was deleted and created again, as far as can be known: the later one counts.
             self._earlier[key] += expected - start
             start, units, expected = record.queue_offset, bytearray(), record.queue_offset
         missing = record.queue_offset - expected
@@ -179,7 +179,7 @@ class Check:
         units += ENTRY.pack(record.log_offset, record.size, code)
         self._units[key] = (start, units)
 
-    # -- what is derived ------------------------------------------------------------------------
+    # -- derived files ------------------------------------------------------------------------
 
     def _check_queues(self) -> None:
         queues = self._queues
@@ -226,7 +226,7 @@ class Check:
             start + at // ENTRY_SIZE
             for at in range(0, len(found), ENTRY_SIZE)
             if found[at : at + ENTRY_SIZE] != units[at : at + ENTRY_SIZE]
-            and any(units[at : at + ENTRY_SIZE])  # zeros: the record is damaged, told above
+            and any(units[at : at + ENTRY_SIZE])  # zeros: the record is damaged, reported above
         ]
         if wrong:
             shown = ", ".join(map(str, wrong[:_SHOWN_MAX]))

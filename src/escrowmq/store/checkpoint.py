@@ -72,7 +72,7 @@ class CheckpointFile:
     def write_again(self) -> None:
         """Write the same value again, even though it has not changed (store/failed_syncs.py)."""
         if self._file is not None and self._written:
-            # What is read there may be what the disk had before: the page can have been dropped.
+            # The bytes read may be those that the disk had before: the page can have been dropped.
             self._file.write(0, self._written)
             self._file.write_again(0, len(self._written))
 

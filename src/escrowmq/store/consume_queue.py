@@ -333,7 +333,8 @@ class ConsumeQueue:
             begins_dead = self.end > self.min and self._leads_before(self.min, log_offset)
             if not ends_dead and not begins_dead:
                 break
-            # Where units of the old life stand before those of the new one, none can be trusted.
+            # Where units of the deleted topic come before those of the new one, none can be
+            # trusted.
             doomed = self.files.starts if begins_dead else [self.files.last]
             for start in reversed(doomed):
                 self.files.remove(start)
@@ -362,7 +363,7 @@ class ConsumeQueue:
             self.files.make(position).write_again(position - start, len(units))
             self._dirty_start = min(self._dirty_start, start)
             self.is_dirty = True
-            # The last one is read again, lest the next part go back behind it.
+            # The last one is read again, so that the next part does not go back behind it.
             at += count - 1 if count > 1 and at + count < self.end else count
             yield None
 
@@ -435,7 +436,7 @@ class ConsumeQueue:
         good = rising(data.ljust(count * ENTRY_SIZE, b"\0"))
         if good < count:
             self.is_suspect = True
-            good = max(good - 1, 0)  # which of two neighbours is wrong cannot be told
+            good = max(good - 1, 0)  # it is unknown which of two neighbours is wrong
         self.end = start // ENTRY_SIZE + good
         if not data:  # made ahead, for messages that have no unit
             self.end = self._without_torn(self.end)

@@ -48,7 +48,7 @@ class Deleted:
 
     def note(self, topic: str, *, log_end: int, stored_ms: int) -> None:
         """Note that a topic is about to be deleted."""
-        self.of_topic.pop(topic, None)  # lest the newest note stand where the oldest one stood
+        self.of_topic.pop(topic, None)  # else the newest note takes the place of the oldest
         while len(self.of_topic) >= _TOPICS_MAX:
             del self.of_topic[next(iter(self.of_topic))]
         self.of_topic[topic] = Deletion(log_end, max(stored_ms, self.latest_ms))

@@ -321,7 +321,7 @@ class Dispatcher:
                 if queue is not None:
                     prefix = queue.key_prefix
                 elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
-                    return  # as at RocketMQ: nobody is to find what was dropped
+                    return  # as in RocketMQ: dropped records must not be found
                 else:
                     prefix = java_hash(f"{message.topic}#")
                 if unique:
@@ -413,7 +413,7 @@ class Dispatcher:
         self.keys_count += len(keys) // KEY_SIZE
         try:
             self.index.put(keys)
-            if not self.waiting:  # else units may be what has no room; `run` finds out
+            if not self.waiting:  # else the units may lack space; `run` finds out
                 self.stalled = None
         except (StorageError, OSError) as error:
             self._keys = keys

@@ -160,7 +160,7 @@ class Flusher:
     def forget_queues(self) -> None:
         """Queues are about to be removed; the round continues with the others."""
         self._round, self._queues, self._round_ms = [], [], -1
-        # Files that the round had taken count as clean already: nobody would sync them.
+        # Files that the round had taken count as clean already: nothing else would sync them.
         for queue in self._held.queues:
             queue.distrust()
 
@@ -268,7 +268,7 @@ class Flusher:
         self._round_due_ms = now_ms + self._queue_interval_ms
         held = self._held
         held.dispatcher.flush_keys()
-        # Noted before any file is taken: what is written during the round is of the next one.
+        # Noted before any file is taken: writes during the round belong to the next one.
         dispatched_ms = held.dispatcher.dispatched_ms
         self._round_offset = held.dispatcher.dispatched_offset
         self._queues = [queue for queue in held.queues if queue.is_dirty]

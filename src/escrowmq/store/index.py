@@ -114,7 +114,7 @@ class IndexFile:
         places = find_slots(keys, self.slots_count, _HEADER_SIZE)
         heads = self._slots_at(places)
         entries, newest, fresh_count = chain(keys, places, heads, first, self.begin_ms)
-        # Entries first: a chain never leads to what is not there.
+        # Entries first: a chain never leads to an entry that does not exist.
         self.file.write(self.entries_at + first * _ENTRY_SIZE, entries)
         self._put_slots(newest)
         return fresh_count
@@ -144,7 +144,7 @@ class IndexFile:
         return b"".join([self.file.read(at, _SLOT_SIZE) for at in places])
 
     def _put_slots(self, newest: dict[int, int]) -> None:
-        # All or none: a slot that leads to what is not counted would cost the file at a restart.
+        # All or none: a slot that leads to an uncounted entry would cost the file at a restart.
         pieces = list(zip(newest, map(INDEX_SLOT.pack, newest.values()), strict=True))
         if self._scatter is not None:
             self._scatter.write_many(pieces)

@@ -107,7 +107,7 @@ def relieve_journal(held: StoreState) -> None:
 def note_log_begin(held: StoreState, log_offset: int) -> None:
     """Note that everything before an offset is about to be deleted: a power failure meanwhile may
     bring one file back and not another."""
-    # Somebody may have removed the file; one that names no queue would say that none can be lost.
+    # The file may have been removed; one that names no queue would say that none can be lost.
     snapshot = read_snapshot(held.disk) or _present(held)
     snapshot.log_begin = log_offset
     snapshot.queue_begins = None  # queues will be trimmed

@@ -330,7 +330,7 @@ class Store:
             return 0
         self.flusher.forget_queues()
         self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self.log.stored_ms)
-        note_deletions(self._held)  # lest a start take the queues for lost, or build them again
+        note_deletions(self._held)  # else a start takes the queues for lost, or rebuilds them
         for queue in doomed:
             queue.remove()
         return len(doomed)

@@ -41,7 +41,7 @@ class Carrier:
         """Carry pending halves before a log offset, a bounded number; return the log offset from
         which the log is then still needed."""
         pending = self._engine.halves.pending
-        # Copies that this turn makes stand behind it: they are not to be carried again.
+        # Copies made in this turn are after it: they must not be carried again.
         until = min(until, self._store.end_offset)
         for _ in range(CARRIED_AT_ONCE):
             oldest = pending.oldest()

@@ -343,7 +343,7 @@ class Checker:
         if self.may_see is not None:
             members = self._not_mute(self._seeing(row, half), now_ms)
         holder = self._holder(queue_offset, row, half)
-        # Whoever holds it is asked without end.
+        # The client that holds it would be asked without end.
         checks = row.checks if holder is None else 0
         fate = self._judge(row, checks, now_ms, is_reachable=bool(members))
         interval_ms = self._settings.transaction_check_interval_ms
@@ -417,7 +417,7 @@ class Checker:
         if verdict is None:
             wish_ms = immunity_ms(half.properties)
             due_ms = half.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
-            if now_ms < due_ms:  # somebody wanted it to be asked about at once
+            if now_ms < due_ms:  # an operator requested a check at once
                 engine.halves.pending.schedule(queue_offset, due_ms)
                 return
             verdict = Verdict.ROLLBACK

@@ -51,7 +51,7 @@ def status_of(half: StoredMessage, halves: Halves, store: Store) -> HalfStatus:
     state = halves.ledger.outcome(own)
     copy = newest_copy(half, halves, store)
     if copy in halves.pending:
-        # What was resumed begins anew: by the first copy's age its end would come too late.
+        # A resumed transaction begins again: by the first copy's age its end would come too late.
         resumed = halves.half(copy) if state == State.EXPIRED else None
         return HalfStatus(State.PENDING, copy, resumed or half)
     if copy >= 0 and state == State.EXPIRED:

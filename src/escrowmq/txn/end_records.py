@@ -57,8 +57,8 @@ def end_records(
     finals = [(member, final_of(source)) for member, source in sources.items()]
     records = [EndRecord(member, as_delivered(final, now_ms)) for member, final in finals if final]
     # A bundle that says how many messages it has is never committed by a part of them: the rest may
-    # be on its way, or was lost with the power. What is decided is the rest of a commit: its other
-    # messages have left the bundle already, so that it counts fewer than it says.
+    # be in flight, or was lost in a power failure. If the verdict is the rest of a commit, its
+    # other messages have left the bundle already, so that it counts fewer than it says.
     is_whole = (
         len(records) == len(members)
         and not halves.bundles.is_broken(queue_offset)
@@ -72,6 +72,6 @@ def _discard(half: StoredMessage, keys_count: int, checks: int) -> Message:
     changed = {Property.TRANSACTION_CHECK_TIMES: str(checks)} if checks else {}
     if TRANSACTION in half.properties and MESSAGES not in half.properties:
         changed[MESSAGES] = str(keys_count)
-    # It names its half, as a final does: a start has to know whether it is about one that was
-    # given up before and resumed.
+    # It names its half, as a final does: a start must know whether it is about one that was
+    # discarded before and resumed.
     return copy_to(half, Topic.CHECK_MAX_TIME, half.log_offset, **changed)

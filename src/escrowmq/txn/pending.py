@@ -330,7 +330,7 @@ class Pending:
                 if page.due_ms[at] > now_ms:
                     later.append(queue_offset)
                 else:
-                    # It does not come up again by itself: whoever takes it appoints or ends it.
+                    # It does not come up again by itself: its user sets the next time or ends it.
                     page.due_ms[at] = NEVER_MS
                     taken.append(queue_offset)
             if later:

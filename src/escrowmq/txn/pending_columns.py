@@ -65,7 +65,7 @@ class Page:
             for column, value in zip(self.columns(), row, strict=True):
                 column.insert(at, value)
         self.live_count += 1
-        # It may stand where `oldest` does not look any more.
+        # It may be where `oldest` does not look any more.
         self._head = 0
 
     def extend(self, rows: Sequence[list[int]]) -> None:

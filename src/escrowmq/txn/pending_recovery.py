@@ -115,7 +115,7 @@ class HalvesRecovery:
     def _pass_over(self, snapshot: PendingSnapshot) -> int:
         """Skip op records that the snapshot covers; return where to continue."""
         last = snapshot.op_end - 1
-        # They may name any half before its end: none of them is done with until all of those are.
+        # They may name any half before its end: none of them is finished until all of those are.
         self._progress.note(last, [snapshot.half_end - 1])
         for log_offset, _, _ in self._store.entries(Topic.OP, 0, last, 1):
             self._last_op_log_offset, self._is_last_op_ours = log_offset, True
@@ -328,7 +328,7 @@ class HalvesRecovery:
                 engine.mark_ended(queue_offset, settle(State.PENDING, verdict), now_ms)
                 count += 1
         pending = engine.halves.pending
-        # Only now: a bundle is whole by records that may stand anywhere behind its first one.
+        # Only now: the records that make a bundle whole may be anywhere after its first one.
         members = sorted(each for each in incomplete if each in pending)
         engine.complete(members, verdict, now_ms)
         return count

@@ -102,8 +102,8 @@ class Recent:
         if kept is None:
             return None
         own, wanted = kept.half.properties, message.properties
-        # A final has the half's own dict unless something was taken off (`final_of`): whoever
-        # changed it in place would have the old bytes stored.
+        # A final shares the half's own dict unless something was removed (`final_of`): code that
+        # changed it in place would store the old bytes.
         if wanted is own:
             return kept.properties
         is_less = len(own) == len(wanted) + 1 and OWNER not in wanted

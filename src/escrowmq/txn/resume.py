@@ -53,7 +53,7 @@ class Resumption:
         like = likeness(source.properties)
         halves = with_unique_key(self._store, Topic.HALF, unique_key)
         numbers = [half.queue_offset for half in halves if likeness(half.properties) == like]
-        # With SYNC_FLUSH the index does not know yet what was resumed a moment ago.
+        # With SYNC_FLUSH the index does not yet have what was resumed a moment ago.
         for number in (self._engine.halves.aliases.get(like), *numbers):
             state = State.EXPIRED if number is None else self._state_at(number)
             if state not in (State.EXPIRED, State.SETTLED):

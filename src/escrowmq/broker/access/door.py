@@ -163,7 +163,8 @@ class Door(Part):
         if asked.peer.identity:
             account_proofs.name(asked.command, asked.peer.identity)
         if not (self.judges and self._names_somebody(asked)):
-            # Before anything is spent on it: a stranger's, or nobody has to prove who he is.
+            # Before anything is spent on it: a stranger's request, or one where no proof is
+            # required.
             refusal = self.rates.judge(asked) if self.rates.is_on else None
             if refusal is not None or not self.judges:
                 return refusal
@@ -234,7 +235,7 @@ class Door(Part):
                 # As whom it is a member of its groups from now on.
                 peer.account = asked.account
             return None
-        if self.rates.is_on and self._names_somebody(asked):  # in vain
+        if self.rates.is_on and self._names_somebody(asked):  # the sender failed to prove it
             refusal = self.rates.judge(asked)
             if refusal is not None:
                 return refusal
@@ -330,7 +331,7 @@ class Door(Part):
             if held.is_done:
                 continue
             asked: Question = held.question.asked
-            asked.command = with_text_fields(asked.command)  # nobody was judged when it came
+            asked.command = with_text_fields(asked.command)  # no proof was required when it arrived
             refused = self._judge(asked, now_ms, is_held=True)
             if refused is None:
                 continue

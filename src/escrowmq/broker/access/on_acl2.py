@@ -44,7 +44,7 @@ def read_terms(settings: BrokerSettings) -> Terms:
 
 def _codes(text: str, name: str) -> frozenset[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    # Names of gRPC methods stand here too at RocketMQ.
+    # RocketMQ has names of gRPC methods here too.
     numbers = [part for part in parts if "." not in part]
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in numbers):
         raise UsageError(f"{name}={text[:128]}: request codes are expected, `,` between")
@@ -111,7 +111,7 @@ class AuthHandlers:
                 if info.username not in self.book.users:
                     self.book.create_user(info)
             except EscrowMQError as error:
-                # The text of a decoder may quote what stands there.
+                # The text of a decoder may quote the value.
                 reason = error if isinstance(error, UsageError) else "this is not its form"
                 raise UsageError(f"{name}: {reason}; see docs/security.md") from None
         if self.terms.is_authorized and not any(u.is_super for u in self.book.users.values()):

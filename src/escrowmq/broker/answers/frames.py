@@ -77,7 +77,7 @@ class Frames:
             "queueId": str(sent.queue_id),
             "queueOffset": str(sent.queue_offset),
         }
-        if sent.transaction_id:  # clients of 4.x give none to a batch, and are told none
+        if sent.transaction_id:  # clients of 4.x set none on a batch, and get none
             ext["transactionId"] = sent.transaction_id
         return self._answer(command, sent, ext | (sent.ext or {}))
 

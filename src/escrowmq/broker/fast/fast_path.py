@@ -201,7 +201,7 @@ class FastPath:
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.tell_ends():
-            self._serving.note_served()  # they are to be sealed
+            self._serving.note_served()  # they still have to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
         """Keep the replies until all of them may be sent."""
@@ -220,7 +220,7 @@ class FastPath:
         return not is_more and self._puts.are_allowed and self._is_ready(peer, now_ms)
 
     def _is_ready(self, peer: Peer, now_ms: int) -> bool:
-        # Nearly always there is nothing to be asked: nobody waited, and no time is set.
+        # Nearly always there is nothing to check: the input did not wait, and no limit is set.
         may_be_shut = self._moment.waited_ms or self._settings.accepts_sends_from_ms
         return not (
             (may_be_shut and not self._shedding.is_open(now_ms))

@@ -63,7 +63,7 @@ class ShortHalves:
             or crc32(body) & 0x7FFFFFFF != crc
         ):
             return None
-        # The last one is the broker's: what a sender wrote stands in front and may look like it.
+        # The last one is the broker's: the sender's properties come first and may look like it.
         at = encoded.rfind(HALF_MARK)
         sent_end = at - len(suffix)
         if sent_end <= 0 or encoded[sent_end:at] != suffix:

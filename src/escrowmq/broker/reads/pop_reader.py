@@ -294,7 +294,7 @@ class Popper:
             invisible_ms=header.invisible_time,
             now_ms=now_ms,
         ):
-            return  # what is behind it does not count as the rest: nobody can have it
+            return  # messages after it do not count as the rest: they are unavailable
         left = header.max_msg_nums - finds.count
         size_left = self._size_max - finds.size
         if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):

@@ -92,7 +92,7 @@ class PullJudge:
             return False
         if queue_id not in known.queues:
             return False
-        # Whether the group is what it was, as far as the pull does not say itself what it wants.
+        # Whether the group is unchanged, where the pull uses its subscription.
         if known.subscription is None:
             return not self._settings.rejects_unknown_pulls
         online = self._clients.consumers.get(header.consumer_group)

@@ -108,8 +108,8 @@ class AckHandlers:
         """Acknowledge a message of an orderly group's batch."""
         group, topic, queue_id = line = handle[:3]
         old = self._offsets.get(group, topic, queue_id)
-        # Without an offset and a batch it is of a life of the topic that is over: what stands at
-        # its place by now was never handed out.
+        # Without an offset and a batch it is from before the topic was deleted and created again:
+        # the message now at its offset was never handed out.
         if queue_offset < old or (old < 0 and not self._orders.knows(line)):
             return None
         offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms)
@@ -121,7 +121,8 @@ class AckHandlers:
             return Refusal(Response.MESSAGE_ILLEGAL, remark)
         if offset < 0:
             return None
-        # While a reset waits to be told, acks are of messages from before it, and move nothing.
+        # Until the group has learnt of a reset, acknowledgements are of messages from before it,
+        # and move nothing.
         if not self._offsets.has_reset(group, topic, queue_id):
             self._offsets.commit(group, topic, queue_id, offset, now_ms)
             self._ledger.come_to(group, topic, queue_id, offset)
@@ -168,7 +169,7 @@ class AckHandlers:
         done, self._done = self._done, []
         store = self._store
         is_stored = self._ledger.log_end <= store.ends.answerable_end
-        # Not before: those that wait stand in the order of the log.
+        # Not before: waiting answers are kept in the order of the log.
         told = DONE if is_stored else Answer(log_end=store.end_offset, late_code=Response.SUCCESS)
         for asked in done:
             self._answers.give(asked, told)

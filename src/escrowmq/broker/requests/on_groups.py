@@ -111,7 +111,7 @@ class GroupHandlers:
         header = asked.header
         groups = self._groups
         if header.readable is False and not self._settings.places_as_rocketmq:
-            # RocketMQ keeps what it is told of any name.
+            # RocketMQ stores what it gets for any name.
             if groups.peek(header.group) is None:
                 remark = f"Group {header.group} not exist!"
                 return Refusal(Response.SUBSCRIPTION_GROUP_NOT_EXIST, remark)

@@ -100,7 +100,7 @@ class PullHandlers(Part):
         if isinstance(judged, Refusal):
             return judged
         place = header.consumer_group, header.topic, header.queue_id
-        # Looked at before the answer tells of a reset: what was read before it is void.
+        # Checked before the answer reports a reset: what was read before it is void.
         commits = header.sys_flag & PullFlag.COMMIT_OFFSET and not offsets.has_reset(*place)
         reply = self._answer(
             asked, judged, asked.now_ms, may_hold=bool(header.sys_flag & PullFlag.SUSPEND)
@@ -204,7 +204,7 @@ class PullHandlers(Part):
         crowd = self._crowds.get(key)
         if crowd is not None:
             if len(crowd) >= CROWD_ARRIVALS_MAX:
-                crowd.pop()  # who waited for that one is told of this one
+                crowd.pop()  # those that waited for that one get this one
             crowd.append((arrival, None))
             return
         rest = self._wake_some(arrival, self.holds.waiting(key), now_ms)

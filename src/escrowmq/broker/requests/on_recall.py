@@ -38,7 +38,7 @@ class RecallHandlers:
             remark = "recall failed, operation is forbidden"
             return Refusal(Response.NO_PERMISSION, remark)
         if not is_sendable(header.topic):
-            # What stands there is read as the broker's own.
+            # The value is trusted as the broker's own.
             remark = f"recall failed, the topic[{header.topic}] is the broker's own"
             return Refusal(Response.NO_PERMISSION, remark)
         if self._topics.get(header.topic) is None:

@@ -139,7 +139,8 @@ class EndHandlers(Part):
         """Answer with the outcome of an end, once it is durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
-                # An outcome that is told a second time, or to a second one, is told no earlier.
+                # An outcome that is reported a second time, or to a second client, is not reported
+                # any earlier.
                 if not asked.command.flag & Flag.ONE_WAY:
                     self._unsealed.append(_Unsealed(asked, ended))
                 return HELD

@@ -138,7 +138,7 @@ def _judge_flag(message: Message, *, is_half: bool) -> str:
     for the end of a half, and one with that of a half is in no queue."""
     flag = message.sys_flag & _SENT
     if flag & SysFlag.COMPRESSED and flag & SysFlag.COMPRESSION_MASK > _TYPE_MAX:
-        # RocketMQ stores it; its clients lose it, and what was pulled together with it.
+        # RocketMQ stores it; its clients lose it, and every message pulled together with it.
         return (
             f"sysFlag {message.sys_flag} names compression type "
             f"{(flag & SysFlag.COMPRESSION_MASK) >> 8}; 0 to 3 are known"

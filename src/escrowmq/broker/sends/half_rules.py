@@ -77,8 +77,8 @@ def _refuse_group(about: HalfAsked) -> Refusal:
 
 
 def _refuse_delay(about: HalfAsked) -> Refusal | None:
-    # What could not be delivered at the commit is refused now. Clients mark a half as
-    # prepared, and what is prepared is never delayed.
+    # A half that could not be delivered after its commit is refused now. Clients mark a half as
+    # prepared, and prepared messages are never delayed.
     message, delays = about.message, about.delays
     assert message is not None
     assert delays is not None
@@ -103,7 +103,7 @@ def _refuse_decided(about: HalfAsked) -> Refusal | None:
     attempt = attempt_of(about.properties)
     assert attempt is not None
     assert about.halves is not None
-    # Only one thing can stand in the way: that the epoch is decided.
+    # Only one thing can prevent it: that the epoch is decided.
     reason = about.halves.epochs.refusal(attempt)
     return Refusal(Response.TRANSACTION_STATE_UNKNOW, reason) if reason else None
 

@@ -91,7 +91,7 @@ def forbidden(settings: BrokerSettings, what: str) -> str:
 
 
 def _refuse_read_only(about: ToQueue) -> Refusal | None:
-    # As at RocketMQ: of all other topics, routes say that nothing is to be sent here.
+    # As in RocketMQ: for all other topics the routes say that this broker is not writable.
     if about.settings.permission & Perm.WRITE:
         return None
     return Refusal(Response.NO_PERMISSION, forbidden(about.settings, "sending message"))

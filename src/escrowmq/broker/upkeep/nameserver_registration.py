@@ -40,7 +40,7 @@ def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
     try:
         info = inner_user(settings.inner_user.encode())
     except EscrowMQError:
-        # The text of a decoder may quote what stands there.
+        # The text of a decoder may quote the value.
         raise UsageError(
             "innerClientAuthenticationCredentials: this is not its form; see docs/security.md"
         ) from None

@@ -86,8 +86,8 @@ class Tables:
         is_changed = self._topics.is_changed or self._groups.is_changed
         has_changed = is_changed and self._wishes != self._seen
         if has_changed:
-            # Also for one that is held, else the next request of this read would count as the one
-            # that has changed the table, and be told of a save that failed.
+            # This applies to a held answer too; otherwise the next request of this read would count
+            # as the one that changed the table, and get the error of a failed save.
             self._seen = self._wishes
         if reply is HELD:
             return

@@ -68,7 +68,7 @@ class Batches:
         within_s: float = 0.0,
     ) -> None:
         check_batches(count_max, within_s)
-        self._consumer = consumer  # which is closed when nobody has it
+        self._consumer = consumer  # which is closed when nothing refers to it
         self._portal = portal
         self._count_max = count_max
         self._within_s = within_s
@@ -80,8 +80,8 @@ class Batches:
 
     def __next__(self) -> list[Delivery]:
         if self._slot.arrived:
-            # It came when an earlier call was interrupted, whose end has to be waited for: it may
-            # be adding to it still.
+            # It arrived when an earlier call was interrupted; wait until that call has ended,
+            # because it may still be adding to it.
             self._portal.call(asyncio.sleep(0))
         elif not self._advance():
             raise StopIteration
@@ -201,7 +201,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         self.close()
 
     def __del__(self) -> None:
-        # `for message in Consumer(...)` leaves nobody who could close it.
+        # `for message in Consumer(...)` leaves no reference that could close it.
         if not getattr(self, "_is_closed", True) and self._process == os.getpid():
             self._is_closed = True
             _close_later(self._portal, self._inner)
@@ -245,7 +245,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
         try:
             self._portal.call(self._inner.take_into(box, count_max, timeout_s=timeout_s))
             return [message for message in box if isinstance(message, Delivery)]
-        except BaseException:  # an interrupt: what was taken reaches nobody
+        except BaseException:  # an interrupt: the messages taken reach no caller
             self._portal.post(lambda: self._inner.untake(box))
             raise
 

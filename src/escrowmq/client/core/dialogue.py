@@ -138,7 +138,7 @@ class Dialogue:
         self._signed_count += 1
         return self._sign_own(code, ext, body, self._session, self._signed_count)
 
-    # -- what comes in -----------------------------------------------------------------------
+    # -- input ---------------------------------------------------------------------------------
 
     def receive(self, data: bytes, now: float) -> None:
         """Pass replies to their callers, and the peer's requests to the owner. If `broken` is set
@@ -219,7 +219,7 @@ class Dialogue:
 
     def lose(self, reason: str) -> None:
         """The connection is gone: fail all requests."""
-        # First: whoever is told may ask again at once, and must not wait here for an answer.
+        # First: the caller that gets the answer may ask again at once, and must not wait here.
         self.lost_for = reason
         asked, self._asked = self._asked, {}
         for waiting in asked.values():

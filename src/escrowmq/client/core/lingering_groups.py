@@ -130,6 +130,6 @@ class BatchGroups(Generic[T]):
             group.is_full = True
             self._ready.append(group)
             line.is_held = place.is_bound
-        # A held line stays though it is empty: what comes next has to wait for the answer.
+        # A held line is kept though it is empty: the next messages must wait for the answer.
         if not groups and not line.is_held:
             del self._lines[place]

@@ -188,7 +188,7 @@ class Attempts:
         self._refused.clear()
         return self._pauses.next_s(self.deadline - now)
 
-    # -- what is said at the end -------------------------------------------------------------
+    # -- the final result ----------------------------------------------------------------------
 
     def timeout(self) -> RequestTimeout:
         """The error when the time is used up."""

@@ -252,7 +252,7 @@ class AwaitedDatabase:
             rows = await self._run(work, driver_of(connection, AWAITED)[1].family, step)
             await work.commit()
             return rows
-        finally:  # what was begun ends with the connection, and what was set for it
+        finally:  # the transaction and its settings end with the connection
             await connection.close()
 
     @contextlib.asynccontextmanager
@@ -265,7 +265,7 @@ class AwaitedDatabase:
             family = driver_of(connection, AWAITED)[1].family
             yield lambda step: self.execute_in(work, family, step)
             await work.commit()
-        finally:  # what was begun ends with the connection
+        finally:  # the transaction ends with the connection
             await connection.close()
 
     async def execute_in(self, work: Work, family: SqlFamily, step: SqlStep) -> Rows:

@@ -221,8 +221,8 @@ def _listen(connection: Any) -> None:  # noqa: ANN401
             for outbox, waiting in by_outbox.items():
                 outbox.hand_over(connection, waiting)
         except BaseException:
-            # Django rolls back for the database's errors alone, and some drivers commit what is
-            # open when it turns autocommit on behind this.
+            # Django rolls back only for the database's errors, and some drivers commit the open
+            # transaction when it turns autocommit on after this.
             _roll_back(connection)
             raise
         connection.commit()

@@ -169,7 +169,7 @@ class EscrowMQSubscriber(SubscriberUsecase[Raw]):
         consumer = Consumer(config.name_servers, group=self.group, topic=self.topic, **settings)
         try:
             await consumer.open()
-        except BaseException:  # cancelled, too: nobody else would close it
+        except BaseException:  # cancelled, too: nothing else would close it
             await consumer.close()
             raise
         return consumer

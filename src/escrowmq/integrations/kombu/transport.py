@@ -66,7 +66,7 @@ class Channel(virtual.Channel):
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         if queue in self.connection.passing:
-            self._reader(queue)  # before anything is sent that is to be answered to it
+            self._reader(queue)  # before any request is sent whose answer goes to it
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
         """Stop reading it; its topic stays, because others may use its messages."""
@@ -129,7 +129,8 @@ class Channel(virtual.Channel):
             self._no_ack.discard(queue)
         super().basic_consume(queue, no_ack, callback, consumer_tag, **more)
         self._left.discard(queue)
-        # One that was left reads on: what is being worked on can be settled by it alone.
+        # A consumer that was left continues to read: only it can settle the messages being
+        # processed.
         self._reader(queue).resume()
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:

@@ -112,7 +112,7 @@ class Circuit:
         self._empty_passes_count += 1
         is_long = self._empty_passes_count >= DRAIN_PASSES
         if self.state is State.OPEN:
-            # What is kept may not be committed yet; it may also have been rolled back.
+            # A kept message may not be committed yet; it may also have been rolled back.
             if not (is_handed_over or is_long):
                 return FIRST_PAUSE_S
             self._empty_passes_count = 0

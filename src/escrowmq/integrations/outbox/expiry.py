@@ -55,8 +55,8 @@ def forget_markers(
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count, after = 0, ""
     while True:
-        # On from the last key, not from the beginning: those that are needed stay, and a page
-        # full of them would come again for ever.
+        # On from the last key, not from the beginning: needed rows stay, and a page full of them
+        # would be read again for ever.
         page = tables.old_markers(made_before_ms=made_before_ms, after=after, count_max=PAGE_COUNT)
         rows = yield SqlStep(page, is_read=True)
         keys = [str(row[0]) for row in rows]

@@ -85,7 +85,7 @@ class _Course(Generic[S]):
         """Write the marker while the messages are sent: neither waits for the other's server."""
 
         def begin(name: str) -> S:
-            if begun:  # in vain: the marker belongs into another table
+            if begun:  # no use: the marker belongs into another table
                 begun.pop().abandon()
             begun.append(self._begin(name))
             begun[0].begin(messages)

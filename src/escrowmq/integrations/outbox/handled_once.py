@@ -121,7 +121,7 @@ def check_result(work: Callable[..., object], result: object) -> None:
     """Raise UsageError if a plain function returned a coroutine: no one would await it, and the
     message would be recorded as handled."""
     if inspect.iscoroutine(result):
-        result.close()  # it has not begun, and must not warn that nobody awaited it
+        result.close()  # it has not begun, and must not warn that it was never awaited
     elif not inspect.isawaitable(result) and not inspect.isgenerator(result):
         return
     raise UsageError(

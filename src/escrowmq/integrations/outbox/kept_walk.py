@@ -54,7 +54,7 @@ class KeptWalk:
             self.is_over = True
             return []
         if not bundles:
-            self._bundle = rows[0].bundle  # more of it stands behind this page
+            self._bundle = rows[0].bundle  # there are more after this page
             return []
         some = bundles[:1] if self._is_one_by_one else kept.first_fit(bundles)
         return [row for bundle in some for row in bundle]

@@ -81,7 +81,7 @@ def _place_here(family: SqlFamily, *, new_name: str, is_apart: bool) -> Steps[tu
         # none of a pool that others of this kind may hold the rest of.
         return (yield from _apart(verdict.find_place(family, new_name=new_name))), True
     if not rows:
-        # Whoever comes meanwhile waits for the end of this transaction, which is near, or has
+        # Transactions that arrive meanwhile wait for the end of this one, which is near, or has
         # SQLite's one lock.
         yield SqlStep(tables.name_database(family, new_name))
         rows = yield SqlStep(tables.place(family), is_read=True)

@@ -138,7 +138,7 @@ class AsyncOutbox(AsyncOutboxBase):
             tx.end()
             await work.commit()
         except BaseException:
-            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
+            with contextlib.suppress(Exception):  # the connection is lost; the exception matters
                 await work.rollback()
             raise
         finally:
@@ -157,7 +157,7 @@ class AsyncOutbox(AsyncOutboxBase):
         """Send a message when the transaction of the session, or the connection, commits, whichever
         code commits it; await it. The commit is reported to the brokers at once, or, for a
         connection outside a block of `transaction`, when it is closed."""
-        # Not a coroutine function: where nobody awaits, what is wrong would not be said.
+        # Not a coroutine function: if it is not awaited, the error would not be reported.
         found = _found(work)
         return found.run_sync(self._add, message_of(topic, body, fields))
 

@@ -322,7 +322,7 @@ def _after_commit(session: Session) -> None:
 
 @event.listens_for(Session, "after_begin")
 def _after_begin(session: Session, _transaction: object, connection: Connection) -> None:
-    # Before the first statement: what it commits by itself could not be taken back.
+    # Before the first statement: a statement that commits by itself could not be undone.
     hooks = _in_blocks.get(session)
     if hooks is not None and connection.engine.pool is hooks.engine.pool:
         _refuse_autocommit(connection)

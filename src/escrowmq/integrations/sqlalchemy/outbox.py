@@ -91,7 +91,7 @@ class Outbox(OutboxBase):
             tx.end()
             work.commit()
         except BaseException:
-            with contextlib.suppress(Exception):  # the connection is lost; what was raised matters
+            with contextlib.suppress(Exception):  # the connection is lost; the exception matters
                 work.rollback()
             raise
         finally:

@@ -296,7 +296,7 @@ class Cluster:
         try:
             return work(link)
         except BaseException:
-            # Answers may still come on it that nobody takes.
+            # Answers may still arrive on it that nothing waits for.
             self._links.pop(address, link).close()
             raise
 

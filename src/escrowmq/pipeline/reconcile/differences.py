@@ -111,7 +111,7 @@ def transactions(
         .when(F.col("isOpen") & is_committed & (final_age_s >= grace_s), Class.FINAL_OF_OPEN)
     )
     repair = _by_class(kind, _REPAIRS)
-    # Its timer may deliver it yet: nobody else should.
+    # Its timer may still deliver it: no other copy should be sent.
     repair = F.when((kind == Class.NO_FINAL) & is_late, Repair.TIMER).otherwise(repair)
     repair = F.when(is_open & F.col("epoch").isNotNull(), Repair.RUN_QUERY).otherwise(repair)
     return (

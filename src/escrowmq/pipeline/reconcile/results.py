@@ -137,7 +137,7 @@ def _merge(
     return both.select(
         "key",
         *[F.coalesce(f"new.{name}", f"old.{name}").alias(name) for name in either],
-        # The day that a difference was entered under stays: only that one is written anew.
+        # The day under which a difference was recorded stays: only that one is rewritten.
         *[F.coalesce(f"old.{name}", f"new.{name}").alias(name) for name in ("at", "day")],
         F.coalesce("old.firstSeen", at).alias("firstSeen"),
         F.when(is_found, at).otherwise(F.col("old.lastSeen")).alias("lastSeen"),

@@ -252,7 +252,7 @@ class _Kept:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for frame in reversed(self._frames):  # else Spark plans those anew that build on it
+        for frame in reversed(self._frames):  # else Spark plans again those that build on it
             frame.unpersist()
 
     def keep(self, frame: DataFrame) -> DataFrame:

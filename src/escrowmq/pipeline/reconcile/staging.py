@@ -31,8 +31,8 @@ class Staging:
         """Complete the changes of a run that died."""
         if self._ready() == run:
             self._table.replace(self._staged(run))
-            # The run is done again under the same number, and writes over its slot: should it die
-            # there, nobody may take the half of it for the whole.
+            # The run is repeated under the same number, and overwrites its slot: if it dies there,
+            # a half-written slot must not be taken for a whole one.
             self._set_ready(0)
 
     def replace(self, rows: DataFrame, *, run: int) -> DataFrame:

@@ -90,7 +90,7 @@ def _keys(found: Any) -> list[str]:  # noqa: ANN401 - Arrow's
 
 
 def _properties(found: Any) -> dict[str, str]:  # noqa: ANN401 - Arrow's
-    # What a topic's own rows bring along of RocketMQ's and EscrowMQ's names is theirs to set anew.
+    # RocketMQ's and EscrowMQ's property names in a topic's own rows may be set again.
     pairs = found.items() if isinstance(found, dict) else found or ()
     return {name: value for name, value in pairs if value and name not in RESERVED}
 

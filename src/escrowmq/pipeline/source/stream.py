@@ -220,7 +220,7 @@ class StreamReader(DataSourceStreamReader):
         if not rows_min or self._target is not None or backlog_count(ranges) >= rows_min:
             return True
         now_ms = self._queues().now_ms()
-        # A query that starts again begins to wait again: nobody knows when its last batch was.
+        # A query that starts again begins to wait again: the time of its last batch is unknown.
         self._triggered_ms = self._triggered_ms or now_ms
         return now_ms - self._triggered_ms >= self._options.limits.delay_ms
 

@@ -122,7 +122,7 @@ class _Runner:
     def _result(self, message: Delivery) -> Any:  # noqa: ANN401 - see framework
         body = msgspec.json.decode(message.body, type=Body)
         task = import_string(body.task)
-        if not isinstance(task, Task):  # a message may come from anybody
+        if not isinstance(task, Task):  # a message may come from any sender
             raise UsageError(f"{body.task} is no task: decorate it with @task")
         result = self._backend.result(task, body.id, body.args, body.kwargs)
         object.__setattr__(result, "enqueued_at", parse_datetime(body.enqueued_at))
