@@ -31,7 +31,7 @@ def test_a_broker_is_shown_as_people_look_for_it(browser: Browser, api: Browser)
     assert {"title": "takes messages", "value": "yes"} in found["summary"]
     assert "msgPutTotalTodayNow" in found["runtime"]
     page = browser.get("/brokers/broker-a")
-    assert "Takes messages yes" in page.words()
+    assert "Accepts messages yes" in page.words()
     assert len(page.body) < 60 * 1024
     unknown = api.call("GET", "/brokers/nowhere")
     assert (unknown.status, unknown.json["hint"]) == (404, "there are broker-a")

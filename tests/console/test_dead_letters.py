@@ -115,7 +115,7 @@ def test_what_is_not_there_or_cannot_be_is_told(api: Browser, browser: Browser) 
     assert api.call("POST", path, {"letters": ["first"]}).status == 400
     assert api.call("POST", path, {"letters": "first"}).status == 400
     assert api.call("POST", path, {"limit": 0}).status == 400
-    assert "Nothing has died" in browser.get("/groups/nobody/dead-letters").words()
+    assert "No dead letters" in browser.get("/groups/nobody/dead-letters").words()
 
 
 def test_who_may_only_look_gives_nothing_back(port: int, letters: list[bytes]) -> None:

@@ -103,7 +103,7 @@ def test_a_binary_body_of_four_megabytes_is_cut_and_told_whole_when_asked_for(
     page = browser.get(path)
     assert len(page.body) < 60 * 1024
     assert "shown: the first 64.0 KiB of 3.9 MiB" in page.words()
-    assert "It is no text." in page.words()
+    assert "Not valid UTF-8." in page.words()
     part = api.call("GET", path).json
     assert (part["bodySize"], len(base64.b64decode(part["bodyBase64"]))) == (len(body), 65_536)
     whole = api.call("GET", f"{path}&whole=1").json
