@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
         require("console", "starlette", "uvicorn", "jinja2")
     except ImportError as error:
         raise UsageError(str(error)) from error
-    log_to_stderr(arguments.log_level)
+    log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")
     names = arguments.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
     parse_addresses(names)
     users: tuple[LocalUser, ...] = ()

@@ -176,6 +176,13 @@ def build_parser() -> argparse.ArgumentParser:
         choices=["debug", "info", "warning", "error"],
         help="what servers log to standard error (default info)",
     )
+    parser.add_argument(
+        "--log-format",
+        default=os.environ.get("ESCROWMQ_LOG_FORMAT", "text"),
+        choices=["text", "json"],
+        help="of these lines: text, or one JSON object per line (default: the variable "
+        "ESCROWMQ_LOG_FORMAT, or text)",
+    )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Verb)
     verbs.add_parser("serve", help="name server and broker in one process", fill=_add_serve)
     verbs.add_parser("nameserver", help="a name server alone", fill=_add_nameserver)
@@ -231,7 +238,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from escrowmq.node import serve
     from escrowmq.node.logs import log_to_stderr
 
-    log_to_stderr(arguments.log_level)
+    log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")
     options = serve.Options(
         data=arguments.data,
         host=arguments.host,

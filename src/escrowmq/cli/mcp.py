@@ -45,7 +45,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(str(error)) from error
     from escrowmq.console.model_tools import serve_stdio
 
-    log_to_stderr(arguments.log_level)
+    log_to_stderr(arguments.log_level, is_json=arguments.log_format == "json")
     names = arguments.name_servers or os.environ.get(NAME_SERVERS_VARIABLE, "")
     parse_addresses(names)
     options = ConsoleOptions(

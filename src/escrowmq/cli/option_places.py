@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-_FRONT: Final = {"--log-level": 1}
+_FRONT: Final = {"--log-level": 1, "--log-format": 1}
 """Options of the program, and how many values each has."""
 
 _BACK: Final = {

@@ -3,6 +3,7 @@ limit on lines of one kind."""
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 from datetime import datetime
@@ -45,6 +46,23 @@ class LogLine(logging.Formatter):
         return "\n".join([line, *(_INDENT + printable(each) for each in trace)])
 
 
+class JsonLine(LogLine):
+    """One JSON object per line, for log collectors: `time`, `level`, `logger`, `message`, and
+    `trace` for a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object. What is not printable is escaped in it, line ends included."""
+        found = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            found["trace"] = self.formatException(record.exc_info)
+        return json.dumps(found)
+
+
 class Counted(logging.Filter):
     """Passes LINES_MAX lines of one kind per SPAN_S; the first line after that says how many were
     suppressed. A kind is a logger and its text without arguments. Audit lines are counted where
@@ -78,16 +96,20 @@ class Counted(logging.Filter):
             record.args = None
 
 
-def handler_of(stream: TextIO, form: str | None = None) -> logging.Handler:
+def handler_of(
+    stream: TextIO, form: str | None = None, *, is_json: bool = False
+) -> logging.Handler:
     """A handler that writes to a stream by the rules above."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(LogLine() if form is None else LogLine(form))
+    text = LogLine() if form is None else LogLine(form)
+    handler.setFormatter(JsonLine() if is_json else text)
     handler.addFilter(Counted())
     return handler
 
 
-def log_to_stderr(level: str, form: str | None = None) -> None:
+def log_to_stderr(level: str, form: str | None = None, *, is_json: bool = False) -> None:
     """Write logged lines to standard error, from a level on."""
-    logging.basicConfig(handlers=[handler_of(sys.stderr, form)], level=level.upper())
+    handler = handler_of(sys.stderr, form, is_json=is_json)
+    logging.basicConfig(handlers=[handler], level=level.upper())
     # What operators did is on record however little else is wanted.
     logging.getLogger(AUDIT).setLevel(logging.INFO)

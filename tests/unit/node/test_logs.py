@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
+from datetime import datetime
 
 from escrowmq.node.logs import AUDIT, KINDS_MAX, LINES_MAX, SPAN_S, Counted, LogLine, handler_of
 
@@ -32,6 +34,26 @@ def test_nor_does_the_text_of_an_error() -> None:
     assert first.endswith("peer is gone")
     assert trace
     assert all(line.startswith("    ") and line.isprintable() for line in trace)
+
+
+def test_as_json_a_line_is_one_object_whatever_is_in_it() -> None:
+    stream = io.StringIO()
+    handler = handler_of(stream, is_json=True)
+    handler.handle(record("transaction of %s is late", FORGED, at_s=0.0))
+    failed = record()
+    try:
+        raise ValueError(FORGED)
+    except ValueError as error:
+        failed.exc_info = (ValueError, error, error.__traceback__)
+    handler.handle(failed)
+    first, second = stream.getvalue().splitlines()
+    assert (first + second).isascii()
+    found = json.loads(first)
+    assert set(found) == {"time", "level", "logger", "message"}
+    assert (found["level"], found["logger"]) == ("WARNING", "room")
+    assert found["message"] == f"transaction of {FORGED} is late"
+    assert datetime.fromisoformat(found["time"]).timestamp() == 0
+    assert FORGED in json.loads(second)["trace"]
 
 
 def test_a_flood_of_one_kind_is_counted_and_told_with_the_first_line_after_it() -> None:
