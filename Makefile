@@ -17,7 +17,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels deployment audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): $(PINS) pyproject.toml setup.py $(LANE)
@@ -145,6 +145,9 @@ wheels: $(READY)  ## the wheel for this machine, and the one for those without a
 # asked of a service of others.
 audit: $(AUDIT)   ## asks PyPI for known weaknesses of everything that is pinned; says so when it gets no answer
 	build/audit/bin/python tools/audit.py requirements-spark.txt
+
+release: sbom     ## everything that a release consists of, in build/release; ARGS=--draft for the unreleased state
+	$(BIN)/python tools/release.py $(ARGS)
 
 # Helm is built from its sources, which takes two minutes; `HELM=` leaves the chart out.
 HELM ?= build/deploy/bin/helm
