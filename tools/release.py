@@ -52,9 +52,7 @@ def check(version: str, changelog: str) -> None:
     except NotReady:
         left = ""
     if left:
-        raise NotReady(
-            f"CHANGELOG.md: move what is under {_UNRELEASED!r} to the section {version!r}"
-        )
+        raise NotReady(f"CHANGELOG.md: move the entries of {_UNRELEASED!r} to {version!r}")
     tagged = _git("tag", "--list", f"v{version}") and _git("rev-list", "-n1", f"v{version}")
     if tagged and tagged != _git("rev-parse", "HEAD"):
         raise NotReady(f"v{version} is tagged at {tagged[:12]}: raise RELEASE in base/release.py")
