@@ -81,7 +81,7 @@ def add_named(
     group = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     found = {name: add_action(group, name, what) for name, what in actions.items()}
     for name, action in found.items():
-        if name != "list":
+        if name not in ("list", "top"):
             action.add_argument(noun, metavar=noun.upper())
     return found
 

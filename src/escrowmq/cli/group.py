@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_named, run_action, show_all, show_names, told
+from escrowmq.cli.live import Change, Row, add_live, largest, show_live
 from escrowmq.cli.printing import say, show_json
+from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.dead_letters import DeadLetter
@@ -23,6 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "group",
         actions={
             "list": "list consumer groups",
+            "top": "show the lag of all groups live, the largest first",
             "show": "show a group's settings, members and lag",
             "create": "create a group; if it exists, change the given fields",
             "update": "change a group",
@@ -31,6 +34,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         },
     )
     actions["list"].add_argument("--all", action="store_true", help="also the brokers' own")
+    add_live(actions["top"])
     again = actions["redeliver-dead"]
     again.add_argument("--topic", default="", help="only those that failed there")
     again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
@@ -55,6 +59,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "list":
             return show_names(arguments, admin.groups.names(with_system=arguments.all))
+        case "top":
+            change = Change(SystemClock().now_ms)
+            return show_live(arguments, lambda: _frame(admin, change))
         case "show":
             return _show(admin, arguments)
         case "redeliver-dead":
@@ -66,6 +73,22 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case _:
             admin.groups.delete(arguments.group)
     return told(arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d")
+
+
+_GROUPS_MAX: Final = 200
+"""Groups in a live table: each is asked for by itself."""
+
+
+def _frame(admin: Admin, change: Change) -> Iterator[Row]:
+    names = admin.groups.names()
+    found = {name: admin.groups.describe(name) for name in names[:_GROUPS_MAX]}
+    lags = {name: one.lag for name, one in found.items()}
+    left = f", {len(names) - len(found)} more are not shown" if len(names) > len(found) else ""
+    yield (f"{len(found)} groups{left}", f"{sum(lags.values())} messages behind")
+    yield ("GROUP", "LAG", "CHANGE", "IN FLIGHT", "MEMBERS")
+    for name, lag in largest(lags):
+        in_flight = sum(one.inflight for one in found[name].lags)
+        yield name, lag, change.of(name, lag), in_flight, len(found[name].online.members)
 
 
 _LETTERS: Final = ("MESSAGE", "TOPIC", "DIED", "KEYS", "PLACE", "STATUS")

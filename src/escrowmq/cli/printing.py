@@ -39,6 +39,11 @@ def show_json(found: object) -> None:
     _print(printable_json(msgspec.json.encode(found).decode()))
 
 
+def clear_screen() -> None:
+    """Begin again at the top of an empty terminal."""
+    print("\x1b[2J\x1b[H", end="", flush=True)
+
+
 def show_text(text: str) -> None:
     """Lines of our own, as they are."""
     for line in text.splitlines():

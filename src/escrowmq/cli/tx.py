@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.spoken import moment, span
 from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
+from escrowmq.cli.live import Change, Row, add_live, largest, show_live
 from escrowmq.cli.printing import say, show_json
 from escrowmq.cli.times import span_ms
+from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.transactions import PendingTransaction, TransactionFilter
@@ -32,6 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         ("count", "count pending transactions"),
     ):
         _add_filter(add_action(actions, name, about))
+    add_live(add_action(actions, "top", "show pending transactions live, by producer group"))
     show = add_action(actions, "show", "show all that is known of one transaction")
     commit = add_action(actions, "commit", "commit a transaction in its producer's place")
     rollback = add_action(actions, "rollback", "roll back a transaction in its producer's place")
@@ -87,6 +91,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return _show(transactions.pending(**_filter(arguments)), arguments)
         case "count":
             return _count(admin, arguments)
+        case "top":
+            change = Change(SystemClock().now_ms)
+            return show_live(arguments, lambda: _frame(admin, change))
         case "show":
             return _whole(admin, arguments)
         case "commit" | "rollback":
@@ -104,6 +111,21 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             keys = transactions.rotate_key(broker=arguments.broker, reason=arguments.reason)
             text = ", ".join(f"{broker}: key {key}" for broker, key in keys.items())
             return told(arguments, {"keys": keys}, text)
+
+
+def _frame(admin: Admin, change: Change) -> Iterator[Row]:
+    found = admin.transactions.count()
+    oldest_ms = SystemClock().now_ms() - found.oldest_ms if found.oldest_ms > 0 else 0
+    yield (
+        f"{found.count} pending ({change.of('', found.count)})",
+        f"{found.parked} without a reachable producer",
+        f"oldest {span(oldest_ms)}",
+    )
+    if found.missing or found.not_counted:
+        yield (f"not counted: {', '.join([*found.missing, *found.not_counted])}",)
+    yield ("GROUP", "PENDING", "CHANGE", "UNREACHABLE")
+    for group, count in largest(found.by_group):
+        yield group, count, change.of(group, count), found.parked_by_group.get(group, 0)
 
 
 def _filter(arguments: argparse.Namespace) -> TransactionFilter:
