@@ -105,6 +105,23 @@ def test_a_doctor_finds_what_is_wrong_and_nothing_where_all_is_well(
     assert "NEXT" in run(*words).stdout
 
 
+def test_events_say_what_happened_and_who_did_it(own_server: Callable[..., Server]) -> None:
+    server = own_server()
+    with escrowmq.Admin(server.nameserver) as admin:
+        (first,) = admin.diagnosis.events()
+        assert first.what.startswith("started, build ")
+        admin.brokers.configure(server.broker_name, {"transactionTimeOut": 2_345})
+        newest, oldest = admin.diagnosis.events()
+    assert oldest == first
+    assert newest.what == "transactionTimeOut set to 2345 (was 1000)"
+    assert newest.who.startswith("127.0.0.1")
+    assert newest.at_ms >= first.at_ms
+    ended = run("events", "-n", server.nameserver)
+    assert ended.returncode == 0, ended
+    assert ended.stdout.splitlines()[0] == "WHEN\tSUBJECT\tWHAT\tBY"
+    assert "transactionTimeOut set to 2345" in ended.stdout
+
+
 def test_tags_are_judged_and_sql_is_not() -> None:
     assert _wants("*", "x")
     assert _wants("", "x")

@@ -21,7 +21,7 @@ EXIT_PIPE: Final = 128 + signal.SIGPIPE
 """A shell's exit code for a program whose output is no longer read."""
 
 
-_WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "mcp"})
+_WHOLE: Final = frozenset({"console", "health", "completion", "doctor", "events", "mcp"})
 """Verbs with a file of their own and no actions."""
 
 Fill = Callable[[argparse.ArgumentParser], None]
@@ -33,6 +33,7 @@ _VERBS: Final = {
     "tx": "pending transactions: list, show, commit, check, ...",
     "offset": "how far groups are: show, reset, clone",
     "doctor": "what is wrong in a cluster, and what to do",
+    "events": "what happened in a cluster: starts, brokers that left, changed settings",
     "acl": "who may do what: user, policy, explain",
     "store": "look into a data folder: check, dump",
     "health": "whether a server on this machine lives, or is ready",

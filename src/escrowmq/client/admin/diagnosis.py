@@ -62,6 +62,16 @@ class Finding(msgspec.Struct, kw_only=True, rename="camel"):
     """What to do, or which command to run next."""
 
 
+class Event(msgspec.Struct, kw_only=True, rename="camel"):
+    """Something that happened in a cluster."""
+
+    at_ms: int
+    subject: str
+    what: str
+    who: str = ""
+    """Who did it: an account or an address; empty if nobody did."""
+
+
 class Diagnosis:
     """`Admin.diagnosis`."""
 
@@ -204,6 +214,35 @@ class Diagnosis:
         found += [one async for one in self._of_transactions()]
         found += [one async for one in self._of_groups()]
         return sorted(found, key=lambda one: one.severity)
+
+    async def events(self) -> list[Event]:
+        """What happened, the newest first: starts of brokers, brokers that left within the last
+        hour, and settings that differ from those of the start. The audit log has all changes.
+
+        >>> async def main():
+        ...     async with escrowmq.aio.Admin(nameserver) as admin:
+        ...         return [event.what for event in await admin.diagnosis.events()]
+        >>> "started" in asyncio.run(main())[-1]
+        True
+        """
+        found: list[Event] = []
+        for broker in await self._brokers.all():
+            subject = f"broker {broker.name}"
+            told = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
+            started_ms = told.get("bootTimestamp", "")
+            if started_ms.isdecimal():
+                build = broker.build or broker.version
+                what = f"started, build {build}" if build else "started"
+                found.append(Event(at_ms=int(started_ms), subject=subject, what=what))
+            if not broker.build or broker.id:  # RocketMQ's do not say what was changed
+                continue
+            for one in await self._brokers.changes(broker.name):
+                what = f"{one.name} set to {one.value or 'empty'} (was {one.before or 'empty'})"
+                found.append(Event(at_ms=one.at_ms, subject=subject, what=what, who=one.who))
+        for gone in await self._brokers.gone():
+            what = "stopped" if gone.was_stopped else "left without signing off"
+            found.append(Event(at_ms=gone.gone_ms, subject=f"broker {gone.name}", what=what))
+        return sorted(found, key=lambda event: -event.at_ms)
 
     async def _of_brokers(self) -> AsyncIterator[Finding]:
         builds = set()

@@ -50,6 +50,7 @@ class Diagnosis(Face[diagnosis.Diagnosis]):
 
     message = plain(diagnosis.Diagnosis.message)
     cluster = plain(diagnosis.Diagnosis.cluster)
+    events = plain(diagnosis.Diagnosis.events)
 
 
 class Groups(Face[groups.Groups]):

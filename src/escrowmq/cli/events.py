@@ -1,0 +1,32 @@
+"""`escrowmq events`: what happened in a cluster, and who did it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import OK, add_cluster, run_action, show_all
+
+if TYPE_CHECKING:
+    from escrowmq.client.blocking.admin import Admin
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare its options; it has no actions."""
+    add_cluster(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """List the events, the newest first; return the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    show_all(
+        admin.diagnosis.events(),
+        is_json=arguments.json,
+        columns=("WHEN", "SUBJECT", "WHAT", "BY"),
+        row=lambda one: (moment(one.at_ms), one.subject, one.what, one.who),
+    )
+    return OK
