@@ -28,7 +28,7 @@ def port(broker: Broker) -> Iterator[int]:
 def test_a_broker_is_shown_as_people_look_for_it(browser: Browser, api: Browser) -> None:
     assert "broker-a" in browser.get("/brokers").words()
     found = api.call("GET", "/brokers/broker-a").json
-    assert {"title": "takes messages", "value": "yes"} in found["summary"]
+    assert {"title": "accepts messages", "value": "yes"} in found["summary"]
     assert "msgPutTotalTodayNow" in found["runtime"]
     page = browser.get("/brokers/broker-a")
     assert "Accepts messages yes" in page.words()
@@ -89,7 +89,7 @@ def test_without_access_control_nobody_is_asked_and_the_page_says_so(
     path = "/access/explain?user=bob&action=pub&resource=paid"
     assert api.call("GET", path).json == []
     page = browser.get("/accounts?user=bob&action=pub&resource=paid")
-    assert "Nobody is asked who he is" in page.words()
+    assert "There is no access control" in page.words()
     assert api.call("GET", f"{path}&address=somewhere").status == 400
 
 

@@ -179,7 +179,7 @@ def test_a_group_is_made_stopped_and_deleted(
     preview, done = browser.do("groups.create", fields, back="/groups/mailer")
     assert "may consume" in preview.words()
     assert done.status == 303
-    assert "It may not consume" in browser.get("/groups/mailer").words()
+    assert "Consuming is disabled" in browser.get("/groups/mailer").words()
     assert api.call("DELETE", "/groups/mailer").status == 200
     assert api.call("GET", "/groups/mailer").status == 404
 

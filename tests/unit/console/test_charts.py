@@ -31,7 +31,7 @@ def test_gaps_divide_a_curve() -> None:
 
 
 def test_a_figure_says_its_newest_value_and_that_it_is_unknown() -> None:
-    assert "<strong>7<small> a second" in str(chart([3, 7], "Stored", unit="per second"))
+    assert "<strong>7<small> a second" in str(chart([3, 7], "Stored", unit="a second"))
     assert "<strong>unknown<small>" in str(chart([3, None], "Stored"))
     assert "<strong>unknown<small>" in str(chart([], "Stored"))
 

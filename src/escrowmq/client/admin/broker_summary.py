@@ -15,7 +15,7 @@ def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
         ("speaks", found.get("brokerVersionDesc", "")),
         ("up since", _since(found.get("bootTimestamp"), now_ms)),
         ("connections", found.get("escrowConnections", "")),
-        ("takes messages", _verdict(found)),
+        ("accepts messages", _verdict(found)),
         ("stored", _rates(found.get("putTps"))),
         ("handed out", _rates(found.get("getTransferredTps"))),
         ("log", _log(found)),

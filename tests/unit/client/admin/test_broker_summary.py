@@ -22,7 +22,7 @@ def test_what_matters_is_told_with_units() -> None:
     assert found["speaks"] == "V5_3_3"
     assert found["up since"].endswith("(1m30s ago)")
     assert found["connections"] == "2"
-    assert found["takes messages"] == "yes"
+    assert found["accepts messages"] == "yes"
     assert found["stored"].count("/s (") == 3
     assert "KiB, up to offset " in found["log"]
     assert "% full (Total : " in found["disk"]
@@ -35,7 +35,7 @@ def test_a_broker_that_takes_nothing_says_why() -> None:
     exchange.connect("producer").send("T", b"x")
     exchange.advance(10_000)
     exchange.fail_sync("no such luck")
-    assert dict(summary(runtime(exchange), START_MS))["takes messages"].startswith("no: ")
+    assert dict(summary(runtime(exchange), START_MS))["accepts messages"].startswith("no: ")
 
 
 def test_what_is_not_told_is_left_out() -> None:
