@@ -1,20 +1,17 @@
 """The slave's end of the connection to its master: the master's log, proved and appended.
 
 A slave whose log is not empty asks for some of what it has already, and compares. Only when all of
-that is the same does it take the log for its master's, and append what follows. Nothing is appended
-that is not a whole record of its place: a record that a transfer cuts waits in memory for its rest.
+that is the same does it take the log for its master's, and append what follows (`appending`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
-from escrowmq.codec.layout import FILLER_SIZE, FRONT, MAGIC_FILLER
-from escrowmq.codec.log_stretches import Parsed, Scanned, parse
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.replica.appending import Appender, SlaveLog
 from escrowmq.replica.frames import Transfer, TransferReader, encode_report
 
 OVERLAP_SIZE: Final = 65_536
@@ -22,49 +19,6 @@ OVERLAP_SIZE: Final = 65_536
 
 _WIDER: Final = 16
 """Where the overlap differs from its first byte on, so many times as much is looked at next."""
-
-RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
-"""A record that is cut waits in memory."""
-
-
-class SlaveLog(Protocol):
-    """What is copied to. `store.copied.CopiedLog` is one."""
-
-    segment_size: int
-    has_crc: bool
-
-    @property
-    def read(self) -> Callable[[int, int], bytes]:
-        """Bytes from a position; fewer where a segment ends."""
-
-    @property
-    def min_offset(self) -> int:
-        """Where the oldest segment starts."""
-
-    @property
-    def end_offset(self) -> int:
-        """Where the next byte belongs."""
-
-    @property
-    def kept_end(self) -> int:
-        """Up to where it is kept as safely as the slave promises."""
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether it may begin anywhere."""
-
-    def begin_at(self, log_offset: int) -> None:
-        """Begin an empty one at a segment."""
-
-    def append(self, data: bytes, records: Sequence[Scanned]) -> None:
-        """Append records, which lie one behind another from the end on."""
-
-    def fill(self, position: int, data: bytes) -> None:
-        """Bytes behind a filler."""
-
-    def roll(self) -> None:
-        """Write the filler that the master has, and go on with the next segment."""
-
 
 class ForeignLog(RemoteProtocolError):
     """The master's log is not the one that this slave has a part of."""
@@ -134,12 +88,7 @@ class Follower:
         self._at = start
         self._begins_at = begins_at
         self._is_beginning = log.is_empty
-        self._cut = bytearray()
-        """The beginning of a record or a filler whose rest is still to come."""
-        self._wanted = 0
-        """So many bytes it will have; fewer are not looked at again."""
-        self._filled_to = 0
-        """Up to here the bytes behind a filler have come; 0 while there is none."""
+        self._appender = Appender(log)
         self.is_proved = log.is_empty
         """Whether this is the log that ours is a part of."""
         self.is_ahead = False
@@ -195,7 +144,7 @@ class Follower:
         if not self.is_proved:
             body = self._compared(log_offset, body, end)
         if body:
-            self._append(body)
+            self._appender.append(body)
 
     def _begin(self, log_offset: int) -> None:
         """An empty log begins where the master's last file does, or where it was asked to."""
@@ -231,74 +180,3 @@ class Follower:
         if self._at >= end:
             self.is_proved = True
         return body[end - log_offset :]
-
-    def _append(self, data: bytes) -> None:
-        """Append what is whole of the bytes that are next, behind those that were cut before."""
-        self._cut += data
-        if len(self._cut) < self._wanted:
-            return
-        data = bytes(self._cut)
-        self._cut.clear()
-        self._wanted = 0
-        while data:
-            if self._filled_to:
-                data = self._fill(data)
-                continue
-            base = self._log.end_offset
-            segment_end = base - base % self._log.segment_size + self._log.segment_size
-            part = data[: segment_end - base]
-            found = parse(part, base, has_crc=self._log.has_crc)
-            if found.size:
-                if base + found.size > segment_end - FILLER_SIZE:
-                    raise RemoteProtocolError(
-                        f"the records from log offset {base} on leave no room for a filler in "
-                        f"their file, which ends at {segment_end}"
-                    )
-                self._log.append(part[: found.size], found.records)
-                data = data[found.size :]
-                base += found.size
-            if found.is_filler:
-                self._begin_filler(data, base, segment_end)
-            elif data:
-                self._check_cut(found, data, base, segment_end)
-                self._cut += data
-                self._wanted = found.wanted_size
-                return
-
-    def _check_cut(self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int) -> None:
-        """Whether what is left can be the beginning of a record."""
-        if found.reason:
-            raise RemoteProtocolError(f"at log offset {base} there is no record: {found.reason}")
-        most = min(segment_end - FILLER_SIZE - base, RECORD_SIZE_MAX)
-        if found.wanted_size > most:  # 0 where even the first 8 bytes are not all there
-            raise RemoteProtocolError(
-                f"a record of {found.wanted_size} bytes at log offset {base}; at most {most} have "
-                "room in its file: mappedFileSizeCommitLog has to be the master's"
-            )
-
-    def _begin_filler(self, data: bytes, base: int, segment_end: int) -> None:
-        left, magic = FRONT.unpack_from(data)
-        assert magic == MAGIC_FILLER, magic
-        if left != segment_end - base or left == self._log.segment_size:
-            raise RemoteProtocolError(
-                f"a filler of {left} bytes at log offset {base}; its file of "
-                f"{self._log.segment_size} bytes has {segment_end - base} left: "
-                "mappedFileSizeCommitLog has to be the master's"
-            )
-        self._filled_to = base
-
-    def _fill(self, data: bytes) -> bytes:
-        """Take what stands behind a filler up to its file's end; the bytes behind that."""
-        begin = self._filled_to
-        base = self._log.end_offset
-        segment_end = base - base % self._log.segment_size + self._log.segment_size
-        part = data[: segment_end - begin]
-        if begin == base:
-            self._log.fill(begin + FILLER_SIZE, part[FILLER_SIZE:])
-        else:
-            self._log.fill(begin, part)
-        self._filled_to = begin + len(part)
-        if self._filled_to == segment_end:
-            self._filled_to = 0
-            self._log.roll()
-        return data[len(part) :]
