@@ -21,6 +21,10 @@ EscrowMQError
 │   ├── ConnectionLost
 │   └── RequestTimeout
 │       └── ReplyTimeout            the request was stored, nobody replied to it
+├── AuthorityError
+│   ├── AuthorityUnreachable        no answer of use; whether a write took effect is unknown
+│   │   └── AuthorityRefused        wrong credentials, a missing right, an invalid request
+│   └── AuthorityUnfit              it writes without comparing, so it cannot decide
 ├── RouteMissing                    no name server knows where the topic, or the broker, is
 ├── SendFailed                      every attempt failed; `attempts` tells each
 ├── TransactionError
@@ -122,6 +126,25 @@ class RequestTimeout(TransportError):
 
 class ReplyTimeout(RequestTimeout):
     """A request message was stored, and no consumer replied to it in time."""
+
+
+class AuthorityError(EscrowMQError):
+    """The engine that decides which broker is master failed to do its part."""
+
+
+class AuthorityUnreachable(AuthorityError):
+    """The authority gave no usable answer; the text names its address and what happened. Whether a
+    write took effect is unknown."""
+
+
+class AuthorityRefused(AuthorityUnreachable):
+    """The authority answered that it does not serve this client; an operator must change
+    credentials, rights or settings."""
+
+
+class AuthorityUnfit(AuthorityError):
+    """The authority writes without comparing, or forgets what it wrote: two masters could both be
+    right. Use another engine, or another release of it."""
 
 
 class RouteMissing(EscrowMQError):

@@ -1,0 +1,57 @@
+"""The interface to the engine that decides who is master: one record for each name of a broker,
+changed only by compare-and-swap.
+
+We write no consensus. An engine that others keep (etcd, an S3 bucket, Kubernetes) stores the
+record, and a group of brokers obeys it. Nothing here depends on time: no lease, no expiry.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+
+class Versioned(msgspec.Struct, frozen=True):
+    """A record as an authority has it."""
+
+    value: bytes
+    """Its content; empty when there is no such key."""
+    revision: str
+    """Changes with each write; only to be compared. Empty when there is no such key. Two values
+    never have the same revision, not even when the engine was restored from a back-up."""
+
+
+ABSENT = Versioned(b"", "")
+"""What a key without a record reads as."""
+
+
+class Authority(Protocol):
+    """An engine that stores records and compares before it writes.
+
+    Every value must be unlike all values written to the same key before, for example by a random
+    number in it. When the answer to a write is lost, this is how the value that is read back proves
+    that the write took effect."""
+
+    @property
+    def name(self) -> str:
+        """The engine and its address, for people: "etcd at 127.0.0.1:2379"."""
+
+    async def read(self, key: str) -> Versioned:
+        """Return the newest record of a key, `ABSENT` if there is none. No read is older than a
+        write that was answered before. Raises AuthorityUnreachable."""
+
+    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        """Write a record if its key still has a revision (empty: does not exist). Return the new
+        version; None, with nothing written, if the key has another revision by now.
+
+        None may also mean that the write took effect and was overwritten by others since. After
+        AuthorityUnreachable the outcome is unknown: the write may have taken effect, or take effect
+        later; a read tells only the former."""
+
+    async def prove(self) -> None:
+        """Raise AuthorityUnfit unless the engine compares: of two conditional writes to a scratch
+        key, exactly one must succeed. Raises AuthorityUnreachable if it does not answer."""
+
+    async def close(self) -> None:
+        """Release connections. Calls under way end with AuthorityUnreachable."""
