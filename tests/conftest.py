@@ -16,7 +16,9 @@ from tests.harness import examples
 pytest_plugins = ["pytester"]
 
 _COMPUTING = ("spark", "simulation")
-_WAITING = ("compensation", "crash", "hostile", "interop", "outbox", "sdk", "shop", "v5")
+_WAITING = (
+    "authority", "compensation", "crash", "hostile", "interop", "outbox", "sdk", "shop", "v5",
+)  # fmt: skip
 _QUICK = ("fuzz", "golden", "unit")
 _WITHOUT_CLIENTS = ("acl", "base", "broker", "net", "registry", "store")
 _LONGEST = (

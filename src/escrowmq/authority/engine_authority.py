@@ -1,0 +1,132 @@
+"""An Authority over an engine: repeated attempts, writes whose answer is lost, and the proof that
+the engine compares.
+
+An attempt to write that fails may have taken effect, or may take effect later. It is never repeated
+blindly: the record is read first. With another revision, its value tells whose write it was, since
+no two values are the same. With the old revision the write is attempted again; if the former one
+arrives in between, the engine refuses the second one, and the record is read once more."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from escrowmq.authority.engine import VALUE_SIZE_MAX, Engine
+from escrowmq.base.authority import Versioned
+from escrowmq.errors import AuthorityRefused, AuthorityUnfit, AuthorityUnreachable, UsageError
+
+T = TypeVar("T")
+
+CALL_S: Final = 6.0
+"""After this time no further attempt of a call begins."""
+_FIRST_PAUSE_S: Final = 0.05
+_PAUSE_MAX_S: Final = 0.4
+
+
+class EngineAuthority:
+    """Reads and conditional writes that survive failed attempts."""
+
+    def __init__(self, engine: Engine, *, call_s: float = CALL_S) -> None:
+        self._engine = engine
+        self._call_s = call_s
+
+    @property
+    def name(self) -> str:
+        """The engine and its address."""
+        return self._engine.name
+
+    async def read(self, key: str) -> Versioned:
+        """Return the newest record of a key."""
+        return await self._attempted(lambda: self._engine.read_once(key))
+
+    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        """Write if the revision is still the same; None if it is another by now."""
+        if len(value) > VALUE_SIZE_MAX:
+            raise UsageError(
+                f"a record of {len(value)} bytes for {key}; at most {VALUE_SIZE_MAX} are allowed"
+            )
+        return await self._attempted(_Write(self._engine, key, value, revision).attempt)
+
+    async def prove(self) -> None:
+        """Raise AuthorityUnfit unless, of two writes at the same moment, exactly one succeeds; both
+        when they create a record and when they change one."""
+        key = f"scratch/{secrets.token_hex(8)}"
+        try:
+            await self._prove(key)
+        finally:
+            # What remains is a record of a few bytes that nobody reads.
+            with contextlib.suppress(AuthorityUnreachable):
+                await self._engine.delete_once(key)
+
+    async def close(self) -> None:
+        """Release connections; no call may be under way."""
+        await self._engine.close()
+
+    async def _prove(self, key: str) -> None:
+        created = await self._race(key, "", "that create a record")
+        changed = await self._race(key, created.revision, "that change a record")
+        if await self.write_if(key, _unlike_others(), created.revision) is not None:
+            raise self._unfit("a write with an old revision succeeded")
+        if await self.read(key) != changed:
+            raise self._unfit("a read after a write returned another record")
+
+    async def _race(self, key: str, revision: str, what: str) -> Versioned:
+        writes = (self.write_if(key, _unlike_others(), revision) for _ in range(2))
+        written = [each for each in await asyncio.gather(*writes) if each is not None]
+        if len(written) != 1:
+            count = "both" if written else "none"
+            raise self._unfit(f"of two conditional writes {what} {count} succeeded")
+        return written[0]
+
+    def _unfit(self, seen: str) -> AuthorityUnfit:
+        return AuthorityUnfit(
+            f"{self.name}: {seen}; this engine cannot decide which broker is master, use another "
+            "one, or a release of it that supports conditional writes"
+        )
+
+    async def _attempted(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        loop = asyncio.get_running_loop()
+        end, pause = loop.time() + self._call_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                return await attempt()
+            except AuthorityRefused:
+                raise
+            except AuthorityUnreachable:
+                if loop.time() + pause >= end:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _PAUSE_MAX_S)
+
+
+class _Write:
+    """One write, until its outcome is known."""
+
+    def __init__(self, engine: Engine, key: str, value: bytes, revision: str) -> None:
+        self._engine = engine
+        self._key, self._value, self._revision = key, value, revision
+        self._is_in_doubt = False
+        """An attempt failed: it may have taken effect."""
+
+    async def attempt(self) -> Versioned | None:
+        if self._is_in_doubt:
+            found = await self._engine.read_once(self._key)
+            if found.revision != self._revision:
+                return self._if_ours(found)
+        self._is_in_doubt = True
+        written = await self._engine.write_once(self._key, self._value, self._revision)
+        if written is None:
+            # Refused because of another's write, or of our own: an earlier attempt that arrived
+            # late, or this one, sent twice by something between us and the engine.
+            return self._if_ours(await self._engine.read_once(self._key))
+        return written
+
+    def _if_ours(self, found: Versioned) -> Versioned | None:
+        return found if found.revision and found.value == self._value else None
+
+
+def _unlike_others() -> bytes:
+    return secrets.token_hex(16).encode()

@@ -1,0 +1,209 @@
+"""etcd 3.4 and later, over the JSON gateway that every etcd server has.
+
+Reads are linearizable, so a member that is cut off from the others answers none. Writes are
+transactions: they compare the key's mod_revision and its value, since an etcd that was restored
+from a back-up counts the same revisions again. Neither leases nor watches are used."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from escrowmq.authority.engine import counted_in, revision_of
+from escrowmq.authority.http import Answer, Host, Request, exchange
+from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
+
+T = TypeVar("T")
+
+PORT: Final = 2379
+_SEEN_MAX: Final = 64
+_OK: Final = 200
+_TOKEN_STATUSES: Final = (401,)
+_REFUSING_STATUSES: Final = (400, 401, 403, 404, 412, 501)
+_AUTH_CHANGED: Final = "revision of auth store is old"
+_TEXT_MAX: Final = 200
+
+
+class _Header(msgspec.Struct):
+    revision: str = "0"
+
+
+class _KeyValue(msgspec.Struct):
+    mod_revision: str
+    value: str = ""
+    """Absent when it is empty."""
+
+
+class _Range(msgspec.Struct):
+    kvs: list[_KeyValue] = []
+
+
+class _Txn(msgspec.Struct):
+    header: _Header
+    succeeded: bool = False
+
+
+class _Token(msgspec.Struct):
+    token: str = ""
+
+
+class _Fault(msgspec.Struct):
+    error: str = ""
+    message: str = ""
+
+
+class EtcdEngine:
+    """Records as keys of etcd. Of several servers one is asked until it fails, then the next."""
+
+    def __init__(
+        self,
+        hosts: list[Host],
+        prefix: str,
+        *,
+        timeout_s: float,
+        account: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        assert hosts
+        self._hosts = hosts
+        self._at = 0
+        self._prefix = prefix
+        self._timeout_s = timeout_s
+        self._account = account
+        self._token = ""
+        self._tls = tls
+        self._seen: dict[str, Versioned] = {}
+        """The last record of each key that was read or written; a write compares its value too."""
+
+    @property
+    def name(self) -> str:
+        """The engine and all its servers."""
+        return f"etcd at {','.join(map(str, self._hosts))}"
+
+    async def read_once(self, key: str) -> Versioned:
+        """Return the newest record of a key."""
+        found = await self._call("kv/range", {"key": self._encoded(key)}, _Range)
+        if not found.kvs:
+            return ABSENT
+        record = found.kvs[0]
+        value = self._decoded(record.value)
+        return self._keep(key, Versioned(value, revision_of(record.mod_revision, value)))
+
+    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        """Write if the revision is still the same; None if not."""
+        former = self._seen.get(key, ABSENT)
+        if revision and former.revision != revision:
+            former = await self.read_once(key)
+            if former.revision != revision:
+                return None
+        wanted = self._encoded(key)
+        put = {"request_put": {"key": wanted, "value": _base64(value)}}
+        compared = _absent(wanted) if not revision else _same(wanted, former)
+        txn = await self._call("kv/txn", {"compare": compared, "success": [put]}, _Txn)
+        if not txn.succeeded:
+            return None
+        # A transaction with one put is one revision, which is the key's from now on.
+        return self._keep(key, Versioned(value, revision_of(txn.header.revision, value)))
+
+    async def delete_once(self, key: str) -> None:
+        """Delete a record."""
+        self._seen.pop(key, None)
+        await self._call("kv/deleterange", {"key": self._encoded(key)}, _Range)
+
+    async def close(self) -> None:
+        """No connection is kept."""
+
+    def _encoded(self, key: str) -> str:
+        return _base64(f"{self._prefix}/{key}".encode())
+
+    def _decoded(self, value: str) -> bytes:
+        try:
+            return base64.b64decode(value, validate=True)
+        except ValueError as error:
+            raise AuthorityUnreachable(f"{self.name}: {value[:_TEXT_MAX]!r} is no value") from error
+
+    def _keep(self, key: str, record: Versioned) -> Versioned:
+        if len(self._seen) >= _SEEN_MAX:
+            self._seen.clear()
+        self._seen[key] = record
+        return record
+
+    async def _call(self, call: str, body: dict[str, Any], kind: type[T]) -> T:
+        if self._account is not None and not self._token:
+            await self._authenticate(self._account)
+        try:
+            return await self._ask(call, body, kind)
+        except _TokenRefused:
+            # It is five minutes old, or the server forgot it; the next attempt gets a new one.
+            self._token = ""
+            raise
+
+    async def _authenticate(self, account: tuple[str, str]) -> None:
+        name, password = account
+        found = await self._ask("auth/authenticate", {"name": name, "password": password}, _Token)
+        self._token = found.token
+
+    async def _ask(self, call: str, body: dict[str, Any], kind: type[T]) -> T:
+        host = self._hosts[self._at]
+        headers = {"Content-Type": "application/json"}
+        if self._token:
+            headers["Authorization"] = self._token
+        request = Request("POST", f"/v3/{call}", headers, msgspec.json.encode(body))
+        try:
+            answer = await exchange(host, request, timeout_s=self._timeout_s, tls=self._tls)
+            if answer.status != _OK:
+                raise self._fault(host, answer)
+            return msgspec.json.decode(answer.body, type=kind)
+        except TimeoutError as error:
+            self._pass_on()
+            raise AuthorityUnreachable(
+                f"etcd at {host}: no answer within {self._timeout_s:g} s"
+            ) from error
+        except (OSError, RemoteProtocolError, msgspec.DecodeError) as error:
+            self._pass_on()
+            raise AuthorityUnreachable(f"etcd at {host}: {error}") from error
+
+    def _fault(self, host: Host, answer: Answer) -> AuthorityUnreachable:
+        try:
+            fault = msgspec.json.decode(answer.body, type=_Fault)
+            said = (fault.message or fault.error)[:_TEXT_MAX]
+        except msgspec.DecodeError:
+            said = repr(answer.body[:_TEXT_MAX])
+        text = f"etcd at {host}: {said} (HTTP status {answer.status})"
+        if self._token and (answer.status in _TOKEN_STATUSES or _AUTH_CHANGED in said):
+            return _TokenRefused(text)
+        if answer.status in _REFUSING_STATUSES:
+            return AuthorityRefused(text)
+        self._pass_on()
+        return AuthorityUnreachable(text)
+
+    def _pass_on(self) -> None:
+        self._at = (self._at + 1) % len(self._hosts)
+
+
+class _TokenRefused(AuthorityUnreachable):
+    """The token is not valid any more."""
+
+
+def _absent(key: str) -> list[dict[str, str]]:
+    return [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": "0"}]
+
+
+def _same(key: str, former: Versioned) -> list[dict[str, str]]:
+    return [
+        {
+            "key": key,
+            "target": "MOD",
+            "result": "EQUAL",
+            "mod_revision": counted_in(former.revision),
+        },
+        {"key": key, "target": "VALUE", "result": "EQUAL", "value": _base64(former.value)},
+    ]
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()

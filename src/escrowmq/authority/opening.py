@@ -1,0 +1,148 @@
+"""An authority from its address: `etcd://host:port,host:port/prefix`."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+from urllib.parse import parse_qsl, unquote
+
+import msgspec
+
+from escrowmq.authority.engine import Engine
+from escrowmq.authority.engine_authority import EngineAuthority
+from escrowmq.authority.http import Host
+from escrowmq.base.authority import Authority
+from escrowmq.errors import UsageError
+
+PREFIX: Final = "escrowmq"
+TIMEOUT_S: Final = 2.0
+TIMEOUT_OF_SEVERAL_S: Final = 1.0
+"""With several servers another one can be asked sooner."""
+_TIMEOUTS_S: Final = (0.05, 60.0)
+_PORT_MAX: Final = 65_535
+
+ENGINES: Final = ("etcd://HOST:PORT[,HOST:PORT...][/PREFIX]", "etcds://... (TLS)")
+
+
+class Parts(msgspec.Struct, frozen=True):
+    """The parts of an address. `options` has those that no engine has used so far."""
+
+    scheme: str
+    account: tuple[str, str] | None
+    place: str
+    """Between the account and the path."""
+    path: str
+    """Without slashes at its ends."""
+    options: dict[str, str]
+
+    def take(self, name: str, default: str = "") -> str:
+        """An option; what remains in the end is unknown."""
+        return self.options.pop(name, default)
+
+    def hosts(self, default_port: int) -> list[Host]:
+        """The servers. Raises UsageError."""
+        return [_host(text, default_port) for text in self.place.split(",")]
+
+    def timeout_s(self, default_s: float) -> float:
+        """The option `timeout`, in seconds. Raises UsageError."""
+        text = self.take("timeout", str(default_s))
+        lowest, highest = _TIMEOUTS_S
+        try:
+            timeout_s = float(text)
+        except ValueError:
+            timeout_s = -1.0
+        if not lowest <= timeout_s <= highest:
+            raise UsageError(
+                f"authority: timeout={text!r}; {lowest:g} to {highest:g} seconds are allowed"
+            )
+        return timeout_s
+
+
+def open_authority(address: str) -> Authority:
+    """An authority from its address; nothing is connected yet. Raises UsageError, which shows no
+    password, for an invalid one."""
+    parts = _split(address)
+    maker = _MAKERS.get(parts.scheme)
+    if maker is None:
+        raise UsageError(
+            f"authority: {parts.scheme!r} is no kind of engine; " + " or ".join(ENGINES)
+        )
+    engine = maker(parts)
+    if parts.options:
+        raise UsageError(f"authority: {parts.scheme} has no option {', '.join(parts.options)}")
+    return EngineAuthority(engine)
+
+
+def _split(address: str) -> Parts:
+    scheme, found, rest = address.partition("://")
+    if not found:
+        raise UsageError("authority: an address is expected: " + " or ".join(ENGINES))
+    rest, _, query = rest.partition("?")
+    place, _, path = rest.partition("/")
+    account_text, has_account, place = place.rpartition("@")
+    user, _, password = account_text.partition(":")
+    account = (unquote(user), unquote(password)) if has_account else None
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    return Parts(scheme, account, place, unquote(path).strip("/"), options)
+
+
+def _host(text: str, default_port: int) -> Host:
+    host, colon, port = text.rpartition(":")
+    if text.endswith("]") or not colon:
+        host, port = text, str(default_port)
+    host = host.removeprefix("[").removesuffix("]")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
+        raise UsageError(f"authority: {text!r} is no HOST:PORT")
+    return Host(host, int(port))
+
+
+def _etcd(parts: Parts) -> Engine:
+    from escrowmq.authority import etcd
+
+    hosts = parts.hosts(etcd.PORT)
+    return etcd.EtcdEngine(
+        hosts,
+        parts.path or PREFIX,
+        timeout_s=parts.timeout_s(TIMEOUT_OF_SEVERAL_S if hosts[1:] else TIMEOUT_S),
+        account=_account(parts),
+        tls=_tls(parts) if parts.scheme == "etcds" else None,
+    )
+
+
+def _account(parts: Parts) -> tuple[str, str] | None:
+    """The account of an address; a password in a file appears in no list of processes."""
+    file = parts.take("password-file")
+    if not file:
+        return parts.account
+    if parts.account is None or parts.account[1]:
+        raise UsageError("authority: password-file needs a user without a password: USER@HOST:PORT")
+    try:
+        password = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"authority: password-file={file!r}: {error}") from error
+    return parts.account[0], password
+
+
+def _tls(parts: Parts) -> ssl.SSLContext:
+    """Options `ca` (roots; the system's if absent), `cert` and `key` (our own), as PEM files."""
+    roots, certificate, key = parts.take("ca"), parts.take("cert"), parts.take("key")
+    if key and not certificate:
+        raise UsageError("authority: key without cert; name both")
+    try:
+        context = ssl.create_default_context(cafile=roots or None)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        if certificate:
+            # Without a password OpenSSL would ask the terminal for one.
+            context.load_cert_chain(certificate, key or None, lambda: "")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"authority: ca={roots!r}, cert={certificate!r}, key={key!r}: {reason}; readable PEM "
+            "files that belong together are expected"
+        ) from error
+    return context
+
+
+_MAKERS: Final[dict[str, Callable[[Parts], Engine]]] = {"etcd": _etcd, "etcds": _etcd}
