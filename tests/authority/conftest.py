@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from . import etcd_servers
+from . import buckets, etcd_servers
 from .etcd_servers import EtcdCluster
 
 
@@ -29,3 +29,21 @@ def three(tmp_path: Path) -> Iterator[EtcdCluster]:
     cluster = EtcdCluster(tmp_path, 3)
     yield cluster
     cluster.stop()
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[buckets.SeaweedServer]:
+    """An S3 server, which nobody stops."""
+    if missing := buckets.missing():
+        pytest.skip(f"not on this machine: {missing}")
+    server = buckets.SeaweedServer(tmp_path_factory.mktemp("seaweed"))
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of the tests' S3 servers, where programs look for them."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", buckets.ACCESS_KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", buckets.SECRET_KEY)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")

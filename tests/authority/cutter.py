@@ -69,8 +69,10 @@ class Cutter:
     async def _forwarded(self, request: bytes) -> bytes:
         reader, writer = await asyncio.open_connection("127.0.0.1", self._server_port)
         try:
-            writer.write(request)
-            return await reader.read()  # the request says `Connection: close`
+            head, _, body = request.partition(_HEAD_END)
+            # Clients that keep connections have the next request on another one.
+            writer.write(head + b"\r\nConnection: close" + _HEAD_END + body)
+            return await reader.read()
         finally:
             writer.transport.abort()
 

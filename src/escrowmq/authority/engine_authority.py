@@ -67,18 +67,20 @@ class EngineAuthority:
 
     async def _prove(self, key: str) -> None:
         created = await self._race(key, "", "that create a record")
-        changed = await self._race(key, created.revision, "that change a record")
+        changed = await self.write_if(key, _unlike_others(), created.revision)
+        if changed is None or await self.read(key) != changed:
+            raise self._unfit("a read after a write returned another record")
         if await self.write_if(key, _unlike_others(), created.revision) is not None:
             raise self._unfit("a write with an old revision succeeded")
-        if await self.read(key) != changed:
-            raise self._unfit("a read after a write returned another record")
+        await self._race(key, changed.revision, "that change a record")
 
     async def _race(self, key: str, revision: str, what: str) -> Versioned:
         writes = (self.write_if(key, _unlike_others(), revision) for _ in range(2))
         written = [each for each in await asyncio.gather(*writes) if each is not None]
         if len(written) != 1:
-            count = "both" if written else "none"
-            raise self._unfit(f"of two conditional writes {what} {count} succeeded")
+            raise self._unfit(
+                f"of two conditional writes {what}, {len(written)} succeeded at the same moment"
+            )
         return written[0]
 
     def _unfit(self, seen: str) -> AuthorityUnfit:
@@ -121,7 +123,14 @@ class _Write:
         if written is None:
             # Refused because of another's write, or of our own: an earlier attempt that arrived
             # late, or this one, sent twice by something between us and the engine.
-            return self._if_ours(await self._engine.read_once(self._key))
+            found = await self._engine.read_once(self._key)
+            if found.revision == self._revision:
+                # S3 refuses a write while it serves another one, whether that succeeds or not.
+                raise AuthorityUnreachable(
+                    f"{self._engine.name}: it refused to change {self._key!r}, whose revision has "
+                    "not changed"
+                )
+            return self._if_ours(found)
         return written
 
     def _if_ours(self, found: Versioned) -> Versioned | None:

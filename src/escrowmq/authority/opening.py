@@ -14,6 +14,7 @@ from escrowmq.authority.engine import Engine
 from escrowmq.authority.engine_authority import EngineAuthority
 from escrowmq.authority.http import Host
 from escrowmq.base.authority import Authority
+from escrowmq.base.extras import require
 from escrowmq.errors import UsageError
 
 PREFIX: Final = "escrowmq"
@@ -23,7 +24,11 @@ TIMEOUT_OF_SEVERAL_S: Final = 1.0
 _TIMEOUTS_S: Final = (0.05, 60.0)
 _PORT_MAX: Final = 65_535
 
-ENGINES: Final = ("etcd://HOST:PORT[,HOST:PORT...][/PREFIX]", "etcds://... (TLS)")
+ENGINES: Final = (
+    "etcd://HOST:PORT[,HOST:PORT...][/PREFIX]",
+    "etcds://... (TLS)",
+    "s3://BUCKET[/PREFIX]",
+)
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -111,6 +116,24 @@ def _etcd(parts: Parts) -> Engine:
     )
 
 
+def _s3(parts: Parts) -> Engine:
+    require("s3", "obstore")
+    from escrowmq.authority import s3
+
+    if not parts.place or parts.account is not None:
+        raise UsageError(
+            "authority: s3://BUCKET/PREFIX is expected; credentials are read from "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or from the machine's role"
+        )
+    return s3.S3Engine(
+        parts.place,
+        parts.path or PREFIX,
+        timeout_s=parts.timeout_s(TIMEOUT_S),
+        endpoint=parts.take("endpoint"),
+        region=parts.take("region"),
+    )
+
+
 def _account(parts: Parts) -> tuple[str, str] | None:
     """The account of an address; a password in a file appears in no list of processes."""
     file = parts.take("password-file")
@@ -145,4 +168,8 @@ def _tls(parts: Parts) -> ssl.SSLContext:
     return context
 
 
-_MAKERS: Final[dict[str, Callable[[Parts], Engine]]] = {"etcd": _etcd, "etcds": _etcd}
+_MAKERS: Final[dict[str, Callable[[Parts], Engine]]] = {
+    "etcd": _etcd,
+    "etcds": _etcd,
+    "s3": _s3,
+}

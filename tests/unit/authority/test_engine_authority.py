@@ -37,6 +37,8 @@ class Planned:
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
         self.calls.append("write")
         step = self._step()
+        if step == "busy":
+            return None
         if step == "lost before":
             raise DOWN
         if step == "late":
@@ -163,6 +165,19 @@ def test_a_write_that_something_between_sends_twice_is_ours() -> None:
     run(engine, use)
 
 
+def test_a_refusal_without_another_s_write_is_repeated() -> None:
+    engine = Planned("busy")
+
+    async def use(authority: EngineAuthority) -> None:
+        assert await authority.write_if("k", b"1", "") == engine.memory.read_now("k")
+        engine.plan = ["busy", "", ""] * 100
+        with pytest.raises(AuthorityUnreachable, match="refused to change 'k', whose revision has"):
+            await authority.write_if("k", b"2", engine.memory.read_now("k").revision)
+
+    run(engine, use)
+    assert engine.calls[:4] == ["write", "read", "read", "write"]
+
+
 def test_a_record_that_was_deleted_meanwhile_is_another_s() -> None:
     engine = Planned("lost before", lambda: engine.memory.delete("k"))
     written = engine.memory.put("k", b"")
@@ -200,25 +215,28 @@ class OnlyCreates(Planned):
 class ComparesLate(Planned):
     """It compares what it found a moment ago: two writes at once both succeed."""
 
+    races_when_creating = True
+
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        if not revision and not self.races_when_creating:
+            return await super().write_once(key, value, revision)
         found = self.memory.read_now(key)
         await asyncio.sleep(0)
         return self.memory.put(key, value) if found.revision == revision else None
 
 
-class WritesNothing(Planned):
-    """It refuses everything."""
+class RacesWhenChanging(ComparesLate):
+    """It does so with records that exist."""
 
-    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        return None
+    races_when_creating = False
 
 
 @pytest.mark.parametrize(
     ("kind", "said"),
     [
-        (OnlyCreates, "that change a record both succeeded"),
-        (ComparesLate, "that create a record both succeeded"),
-        (WritesNothing, "that create a record none succeeded"),
+        (OnlyCreates, "with an old revision succeeded"),
+        (RacesWhenChanging, "that change a record, 2 succeeded"),
+        (ComparesLate, "that create a record, 2 succeeded"),
         (Forgetful, "returned another record"),
     ],
 )

@@ -19,6 +19,11 @@ from escrowmq.errors import UsageError
         ("etcd://h:1,i:2/some/prefix?timeout=0.5", "etcd at h:1,i:2"),
         ("etcd://user:p%40ss@[::1]:1", "etcd at [::1]:1"),
         ("etcds://[::1]/x", "etcd at [::1]:2379"),
+        ("s3://bucket", "S3 bucket bucket"),
+        (
+            "s3://bucket/a/b?endpoint=http://h:1&region=x&timeout=1",
+            "S3 bucket bucket at http://h:1",
+        ),
     ],
 )
 def test_an_address_names_an_engine(address: str, name: str) -> None:
@@ -46,6 +51,9 @@ def test_an_address_names_an_engine(address: str, name: str) -> None:
         ("etcds://h:1?ca=/nowhere", "ca='/nowhere', .*No such file"),
         ("etcds://h:1?cert=/nowhere", "cert='/nowhere'.*No such file"),
         ("etcds://h:1?key=x", "key without cert"),
+        ("s3:///prefix", "s3://BUCKET/PREFIX is expected"),
+        ("s3://user:secret@bucket", "credentials are read from AWS_ACCESS_KEY_ID"),
+        ("s3://bucket?acl=x", "s3 has no option acl"),
     ],
 )
 def test_a_wrong_address_is_explained(address: str, said: str) -> None:
