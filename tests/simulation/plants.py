@@ -60,7 +60,7 @@ def deletion_not_noted(core: BrokerCore) -> None:
 
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
-    standing = core.broker.store._standing
+    standing = core.broker.store.standing
     failed = standing.failed
 
     def spoilt(error: Exception) -> Put:

@@ -36,6 +36,14 @@ class Prompt(Protocol):
         raise."""
 
 
+@runtime_checkable
+class Knocking(Protocol):
+    """A core that wants to know why a dial has failed."""
+
+    def dial_refused(self, peer: int, now_ms: int) -> None:
+        """Nobody listens at the address of a peer. `lost` follows."""
+
+
 class Core(Protocol):
     """A state machine that processes (input, now); the shell performs its queued effects."""
 

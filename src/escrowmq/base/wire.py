@@ -16,3 +16,6 @@ class Wire(enum.Enum):
 
     HA = "HA"
     """RocketMQ's copying of the log from a master to its slaves."""
+
+    GROUP = "group"
+    """EscrowMQ's own copying of log and tables, from a master to the other members of its group."""

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from escrowmq.base.core import Core, Judging, Prompt, Proving
+from escrowmq.base.core import Core, Judging, Knocking, Prompt, Proving
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
@@ -289,8 +289,8 @@ class Shell:
         try:
             async with asyncio.timeout(DIAL_S):
                 dials_tls = self._doors.dials_tls
-                # RocketMQ's copying of the log knows no TLS.
-                if dials_tls is None or called.wire is Wire.HA:
+                # RocketMQ's copying of the log knows no TLS, and a group has a secret.
+                if dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
                     await dial(lambda: Link(self, peer, called.wire), host, port)
                     return
                 session = Session(dials_tls, is_server=False, host=host)
@@ -299,6 +299,9 @@ class Shell:
                 link.begin()
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
+            core = self.core
+            if isinstance(error, ConnectionRefusedError) and isinstance(core, Knocking):
+                self._tell(lambda: core.dial_refused(peer, self._clock.now_ms()))
             self.unreached(peer)
         except Exception:  # noqa: BLE001 - one address; logged, tried again as one that is away
             _log.exception("%s: %s:%d cannot be called", self._name, host, port)

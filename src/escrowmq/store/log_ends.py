@@ -24,9 +24,11 @@ class LogEnds:
     def __init__(self, log: CommitLog, settings: StoreSettings) -> None:
         self._log = log
         self._settings = settings
-        self.waits_for_disk: Final = settings.is_sync_flush
+        self.waits_for_disk = settings.is_sync_flush
         """SYNC_FLUSH: senders and consumers wait until a record is durable."""
         self._waits_for_copies = False
+        self._hides_unconfirmed = False
+        self._is_alone = False
         self._copies_timeout_ms = 0
         self.durable = 0
         self.confirmed = 0
@@ -58,6 +60,8 @@ class LogEnds:
         """A sync of everything up to an offset has finished."""
         assert log_offset <= self.written, (log_offset, self.written)
         self.durable = max(self.durable, log_offset)
+        if self._is_alone:
+            self.confirmed = max(self.confirmed, self.durable)
         self._draw()
 
     def made_confirmed(self, log_offset: int) -> None:
@@ -72,11 +76,26 @@ class LogEnds:
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
         self._draw()
 
+    def lead_group(self, *, timeout_ms: int) -> None:
+        """From now on senders and consumers wait for the copies of a group (escrowmq.group): what
+        is seen is not taken back by a fail-over."""
+        self._hides_unconfirmed = True
+        self.wait_for_copies(timeout_ms=timeout_ms)
+
+    def stand_alone(self, *, is_alone: bool) -> None:
+        """No copy is in sync, so what is durable here is confirmed; or there are some again."""
+        self._is_alone = is_alone
+        self.waits_for_disk = is_alone or self._settings.is_sync_flush
+        if is_alone:
+            self.confirmed = max(self.confirmed, self.durable)
+        self._draw()
+
     def _draw(self) -> None:
         disk = self.durable if self.waits_for_disk else NO_END
         copies = self.confirmed if self._waits_for_copies else NO_END
-        # As at RocketMQ, consumers do not wait for replicas.
-        self.visible_end, self.answerable_end = disk, min(disk, copies)
+        self.answerable_end = min(disk, copies)
+        # As at RocketMQ, consumers do not wait for slaves.
+        self.visible_end = self.answerable_end if self._hides_unconfirmed else disk
         self.holds_answers = self.answerable_end < NO_END
 
     def late_code(self, log_end: int, waited_ms: int) -> int | None:

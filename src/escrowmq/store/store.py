@@ -97,7 +97,7 @@ class Store:
         self.log, self.queues, self.index = held.log, held.queues, held.index
         self.deleted, self.checkpoint = held.deleted, held.checkpoint
         self.dispatcher, self.ends = held.dispatcher, held.ends
-        self._standing = held.standing
+        self.standing = held.standing
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
         self.read_trusted, self.reply = self.reader.read_trusted, self.reader.reply
@@ -112,6 +112,8 @@ class Store:
         self._searcher = Searcher(held)
         self._abort_text = abort_text
         self._is_open = False
+        self.on_deleted: Callable[[str], None] | None = None
+        """Called with each topic whose queues were removed."""
         self._appends_crc = settings.appends_crc
         self._body_size_max = settings.body_size_max
         self._properties_size_max = PROPERTIES_SIZE_MAX - (
@@ -144,7 +146,7 @@ class Store:
                 _log.warning("%s; the checkpoint says in its place that the store is open", error)
                 self._held.durability.note_open(is_open=True)
         self._is_open = True
-        self._standing.lift()
+        self.standing.lift()
         self.retention.begin(now_ms)
         return found.report
 
@@ -166,7 +168,7 @@ class Store:
         try:
             is_whole = self.flusher.finish(now_ms)
         finally:
-            self._standing.refuse("the store is closed", is_lasting=True)
+            self.standing.refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
             try:
@@ -189,7 +191,7 @@ class Store:
         """Be another broker's copy from now on: nothing is put any more but what that one has."""
         from escrowmq.store.copied import CopiedLog
 
-        self._standing.close_to_all("this broker is a slave: it stores what its master does")
+        self.standing.close_to_all("this broker is a slave: it stores what its master does")
         return CopiedLog(self._held, self.delete_topic)
 
     # -- writing ------------------------------------------------------------------------------
@@ -204,14 +206,16 @@ class Store:
     ) -> Put:
         """Append a message. `properties` are the message's own in encoded form, if the caller has
         them. Settling puts use reserved space when the disk is full."""
-        standing = self._standing
+        standing = self.standing
         if standing.refusal is not None and (standing.is_lasting or not is_settling):
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=standing.refusal)
         if properties is None:
             properties = encode_properties(message.properties)
         elif properties[-1:] == b"\0":
             properties = ended(properties)
-        queue = self._by_key.get((message.topic, message.queue_id))
+        # Prepared and rollback records belong to no queue.
+        is_queued = not message.sys_flag & 4
+        queue = self._by_key.get((message.topic, message.queue_id)) if is_queued else None
         if (
             queue is None
             or len(message.body) > self._body_size_max
@@ -220,11 +224,9 @@ class Store:
             refused = self.judge(message, len(message.body), len(properties))
             if refused is not None:
                 return refused
-            queue = self.queues.make(message.topic, message.queue_id)
+            queue = self.queues.make(message.topic, message.queue_id) if is_queued else None
         now_ms = self.log.time_at(now_ms)
-        # Prepared and rollback records belong to no queue.
-        is_queued = not message.sys_flag & 4
-        queue_offset = queue.next_offset if is_queued else 0
+        queue_offset = queue.next_offset if queue is not None else 0
         log, log_offset = self.log, self.log.end_offset
         try:
             if self._appends_crc:
@@ -246,9 +248,9 @@ class Store:
             log.append(record, now_ms, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
             return standing.failed(error)
-        if is_queued:
+        if queue is not None:
             queue.expect(queue_offset + 1)
-        self.dispatcher.show(queue if is_queued else None, message, queue_offset, log_offset, size)
+        self.dispatcher.show(queue, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> Run:
@@ -333,6 +335,8 @@ class Store:
         note_deletions(self._held)  # else a start takes the queues for lost, or rebuilds them
         for queue in doomed:
             queue.remove()
+        if self.on_deleted is not None:
+            self.on_deleted(topic)
         return len(doomed)
 
     def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
@@ -380,7 +384,7 @@ class Store:
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
             self.mending.synced()
-            self._standing.lift()
+            self.standing.lift()
             _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -392,13 +396,13 @@ class Store:
         if is_news:
             again = "messages are accepted again once the disk has what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
-            self._standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
+            self.standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
 
     def _cannot_be_mended(self, reason: str) -> None:
         """What a failed sync may have lost cannot be rewritten."""
         lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads the disk again: %s", lost)
-        self._standing.refuse(f"{lost}; restart to read the disk again", is_lasting=True)
+        self.standing.refuse(f"{lost}; restart to read the disk again", is_lasting=True)
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: stalled dispatch, clean-up, a check of the disk."""
@@ -445,7 +449,7 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why ordinary puts are refused; None while they are accepted."""
-        return self._standing.refusal
+        return self.standing.refusal
 
     @property
     def behind_size(self) -> int:

@@ -1,0 +1,50 @@
+"""Cuts off the end of a log that another broker's does not have, while nobody has the store open.
+
+The next start makes queues and index agree, as after a crash: it finds no record behind the cut,
+and never takes for valid what once stood there."""
+
+from __future__ import annotations
+
+from datetime import UTC
+from typing import Final
+
+from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.ports import Disk
+from escrowmq.store.recovery import ABORT
+from escrowmq.store.store import Store
+from escrowmq.store.store_parts import StoreState
+
+_ALL: Final = 1 << 62
+
+
+def record_before(store: Store, log_offset: int) -> int:
+    """Where a record starts that comes before an offset and is not far from it: the next start
+    reads the log from there. 0, the whole log, when none is known."""
+    found = 0
+    for queue in store.queues:
+        unit = queue.unit(queue.first_at_log(log_offset) - 1)
+        if unit is not None and unit[0] < log_offset:
+            found = max(found, unit[0])
+    return found
+
+
+def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
+    """Cut the log at an offset; durable when this returns. After a crash within it, some of what is
+    behind the offset may still be there, without gaps."""
+    held = StoreState(disk, settings, boot="", zone=UTC)
+    held.checkpoint.load(_ALL)
+    said = held.checkpoint.value
+    said.confirmed_offset = min(said.confirmed_offset, read_from)
+    said.unseen_from = read_from
+    said.is_open = True
+    held.checkpoint.write()
+    for file in held.checkpoint.files():
+        file.sync()
+    disk.replace(ABORT, b"cut")
+    segments = held.log.segments
+    segments.load()
+    segments.clear_behind(at)
+    for start in segments.starts[-1:]:
+        segments.make(start).sync()
+    segments.close()
+    held.checkpoint.close()
