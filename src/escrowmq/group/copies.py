@@ -1,0 +1,89 @@
+"""What a master knows of each copy: until when it had everything, and whether it may be in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import msgspec
+
+_GONE_MS: Final = 500
+"""A copy whose connection has closed may come back within this time."""
+
+_REST_MS: Final = 10_000
+_REST_MAX_MS: Final = 160_000
+_FORGET_MS: Final = 600_000
+
+
+class _Copy(msgspec.Struct):
+    incarnation: str
+    current_ms: int
+    """When it last had everything that there was then."""
+    is_even: bool = False
+    may_join_ms: int = 0
+    rest_ms: int = 0
+    """A copy that falls behind again and again waits longer each time before it may join."""
+    left_ms: int = 0
+
+
+class Copies:
+    """By member."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, _Copy] = {}
+
+    def set_is(self, in_sync: Mapping[str, str], now_ms: int) -> None:
+        """Those in sync by a record that was just written."""
+        for member, incarnation in in_sync.items():
+            known = self._of.get(member)
+            if known is None or known.incarnation != incarnation:
+                self._of[member] = _Copy(incarnation, now_ms)
+        for member, copy in self._of.items():
+            if member not in in_sync and not copy.left_ms:
+                copy.left_ms = now_ms
+                copy.may_join_ms = now_ms + copy.rest_ms
+                copy.rest_ms = min(max(copy.rest_ms * 2, _REST_MS), _REST_MAX_MS)
+            elif member in in_sync:
+                if copy.left_ms and now_ms - copy.left_ms > _FORGET_MS:
+                    copy.rest_ms = 0
+                copy.left_ms = 0
+
+    def report(self, member: str, incarnation: str, *, current_ms: int, is_even: bool) -> None:
+        """What a copy has; `is_even`: all that there is."""
+        known = self._of.get(member)
+        if known is None or known.incarnation != incarnation:
+            left_ms = 1 if known is None or known.left_ms else 0
+            self._of[member] = known = _Copy(incarnation, current_ms, left_ms=left_ms)
+        known.current_ms = max(known.current_ms, current_ms)
+        known.is_even = is_even
+
+    def gone(self, member: str, *, silence_ms: int, now_ms: int) -> None:
+        """Its connection has closed."""
+        known = self._of.get(member)
+        if known is not None:
+            known.is_even = False
+            known.current_ms = min(known.current_ms, now_ms - silence_ms + _GONE_MS)
+
+    def excuse(self, span_ms: int) -> None:
+        """This process did not run for a time: nobody is late because of that."""
+        for copy in self._of.values():
+            copy.current_ms += span_ms
+
+    def late(self, in_sync: Mapping[str, str], before_ms: int, *, me: str) -> set[str]:
+        """Members of the set that have lacked something since a time, or have another incarnation
+        than the set says."""
+        return {
+            member
+            for member, incarnation in in_sync.items()
+            if member != me and self._is_late(member, incarnation, before_ms)
+        }
+
+    def _is_late(self, member: str, incarnation: str, before_ms: int) -> bool:
+        copy = self._of.get(member)
+        return copy is None or copy.incarnation != incarnation or copy.current_ms < before_ms
+
+    def even(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
+        """Members that have everything, and are not in the set."""
+        for member, copy in self._of.items():
+            if copy.is_even and member not in in_sync and now_ms >= copy.may_join_ms:
+                yield member, copy.incarnation

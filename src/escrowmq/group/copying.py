@@ -1,0 +1,193 @@
+"""A copy's end of the connection to its master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.group.frames import (
+    FRAME_SIZE_MAX,
+    Challenge,
+    FrameReader,
+    Gone,
+    Hello,
+    Kind,
+    LogPart,
+    Refused,
+    Welcome,
+    decode_log,
+    decode_struct,
+    decode_table,
+    encode_report,
+    encode_struct,
+    proof_of,
+    proves,
+)
+from escrowmq.group.tables import COPIED
+from escrowmq.replica.appending import Appender, SlaveLog
+
+SILENT_MS: Final = 10_000
+
+
+class Cut(Exception):
+    """The log has something that the master's has not: it is to be cut off, durably, before the
+    master is asked again."""
+
+    def __init__(self, log_offset: int, *, is_anew: bool) -> None:
+        super().__init__(f"the log is cut at {log_offset}")
+        self.log_offset = log_offset
+        self.is_anew = is_anew
+        """All of it is removed; it begins at the offset."""
+
+
+class TurnedAway(RemoteProtocolError):
+    """The master gives this copy nothing, for a reason that somebody has to see."""
+
+
+class Beside(Protocol):
+    """What a copy takes beside the log."""
+
+    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+        """The log is the beginning of this epoch's master's. Durable when this returns."""
+
+    def take_table(self, path: str, data: bytes) -> None:
+        """A file. Written when this returns."""
+
+    def take_gone(self, gone: Gone) -> None:
+        """A topic was deleted."""
+
+    def take_over(self) -> None:
+        """The master hands over."""
+
+
+class Copy:
+    """One connection to a master. RemoteProtocolError and Cut: it is to be closed."""
+
+    def __init__(
+        self,
+        log: SlaveLog,
+        beside: Beside,
+        *,
+        hello: Callable[[], Hello],
+        secret: bytes,
+        nonce: str,
+        now_ms: int,
+    ) -> None:
+        """`hello` says who and what this copy is now, without nonce and proof."""
+        self._log = log
+        self._beside = beside
+        self._hello = hello
+        self._secret = secret
+        self._nonce = nonce
+        self._said: Hello | None = None
+        self._reader = FrameReader()
+        self._appender = Appender(log)
+        self._at = 0
+        self._tables_count = 0
+        self._reported = (-1, 0)
+        self._heard_ms = now_ms
+        self._is_asked = False
+        """Whether the master wants to hear something, although nothing is new."""
+        self.is_welcome = False
+        self.master_end = self.confirmed = 0
+        self.log_begin = 0
+        """Where the master's log begins."""
+
+    def receive(self, data: bytes, now_ms: int) -> list[bytes]:
+        """Bytes of the master; what is to be written to it."""
+        self._heard_ms = now_ms
+        found: list[bytes] = []
+        for kind, content in self._reader.take(data):
+            if kind is Kind.REFUSAL:
+                raise TurnedAway(decode_struct(Refused, content).reason)
+            if kind is Kind.CHALLENGE and self._said is None:
+                found.append(self._introduce(decode_struct(Challenge, content)))
+            elif kind is Kind.WELCOME and self._said is not None and not self.is_welcome:
+                self._welcomed(self._said, decode_struct(Welcome, content))
+            elif self.is_welcome:
+                self._take(kind, content)
+            else:
+                raise RemoteProtocolError(f"{kind.name} is not expected from a master here")
+        report = self.report()
+        return [*found, report] if report else found
+
+    def _introduce(self, challenge: Challenge) -> bytes:
+        if challenge.protocol != 1:
+            raise TurnedAway(
+                f"the master speaks version {challenge.protocol} of the protocol, this member 1: "
+                "upgrade it"
+            )
+        hello = msgspec.structs.replace(self._hello(), nonce=self._nonce)
+        proof = proof_of(self._secret, "copy", challenge.nonce, msgspec.json.encode(hello))
+        self._said = hello
+        return encode_struct(Kind.HELLO, msgspec.structs.replace(hello, proof=proof))
+
+    def _welcomed(self, said: Hello, welcome: Welcome) -> None:
+        unproved = msgspec.json.encode(msgspec.structs.replace(welcome, proof=""))
+        if not proves(self._secret, "master", self._nonce, unproved, welcome.proof):
+            raise TurnedAway("the master does not know the group's secret (escrowGroupSecretFile)")
+        if welcome.epoch < said.promised or said.group not in ("", welcome.group):
+            raise RemoteProtocolError(
+                f"this is the master of epoch {welcome.epoch} of group {welcome.group}; this "
+                f"member has heard of epoch {said.promised} of {said.group}"
+            )
+        if welcome.is_anew:
+            if not self._log.is_empty:
+                raise Cut(welcome.starts_at, is_anew=True)
+            if welcome.starts_at % self._log.segment_size:
+                raise RemoteProtocolError(f"no file begins at log offset {welcome.starts_at}")
+            self._log.begin_at(welcome.starts_at)
+        elif welcome.starts_at != said.log_end:
+            raise Cut(welcome.starts_at, is_anew=False)
+        self._beside.adopt(welcome.epoch, welcome.history)
+        self._reader.size_max = FRAME_SIZE_MAX
+        self._at = self.master_end = welcome.starts_at
+        self.is_welcome = self._is_asked = True
+
+    def _take(self, kind: Kind, content: bytes) -> None:
+        if kind is Kind.LOG:
+            self._take_log(decode_log(content))
+        elif kind is Kind.TABLE:
+            table = decode_table(content)
+            if table.path not in COPIED:
+                raise RemoteProtocolError(f"{table.path!r} is no table that is copied")
+            self._beside.take_table(*table)
+            self._tables_count += 1
+        elif kind is Kind.GONE:
+            self._beside.take_gone(decode_struct(Gone, content))
+            self._tables_count += 1
+        elif kind is Kind.HAND_OVER:
+            self._beside.take_over()
+        else:
+            raise RemoteProtocolError(f"{kind.name} is not expected from a master here")
+
+    def _take_log(self, part: LogPart) -> None:
+        if part.log_offset != self._at:
+            what = "a gap" if part.log_offset > self._at else "an overlap"
+            raise RemoteProtocolError(
+                f"{what}: the master sends log offset {part.log_offset}, {self._at} is next"
+            )
+        self.confirmed, self.log_begin = part.confirmed, part.begin
+        self._at += len(part.body)
+        self.master_end = self._at
+        if part.body:
+            self._appender.append(part.body)
+        else:
+            self._is_asked = True
+
+    def report(self) -> bytes:
+        """What is to be said to the master now, if anything."""
+        if not self.is_welcome:
+            return b""
+        now = (self._log.kept_end, self._tables_count)
+        if now == self._reported and not self._is_asked:
+            return b""
+        self._reported, self._is_asked = now, False
+        return encode_report(*now)
+
+    def is_silent(self, now_ms: int) -> bool:
+        """Whether the connection is to be given up."""
+        return now_ms >= self._heard_ms + SILENT_MS

@@ -1,0 +1,239 @@
+"""What members of a group say to each other on the replication port; big-endian.
+
+  offset size field
+       0    4 size          of what follows
+       4    1 kind
+       5      content       JSON for the handshake; else:
+
+LOG, from the master (an empty one is a sign of life)
+       5    8 log offset    of the first byte
+      13    8 confirmed     the log is acknowledged up to here
+      21    8 begin         of the master's log
+      29      the log's bytes as they stand, cut anywhere
+
+TABLE, from the master: a file beside the log, as it is behind the log bytes before it
+       5    2 length of the path; path; content
+
+GONE, from the master: a topic was deleted when its log ended so
+       5      JSON
+
+REPORT, from a copy
+       5    8 end           all before it is taken, and every table that came before its bytes
+      13    8 tables        how many TABLE and GONE frames were taken on this connection
+"""
+
+from __future__ import annotations
+
+import hmac
+import struct
+from collections.abc import Iterator
+from enum import IntEnum
+from hashlib import sha256
+from typing import Final, NamedTuple, TypeVar
+
+import msgspec
+
+from escrowmq.errors import RemoteProtocolError
+
+_SIZE: Final = struct.Struct(">I")
+_LOG: Final = struct.Struct(">qqq")
+_REPORT: Final = struct.Struct(">qq")
+_PATH: Final = struct.Struct(">H")
+
+FRAME_SIZE_MAX: Final = 256 * 1024 * 1024
+HANDSHAKE_SIZE_MAX: Final = 1024 * 1024
+"""Of a frame before the other end has proved that it knows the secret."""
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Kind(IntEnum):
+    """What a frame is."""
+
+    CHALLENGE = 1
+    HELLO = 2
+    WELCOME = 3
+    REFUSAL = 4
+    LOG = 5
+    TABLE = 6
+    GONE = 7
+    REPORT = 8
+    HAND_OVER = 9
+
+
+class Challenge(msgspec.Struct, rename="camel"):
+    """First, from the master: a random text that the copy's proof has to be about."""
+
+    nonce: str
+    protocol: int = 1
+
+
+class Hello(msgspec.Struct, rename="camel"):
+    """A copy says who it is and what it has."""
+
+    cluster: str
+    broker: str
+    group: str
+    member: str
+    incarnation: str
+    promised: int
+    history: tuple[tuple[int, int], ...]
+    log_begin: int
+    log_end: int
+    segment_size: int
+    nonce: str
+    proof: str = ""
+
+
+class Welcome(msgspec.Struct, rename="camel"):
+    """The master says where the copy goes on."""
+
+    group: str
+    epoch: int
+    history: tuple[tuple[int, int], ...]
+    starts_at: int
+    """The log is sent from here on. All that the copy has behind it is to be cut off."""
+    is_anew: bool
+    """Nothing of what the copy has is of use: it begins there, empty."""
+    proof: str = ""
+
+
+class Refused(msgspec.Struct, rename="camel"):
+    """The master gives this copy nothing."""
+
+    reason: str
+    epoch: int = 0
+
+
+class Gone(msgspec.Struct, rename="camel"):
+    """A topic was deleted."""
+
+    topic: str
+    log_end: int
+    stored_ms: int
+
+
+class LogPart(NamedTuple):
+    """A part of the log."""
+
+    log_offset: int
+    confirmed: int
+    begin: int
+    body: bytes
+
+
+class Table(NamedTuple):
+    """A file beside the log."""
+
+    path: str
+    data: bytes
+
+
+class Report(NamedTuple):
+    """How far a copy is."""
+
+    end: int
+    tables_count: int
+
+
+def encode_frame(kind: Kind, content: bytes) -> bytes:
+    """A frame."""
+    return _SIZE.pack(len(content) + 1) + bytes((kind,)) + content
+
+
+def encode_struct(kind: Kind, value: msgspec.Struct) -> bytes:
+    """A frame of JSON."""
+    return encode_frame(kind, msgspec.json.encode(value))
+
+
+def encode_log_head(log_offset: int, confirmed: int, begin: int, size: int) -> bytes:
+    """What comes before the log's bytes."""
+    head = _LOG.pack(log_offset, confirmed, begin)
+    return _SIZE.pack(1 + len(head) + size) + bytes((Kind.LOG,)) + head
+
+
+def encode_table(path: str, data: bytes) -> bytes:
+    """A file."""
+    name = path.encode()
+    return encode_frame(Kind.TABLE, _PATH.pack(len(name)) + name + data)
+
+
+def encode_report(end: int, tables_count: int) -> bytes:
+    """How far a copy is."""
+    return encode_frame(Kind.REPORT, _REPORT.pack(end, tables_count))
+
+
+def decode_struct(kind: type[S], content: bytes) -> S:
+    """RemoteProtocolError when it is not what it has to be."""
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"this is no {kind.__name__.lower()}: {error}") from None
+
+
+def decode_log(content: bytes) -> LogPart:
+    """The content of LOG."""
+    if len(content) < _LOG.size:
+        raise RemoteProtocolError(f"a part of the log of {len(content)} bytes has no head")
+    log_offset, confirmed, begin = _LOG.unpack_from(content)
+    return LogPart(log_offset, confirmed, begin, content[_LOG.size :])
+
+
+def decode_table(content: bytes) -> Table:
+    """The content of TABLE."""
+    try:
+        size = _PATH.unpack_from(content)[0] + _PATH.size
+        return Table(content[_PATH.size : size].decode(), content[size:])
+    except (struct.error, UnicodeDecodeError) as error:
+        raise RemoteProtocolError(f"this is no table: {error}") from None
+
+
+def decode_report(content: bytes) -> Report:
+    """The content of REPORT."""
+    if len(content) != _REPORT.size:
+        raise RemoteProtocolError(f"a report of {len(content)} bytes")
+    return Report(*_REPORT.unpack(content))
+
+
+class FrameReader:
+    """Cuts bytes into frames; keeps one that is not whole, and no more."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+        self.size_max = HANDSHAKE_SIZE_MAX
+
+    def take(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
+        """The frames that are whole now, in order."""
+        held = self._data
+        held += data
+        at = 0
+        try:
+            while len(held) - at >= _SIZE.size:
+                size = _SIZE.unpack_from(held, at)[0]
+                if not 1 <= size <= self.size_max:
+                    raise RemoteProtocolError(
+                        f"a frame of {size} bytes; 1 to {self.size_max} are allowed here"
+                    )
+                begin = at + _SIZE.size
+                if len(held) - begin < size:
+                    return
+                number = held[begin]
+                if number not in _KINDS:
+                    raise RemoteProtocolError(f"a frame of kind {number} is not known")
+                at = begin + size
+                yield Kind(number), bytes(held[begin + 1 : at])
+        finally:
+            del held[:at]
+
+
+_KINDS: Final = frozenset(Kind)
+
+
+def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
+    """Shows that who made this content knows the secret and has seen the nonce."""
+    return hmac.new(secret, f"{role}\n{nonce}\n".encode() + content, sha256).hexdigest()
+
+
+def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
+    """Whether it does."""
+    return hmac.compare_digest(proof_of(secret, role, nonce, content), proof)

@@ -1,0 +1,50 @@
+"""Which epoch wrote which part of a log. An epoch has one master, so two logs that have the same
+epoch at an offset have the same bytes there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Began(NamedTuple):
+    """An epoch, and the log offset that it began at."""
+
+    epoch: int
+    log_offset: int
+
+
+History = tuple[Began, ...]
+"""In the order of epochs; offsets never decrease. Bytes before the first were written by none."""
+
+
+def normal(history: Sequence[Began], end: int) -> History:
+    """A history without the epochs that have no bytes in a log that ends there."""
+    ends = [*(began.log_offset for began in history[1:]), end]
+    return tuple(
+        began
+        for began, until in zip(history, ends, strict=False)
+        if began.log_offset < min(until, end)
+    )
+
+
+def common_end(ours: Sequence[Began], our_end: int, theirs: Sequence[Began], their_end: int) -> int:
+    """Up to where two logs are the same for certain."""
+    ours, theirs = normal(ours, our_end), normal(theirs, their_end)
+    same = [began for began in ours if began in theirs]
+    if not same:
+        return 0
+    last = same[-1]
+    return min(_end_of(last, ours, our_end), _end_of(last, theirs, their_end))
+
+
+def _end_of(began: Began, history: History, end: int) -> int:
+    at = history.index(began) + 1
+    return history[at].log_offset if at < len(history) else end
+
+
+def begin(history: Sequence[Began], epoch: int, end: int) -> History:
+    """An epoch begins at the end of the log."""
+    if history:
+        assert epoch > history[-1].epoch, (epoch, history[-1])
+    return (*normal(history, end), Began(epoch, end))

@@ -1,0 +1,225 @@
+"""The master's end of the connection to one copy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.group.frames import (
+    Challenge,
+    FrameReader,
+    Hello,
+    Kind,
+    Refused,
+    Welcome,
+    decode_report,
+    decode_struct,
+    encode_frame,
+    encode_log_head,
+    encode_struct,
+    proof_of,
+    proves,
+)
+from escrowmq.group.history import Began, common_end
+from escrowmq.group.tables import Pending
+from escrowmq.replica.sending import MasterLog
+
+AHEAD_MAX: Final = 8 * 1024 * 1024
+"""Bytes sent that a copy has not reported: what its connection costs in memory."""
+
+BATCH_SIZE: Final = 256 * 1024
+HEARTBEAT_MS: Final = 500
+SILENT_MS: Final = 10_000
+"""A connection on which nothing comes is closed."""
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """What a master is, and of what."""
+
+    cluster: str
+    broker: str
+    group: str
+    epoch: int
+    history: tuple[tuple[int, int], ...]
+    member: str
+    secret: bytes
+
+
+class Turned(Exception):
+    """A copy is refused: say so, and close."""
+
+    def __init__(self, reason: str, *, promised: int = 0) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.promised = promised
+        """The epoch that it has promised, where that is later than this master's."""
+
+
+class CopyStream:
+    """One connection. RemoteProtocolError and Turned: it is to be closed."""
+
+    def __init__(
+        self,
+        log: MasterLog,
+        epoch: Epoch,
+        *,
+        nonce: str,
+        tables: Callable[[], list[tuple[str, bytes]]],
+        now_ms: int,
+    ) -> None:
+        """`tables` gives all tables as frames, by path."""
+        self._log = log
+        self._epoch = epoch
+        self._nonce = nonce
+        self._tables = tables
+        self._reader = FrameReader()
+        self._pending = Pending()
+        self.hello: Hello | None = None
+        self.sent_end = self.acknowledged = self._start_at = 0
+        self._sent_tables = self._known_tables = 0
+        self._heard_ms = self._written_ms = now_ms
+        self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
+
+    def receive(self, data: bytes, now_ms: int) -> bool:
+        """Bytes of the copy. Whether it has reported something."""
+        self._heard_ms = now_ms
+        has_reported = False
+        for kind, content in self._reader.take(data):
+            if self.hello is None and kind is Kind.HELLO:
+                self._welcome(decode_struct(Hello, content))
+            elif self.hello is not None and kind is Kind.REPORT:
+                self._reported(*decode_report(content))
+                has_reported = True
+            else:
+                raise RemoteProtocolError(f"{kind.name} is not expected from a copy here")
+        return has_reported
+
+    def _reported(self, end: int, tables_count: int) -> None:
+        if not 0 <= end <= self.sent_end or not 0 <= tables_count <= self._sent_tables:
+            raise RemoteProtocolError(
+                f"it reports log offset {end} and {tables_count} tables, and was sent "
+                f"{self.sent_end} and {self._sent_tables}"
+            )
+        self.acknowledged = max(self.acknowledged, end)
+        self._known_tables = max(self._known_tables, tables_count)
+
+    def _welcome(self, hello: Hello) -> None:
+        mine, log = self._epoch, self._log
+        unproved = msgspec.json.encode(msgspec.structs.replace(hello, proof=""))
+        if not proves(mine.secret, "copy", self._nonce, unproved, hello.proof):
+            raise Turned("the secret is not the group's (escrowGroupSecretFile)")
+        if (hello.cluster, hello.broker) != (mine.cluster, mine.broker):
+            raise Turned(
+                f"this is the master of {mine.broker} in {mine.cluster}, and the copy is of "
+                f"{hello.broker} in {hello.cluster}"
+            )
+        if hello.member == mine.member:
+            raise Turned(f"the master itself is member {hello.member}: names have to differ")
+        if hello.group not in ("", mine.group):
+            raise Turned(f"this is group {mine.group}, and the copy is of group {hello.group}")
+        if hello.promised > mine.epoch:
+            raise Turned(
+                f"this is the master of epoch {mine.epoch}, and the copy has heard of "
+                f"{hello.promised}",
+                promised=hello.promised,
+            )
+        if hello.segment_size != log.segment_size:
+            raise Turned(
+                f"mappedFileSizeCommitLog is {log.segment_size} here and {hello.segment_size} at "
+                "the copy: it has to be the same"
+            )
+        self._reader.size_max = 1024
+        start, is_anew = self._start(hello)
+        self.hello = hello
+        self.sent_end = self._start_at = start
+        # Nothing counts before the copy has said itself, behind its cut, what it has.
+        self.acknowledged = 0
+        welcome = Welcome(mine.group, mine.epoch, mine.history, start, is_anew)
+        proof = proof_of(mine.secret, "master", hello.nonce, msgspec.json.encode(welcome))
+        proved = msgspec.structs.replace(welcome, proof=proof)
+        self._greeting.append(encode_struct(Kind.WELCOME, proved))
+        end = log.end_offset
+        for path, frame in self._tables():
+            self._pending.add(path, frame, end)
+
+    def _start(self, hello: Hello) -> tuple[int, bool]:
+        """From where on it gets the log: where the two are no longer the same. Whether nothing of
+        what it has is of use."""
+        log, low = self._log, self._log.min_offset
+        theirs = tuple(Began(*began) for began in hello.history)
+        ours = tuple(Began(*began) for began in self._epoch.history)
+        start = common_end(ours, log.end_offset, theirs, hello.log_end)
+        is_anew = start <= hello.log_begin or start < low
+        return (low if is_anew else start), is_anew
+
+    def refuse(self, reason: str) -> bytes:
+        """What a copy that is turned away is told."""
+        return encode_struct(Kind.REFUSAL, Refused(reason, self._epoch.epoch))
+
+    def table(self, path: str, frame: bytes, log_end: int) -> None:
+        """A table has changed."""
+        if self.hello is not None:
+            self._pending.add(path, frame, log_end)
+
+    def hand_over(self) -> bytes:
+        """The copy is to take over now."""
+        return encode_frame(Kind.HAND_OVER, b"")
+
+    def sends(self, confirmed: int, now_ms: int) -> list[bytes]:
+        """What is to be written to it now."""
+        found, self._greeting = self._greeting, []
+        if self.hello is None:
+            return found
+        log, pending = self._log, self._pending
+        until = min(log.end_offset, max(self.acknowledged, self._start_at) + AHEAD_MAX)
+        while True:
+            place = pending.first()
+            if place is not None and place <= self.sent_end:
+                frames = pending.take(self.sent_end)
+                self._sent_tables += len(frames)
+                found += frames
+                continue
+            stop = until if place is None else min(until, place)
+            if self.sent_end >= stop:
+                break
+            body = log.read(self.sent_end, min(stop - self.sent_end, BATCH_SIZE))
+            if not body:
+                raise RemoteProtocolError(
+                    f"the log has nothing to read at offset {self.sent_end}, where this copy is; "
+                    f"it begins at {log.min_offset} now"
+                )
+            head = encode_log_head(self.sent_end, confirmed, log.min_offset, len(body))
+            found += (head, body)
+            self.sent_end += len(body)
+        if found:
+            self._written_ms = now_ms
+        return found
+
+    def wake(self, confirmed: int, now_ms: int) -> bytes:
+        """A sign of life, if one is due."""
+        if now_ms >= self._heard_ms + SILENT_MS:
+            raise RemoteProtocolError(f"nothing has come for {SILENT_MS / 1000:g} s")
+        if self.hello is None or now_ms < self._written_ms + HEARTBEAT_MS:
+            return b""
+        self._written_ms = now_ms
+        return encode_log_head(self.sent_end, confirmed, self._log.min_offset, 0)
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do."""
+        silent_ms = self._heard_ms + SILENT_MS
+        if self.hello is None:
+            return silent_ms
+        return min(silent_ms, self._written_ms + HEARTBEAT_MS)
+
+    @property
+    def is_even(self) -> bool:
+        """Whether it has everything, tables too."""
+        return (
+            self.hello is not None
+            and self.acknowledged == self._log.end_offset
+            and self._known_tables == self._sent_tables
+            and self._pending.first() is None
+        )

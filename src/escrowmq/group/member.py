@@ -1,0 +1,462 @@
+"""One member of a group: when it asks to be master, when it stops, and what it does until then.
+
+The rules are those of tests/model/failover.py. No step depends on a clock for safety: times only
+say when something is tried. All input and output is the caller's: it performs the orders of `take`
+one after another, each completely before the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from escrowmq.base.authority import Versioned
+from escrowmq.errors import UsageError
+from escrowmq.group.copies import Copies
+from escrowmq.group.history import begin
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.reasons import after_power, why_not
+from escrowmq.group.record import Record, number_for, read_record
+from escrowmq.group.state import MemberState, Proposal
+
+_AGAIN_MS: Final = 500
+"""Until an authority that did not answer is asked again."""
+
+_BIRTH_MS: Final = 3_000
+"""An empty folder waits so long for another member to make the group."""
+
+
+class Member:
+    """One member of one group."""
+
+    def __init__(  # noqa: PLR0913 - what it was, where it is, and what it may ask the world
+        self,
+        state: MemberState,
+        terms: Terms,
+        *,
+        mark: Callable[[], str],
+        address: str,
+        client_address: str,
+        has_log: bool,
+        log: Callable[[str], None],
+        jitter_ms: int,
+        now_ms: int,
+    ) -> None:
+        """`mark` gives a random text; `has_log`: whether the folder has messages already; `log`
+        reports what people should know."""
+        self.state = state
+        self._terms = terms
+        self._mark = mark
+        self._addresses = address, client_address
+        self._has_log = has_log
+        self._log = log
+        self._jitter_ms = jitter_ms
+        self.record: Record | None = None
+        """As it was last read, or written by this member."""
+        self.revision = ""
+        self.is_leader = False
+        """Whether this member serves as master of `record.epoch`."""
+        self._is_opening = False
+        self.proposal: Proposal | None = state.proposal
+        self.copies = Copies()
+        self._orders: list[Order] = []
+        self._is_asking = False
+        self._look_ms = now_ms
+        self._woken_ms = now_ms
+        self._heard_ms = now_ms
+        """When the master was last heard."""
+        self._born_ms = now_ms
+        self._is_urgent = False
+        """The master is known to be gone, or has handed over."""
+        self._is_forced = False
+        self._followed: tuple[int, str, str] | None = None
+        self.why = "the authority has not answered yet"
+        """Why this member has no master and is none; empty otherwise."""
+        self.authority_fault = ""
+        self._said: set[str] = set()
+
+    def take(self) -> list[Order]:
+        """Return, and forget, the orders."""
+        orders, self._orders = self._orders, []
+        return orders
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake(self, now_ms: int) -> None:
+        """Try what is due."""
+        slept_ms = now_ms - self._woken_ms
+        self._woken_ms = now_ms
+        if self.is_leader:
+            if slept_ms > self._terms.silence_ms // 3:
+                self.copies.excuse(slept_ms)  # nobody was silent: this process did not run
+            self._change_set(now_ms)
+        elif self._may_take_over(now_ms):
+            self._take_over()
+        else:
+            self._tell_of_silence(now_ms)
+        if now_ms >= self._look_ms:
+            self._look(now_ms)
+
+    def _tell_of_silence(self, now_ms: int) -> None:
+        record = self.record
+        is_silent = now_ms - self._heard_ms > self._terms.takeover_ms + self._terms.silence_ms
+        if self._followed is None or record is None or not is_silent:
+            return
+        if not record.has(self.state.member, self.state.incarnation):
+            able = sorted(m for m in record.in_sync)
+            self._say(
+                f"the master {record.master} is not heard, and this member is not in sync: it may "
+                f"lack what was acknowledged, and does not take over. {', '.join(able)} may"
+            )
+
+    def wake_at_ms(self) -> int:
+        """When `wake` has something to do at the latest."""
+        span_ms = self._terms.silence_ms // 10
+        return min(self._look_ms, self._woken_ms + span_ms)
+
+    def _look(self, now_ms: int) -> None:
+        if self._is_asking:
+            return
+        self._is_asking = True
+        self._look_ms = now_ms + self._span_ms()
+        self._orders.append(Read())
+
+    def _span_ms(self) -> int:
+        terms = self._terms
+        if self.is_leader:
+            return terms.leader_look_ms
+        return terms.search_ms if self.why or self._is_urgent else terms.follower_look_ms
+
+    def look_soon(self, now_ms: int) -> None:
+        """Something has happened that the record explains."""
+        self._look_ms = min(self._look_ms, now_ms)
+
+    # -- the authority's answers -------------------------------------------------------------
+
+    def heard(self, found: Versioned, now_ms: int) -> None:
+        """The record as it is."""
+        self._is_asking = False
+        self.authority_fault = ""
+        proposal = self.proposal
+        if proposal is not None:
+            if found.value == proposal.record.encode():
+                self._succeeded(proposal, found.revision, now_ms)
+            elif found.revision == proposal.revision:
+                self._write(proposal)  # it may have been lost, or be late: either is settled now
+            else:
+                self._failed(now_ms)
+                self._consider(found, now_ms)
+            return
+        self._consider(found, now_ms)
+
+    def unheard(self, reason: str, now_ms: int) -> None:
+        """It did not answer; what was asked for may have happened."""
+        self._is_asking = False
+        self._look_ms = now_ms + _AGAIN_MS
+        if not self.authority_fault:
+            self._log(f"the authority does not answer, so the group cannot change: {reason}")
+        self.authority_fault = reason
+
+    def written(self, found: Versioned, now_ms: int) -> None:
+        """The proposal has taken effect."""
+        self._is_asking = False
+        assert self.proposal is not None
+        self._succeeded(self.proposal, found.revision, now_ms)
+
+    def refused(self, now_ms: int) -> None:
+        """The record had another revision; it is read to see why."""
+        self._is_asking = False
+        self._look_ms = now_ms
+        self._look(now_ms)
+
+    def _write(self, proposal: Proposal) -> None:
+        self._is_asking = True
+        self._orders.append(Write(proposal.record, proposal.revision))
+
+    def _succeeded(self, proposal: Proposal, revision: str, now_ms: int) -> None:
+        self.proposal = None
+        before, self.record, self.revision = self.record, proposal.record, revision
+        record = proposal.record
+        if self.is_leader:
+            assert before is not None
+            if before.in_sync.keys() != record.in_sync.keys():
+                self._log(f"the group has changed: {record.text}")
+            self.copies.set_is(record.in_sync, now_ms)
+            return
+        me, incarnation = self.state.member, self.state.incarnation
+        is_mine = record.has(me, incarnation) and record.epoch > self.state.seen
+        self._keep(proposal=None, seen=max(record.epoch, self.state.seen), group=record.group)
+        self._is_forced = False
+        if is_mine:
+            self._is_opening = True
+            self.why = ""
+            self._followed = None
+            self._orders.append(Lead(record))
+        else:  # power was lost behind the write
+            self.look_soon(now_ms)
+
+    def _failed(self, now_ms: int) -> None:
+        """Another revision: the proposal can take effect no more, and its promise is void."""
+        self.proposal = None
+        self._is_forced = False
+        if self.state.proposal is not None:
+            self._keep(proposal=None)
+
+    # -- being master ------------------------------------------------------------------------
+
+    def begin_epoch(self, log_end: int, now_ms: int) -> None:
+        """All copying has stopped, and the log ends there."""
+        record = self.record
+        assert self._is_opening
+        assert record is not None
+        history = self.state.epochs
+        if not history and log_end:
+            history = begin((), 0, 0)  # what was there before the group was
+        self._keep(history=begin(history, record.epoch, log_end))
+        self._is_opening = False
+        self.is_leader = True
+        self._is_urgent = False
+        self.copies = Copies()
+        self.copies.set_is(record.in_sync, now_ms)
+        self._look_ms = now_ms + self._terms.leader_look_ms
+        self._log(f"this member is the master now: {record.text}; the epoch begins at {log_end}")
+        self._orders.append(Serve(record))
+
+    @property
+    def needed(self) -> dict[str, str]:
+        """The members that must have a record before it is acknowledged: all of the set that is
+        written, and all of one that is being written. This member's own copy is always needed."""
+        assert self.record is not None
+        needed = dict(self.record.in_sync)
+        if self.is_leader and self.proposal is not None:
+            needed |= self.proposal.record.in_sync
+        needed.pop(self.state.member, None)
+        return needed
+
+    def _change_set(self, now_ms: int) -> None:
+        """Drop whose copy is behind for too long; take in who has everything. One step at a time:
+        all that are late leave in one."""
+        record = self.record
+        assert record is not None
+        if self.proposal is not None:
+            return
+        me = self.state.member
+        late = self.copies.late(record.in_sync, now_ms - self._terms.silence_ms, me=me)
+        in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
+        numbers = record.numbers
+        if not late:
+            for member, incarnation in self.copies.even(record.in_sync, now_ms):
+                in_sync[member] = incarnation
+                numbers = number_for(replace(record, numbers=numbers), member)
+        elif late:
+            self._log(f"no longer in sync: {', '.join(sorted(late))}")
+        if in_sync != record.in_sync:
+            self._propose(replace(record, in_sync=in_sync, numbers=numbers, mark=self._mark()))
+
+    def _propose(self, record: Record) -> None:
+        self.proposal = Proposal(self.revision, record)
+        if not self._is_asking:
+            self._write(self.proposal)
+
+    def copy_gone(self, member: str, now_ms: int) -> None:
+        """A copy's connection has closed."""
+        self.copies.gone(member, silence_ms=self._terms.silence_ms, now_ms=now_ms)
+
+    def deposed(self, epoch: int, now_ms: int) -> None:
+        """A member has promised a later epoch: it may have taken over."""
+        if self.is_leader and self.record is not None and epoch > self.record.epoch:
+            self.look_soon(now_ms)
+
+    # -- having a master ---------------------------------------------------------------------
+
+    def master_heard(self, now_ms: int) -> None:
+        """The master has sent something."""
+        self._heard_ms = now_ms
+        self._is_urgent = False
+
+    def master_gone(self, now_ms: int) -> None:
+        """The connection was closed, and a new one is refused."""
+        if self._followed is not None and not self._is_urgent:
+            self._is_urgent = True
+            self._look_ms = now_ms
+
+    def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
+        """The master has handed over; or a person says so (`is_forced`), in sync or not."""
+        self._is_forced = is_forced
+        self._is_urgent = True
+        self._look_ms = now_ms
+
+    def _may_take_over(self, now_ms: int) -> bool:
+        record = self.record
+        if record is None or self._is_opening or self._is_asking or self.proposal is not None:
+            return False
+        if self._followed is None:
+            return False
+        silent_ms = now_ms - self._heard_ms
+        if not self._is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
+            return False
+        return record.has(self.state.member, self.state.incarnation)
+
+    def _force(self, record: Record | None) -> None:
+        """A person accepts what the others have and this member has not."""
+        group = self.state.group
+        if record is None:
+            self._found(group or self._mark(), self.state.seen + 1)
+        else:
+            self.record = replace(record, group=group or record.group, in_sync={record.master: ""})
+            self._take_over()
+
+    def _take_over(self) -> None:
+        """Refuse the present epoch first, durably; then ask for the next."""
+        record, me = self.record, self.state.member
+        assert record is not None
+        in_sync = {m: i for m, i in record.in_sync.items() if m not in (record.master, me)}
+        in_sync[me] = self.state.incarnation
+        numbers = number_for(replace(record, numbers=number_for(record, record.master)), me)
+        address, client_address = self._addresses
+        self._ask_to_lead(
+            replace(
+                record,
+                epoch=max(record.epoch, self.state.seen) + 1,
+                master=me,
+                address=address,
+                client_address=client_address,
+                in_sync=in_sync,
+                numbers=numbers,
+                mark=self._mark(),
+            )
+        )
+
+    def _ask_to_lead(self, record: Record) -> None:
+        self._follow(None, "it asks the authority to be the master")
+        self.proposal = Proposal(self.revision, record)
+        self._keep(proposal=self.proposal)
+        self._write(self.proposal)
+
+    def _follow(self, record: Record | None, why: str) -> None:
+        aim = None if record is None else (record.epoch, record.master, record.address)
+        if aim is None or aim != self._followed or self.is_leader:
+            self._orders.append(Follow(record, why))
+            self._heard_ms = self._woken_ms
+            self._is_urgent = False
+        self.is_leader = False
+        self._followed, self.why = aim, why
+
+    # -- what the record says ----------------------------------------------------------------
+
+    def _consider(self, found: Versioned, now_ms: int) -> None:
+        if self._is_opening:
+            return
+        record: Record | None = None
+        fault = "there is no record of this group"
+        if found.value:
+            try:
+                record = read_record(found.value)
+            except UsageError as error:
+                fault = str(error)
+        if self.is_leader:
+            self._consider_as_leader(record, fault, found.revision, now_ms)
+            return
+        self.record, self.revision = record, found.revision
+        if self._is_forced:
+            self._force(record)
+            return
+        if record is None:
+            self._consider_nothing(fault, is_absent=not found.value, now_ms=now_ms)
+            return
+        why = why_not(record, self.state, has_log=self._has_log)
+        if why:
+            self._follow(None, why)
+            self._say(why)
+            return
+        self._said.clear()
+        if record.epoch > self.state.seen or self.state.group != record.group:
+            self._keep(seen=record.epoch, group=record.group)
+        if record.master != self.state.member:
+            self._follow(record, "")
+            if self._may_take_over(now_ms):
+                self._take_over()
+            return
+        # It was the master, and has been restarted: it goes on with an epoch of its own.
+        if record.has(self.state.member, self.state.incarnation):
+            self._take_over()
+            return
+        why = after_power(record)
+        self._follow(None, why)
+        self._say(why)
+
+    def _consider_nothing(self, fault: str, *, is_absent: bool, now_ms: int) -> None:
+        state = self.state
+        if state.group or not is_absent:
+            why = (
+                f"{fault}, and this member cannot know who has what was acknowledged. A master "
+                "that serves writes it again; if none does, `escrowmq cluster rebuild`"
+            )
+            self._follow(None, why)
+            self._say(why)
+        elif self._has_log or now_ms >= self._born_ms + _BIRTH_MS + self._jitter_ms:
+            self._found(self._mark(), 1)
+        else:
+            self._follow(None, "the group is being made")
+
+    def _found(self, group: str, epoch: int) -> None:
+        me = self.state.member
+        address, client_address = self._addresses
+        self._ask_to_lead(
+            Record(
+                group=group,
+                epoch=epoch,
+                master=me,
+                address=address,
+                client_address=client_address,
+                in_sync={me: self.state.incarnation},
+                numbers={me: 1},
+                mark=self._mark(),
+            )
+        )
+
+    def _consider_as_leader(
+        self, record: Record | None, fault: str, revision: str, now_ms: int
+    ) -> None:
+        mine = self.record
+        assert mine is not None
+        if record is not None and record.group == mine.group:
+            if record == mine:
+                self.revision = revision
+                self._said.clear()
+                return
+            if (record.epoch, record.master) != (mine.epoch, mine.master) and (
+                record.epoch >= mine.epoch
+            ):
+                self._log(f"another master was written: {record.text}; this one stops")
+                self.is_leader = False
+                self.record, self.revision = record, revision
+                self._keep(seen=max(self.state.seen, record.epoch))
+                self._consider(Versioned(record.encode(), revision), now_ms)
+                return
+            fault = f"the record was changed by somebody else ({record.text})"
+        elif record is not None:
+            fault = f"the record is of another group, {record.group}"
+        self._say(f"{fault}; the master that serves writes its own: {mine.text}")
+        self.revision = revision
+        self._propose(replace(mine, mark=self._mark()))
+
+    def _say(self, text: str) -> None:
+        """Once, until all is well again."""
+        if text not in self._said:
+            self._said.add(text)
+            self._log(text)
+
+    # -- what is durable ---------------------------------------------------------------------
+
+    def _keep(self, **changes: object) -> None:
+        self.state = replace(self.state, **changes)
+        self._orders.append(Keep(self.state))
+
+    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+        """The log is the beginning of the master's, whose history this is. In force once the order
+        is carried out, and before anything of the epoch is taken."""
+        assert epoch >= self.state.promised, (epoch, self.state.promised)
+        if epoch != self.state.seen or history != self.state.history:
+            self._keep(seen=epoch, history=history)

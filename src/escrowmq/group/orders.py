@@ -1,0 +1,60 @@
+"""What a member of a group wants done, and when it tries something."""
+
+from __future__ import annotations
+
+import msgspec
+
+from escrowmq.group.record import Record
+from escrowmq.group.state import MemberState
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """When something is tried."""
+
+    silence_ms: int = 3_000
+    """A copy that is behind for so long is no longer in sync."""
+    takeover_ms: int = 5_000
+    """A member in sync takes over when its master has been silent for so long."""
+    leader_look_ms: int = 5_000
+    follower_look_ms: int = 10_000
+    search_ms: int = 1_000
+    """Between looks at the record of a member without a master."""
+
+
+class Keep(msgspec.Struct, frozen=True):
+    """Make the state durable."""
+
+    state: MemberState
+
+
+class Read(msgspec.Struct, frozen=True):
+    """Read the record; then `heard` or `unheard`."""
+
+
+class Write(msgspec.Struct, frozen=True):
+    """Write the record if it has that revision; then `written`, `refused` or `unheard`."""
+
+    record: Record
+    revision: str
+
+
+class Follow(msgspec.Struct, frozen=True):
+    """Stop being master, if it is. Copy from the master of an epoch; from nobody without one."""
+
+    record: Record | None
+    why: str
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """Stop copying, and call `begin_epoch` with the end of the log."""
+
+    record: Record
+
+
+class Serve(msgspec.Struct, frozen=True):
+    """Be the master: accept copies and clients."""
+
+    record: Record
+
+
+Order = Keep | Read | Write | Follow | Lead | Serve

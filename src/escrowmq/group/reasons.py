@@ -1,0 +1,43 @@
+"""Why a member has no part in its group, for people."""
+
+from __future__ import annotations
+
+from escrowmq.group.record import Record
+from escrowmq.group.state import MemberState
+
+
+def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
+    """Why this member has no part in a group; empty if it has."""
+    if not state.group and has_log:
+        return (
+            f"the group has a master, {record.master}, and this folder has messages of its "
+            "own, which are not the group's. Move the folder away and start empty"
+        )
+    if state.group and state.group != record.group:
+        return (
+            f"the record is of group {record.group}, and this folder of group {state.group}: "
+            "either the record was made anew, or this folder belongs to another group"
+        )
+    if record.epoch < state.seen:
+        return (
+            f"the record is of epoch {record.epoch}, and this member has seen epoch "
+            f"{state.seen}: the authority has lost its last writes. It takes part again when "
+            "the record has caught up; if no master serves, `escrowmq cluster rebuild`"
+        )
+    return ""
+
+
+def after_power(record: Record) -> str:
+    """Why the former master does not go on."""
+    others = sorted(record.in_sync.keys() - {record.master})
+    why = (
+        "this member was the master, and the power of its machine has failed since: it may "
+        "have lost what it acknowledged. "
+    )
+    why += (
+        f"{', '.join(others)} will take over"
+        if others
+        else "No other member was in sync. If nobody has a better copy, accept what is lost by "
+        "`escrowmq cluster rebuild --accept-loss`"
+    )
+    return why

@@ -1,0 +1,62 @@
+"""The files beside the log that a master's copies get, each at its place in the stream."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_OF_THE_LOG: Final = frozenset(
+    {
+        "config/consumerOffset.json",
+        "config/delayOffset.json",
+        "config/timercheck",
+        "config/consumerOrderInfo.json",
+        "config/transactionMetrics",
+    }
+)
+"""They say what was read or settled of the log: a copy may not have them before that part of it."""
+
+_CONFIG: Final = frozenset(
+    {
+        "config/topics.json",
+        "config/subscriptionGroup.json",
+        "config/messageRequestMode.json",
+        "config/escrowMadeNames.json",
+        "config/escrowKeys.json",
+        "config/brokerChanges.json",
+        "config/auth.json",
+    }
+)
+COPIED: Final = _OF_THE_LOG | _CONFIG
+
+
+def gone_key(topic: str) -> str:
+    """The path that stands for the deletion of a topic."""
+    return f"{_GONE}{topic}"
+
+
+_GONE: Final = "gone:"
+
+
+class Pending:
+    """Tables that one copy has not been sent yet: the newest content of each."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, tuple[int, bytes]] = {}
+
+    def add(self, path: str, frame: bytes, log_end: int) -> None:
+        """A table has changed when the log ended there. One of the log's comes behind that. Others
+        keep the place of their first change: its answer waits for a record behind it."""
+        place = log_end
+        known = self._of.get(path)
+        if known is not None and path not in _OF_THE_LOG and not path.startswith(_GONE):
+            place = known[0]
+        self._of[path] = (place, frame)
+
+    def first(self) -> int | None:
+        """Before which log offset one is due; None without any."""
+        return min((place for place, _ in self._of.values()), default=None)
+
+    def take(self, sent_end: int) -> list[bytes]:
+        """The frames that come now, behind the log up to an offset."""
+        due = [path for path, (place, _) in self._of.items() if place <= sent_end]
+        return [self._of.pop(path)[1] for path in due]

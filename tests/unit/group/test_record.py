@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from escrowmq.errors import UsageError
+from escrowmq.group.record import RECORD_SIZE_MAX, Record, number_for, read_record
+
+RECORD = Record(
+    group="g", epoch=3, master="a", address="h:1", in_sync={"a": "x", "b": "y"}, mark="m"
+)
+
+
+def test_a_record_is_read_as_it_was_written() -> None:
+    assert read_record(RECORD.encode()) == RECORD
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (b"", "no record"),
+        (b"{}", "no record"),
+        (b"\xff", "no record"),
+        (RECORD.encode().replace(b'"epoch":3', b'"epoch":0'), "no record"),
+        (replace(RECORD, format=2).encode(), "format 2"),
+        (replace(RECORD, master="c").encode(), "not among its members in sync"),
+        (b" " * (RECORD_SIZE_MAX + 1), "bytes"),
+    ],
+)
+def test_what_a_person_has_spoilt_is_said(value: bytes, says: str) -> None:
+    with pytest.raises(UsageError, match=says):
+        read_record(value)
+
+
+def test_numbers_are_the_lowest_that_are_free() -> None:
+    assert number_for(replace(RECORD, numbers={"a": 1, "c": 3}), "b") == {"a": 1, "c": 3, "b": 2}
+    assert number_for(replace(RECORD, numbers={"b": 2}), "b") == {"b": 2}
+
+
+def test_another_incarnation_is_not_in_sync() -> None:
+    assert RECORD.has("b", "y")
+    assert not RECORD.has("b", "z")
+    assert not RECORD.has("c", "y")
