@@ -15,7 +15,9 @@ from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.core import BrokerCore
+from escrowmq.broker.replication.copied_tables import WatchedDisk
 from escrowmq.errors import DiskFull
+from escrowmq.group.seat import Seat
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from tests.harness.caller import (
     COMMIT,
@@ -66,8 +68,10 @@ class Exchange:
         seed: int = 0,
         replica: ReplicaSettings | None = None,
         address: tuple[str, int] = ADDRESS,
+        seat: Seat | None = None,
     ) -> None:
         self.replica = replica
+        self.seat = seat
         self.address = address
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings or msgspec.structs.replace(SMALL)
@@ -91,14 +95,16 @@ class Exchange:
     # -- life ------------------------------------------------------------------------------------
 
     def _open(self) -> BrokerCore:
+        leads = self.seat is not None and self.seat.leads is not None
         core = BrokerCore(
-            self.disk,
+            WatchedDisk(self.disk) if leads else self.disk,
             self.settings,
             self.store_settings,
             address=self.address,
             ha_address=f"{self.address[0]}:{self.address[1] + 1}",
             chance=self._chance,
             replica=self.replica,
+            seat=self.seat,
         )
         self.now_ms = core.open(self.now_ms)
         core.wake(self.now_ms)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 from datetime import UTC, tzinfo
 from functools import partial
+from typing import TYPE_CHECKING
 
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
@@ -16,14 +17,19 @@ from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
 from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.front import Caller, Front
+from escrowmq.broker.front import Caller, Front, Refused
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_config import restore
 from escrowmq.broker.upkeep.start_checks import Opening, going_on
 from escrowmq.store.store import Store
 
+if TYPE_CHECKING:
+    from escrowmq.group.seat import Seat
+
 _log = logging.getLogger(__name__)
+
+_UNPROVED = (Wire.HA, Wire.GROUP)
 
 
 class BrokerCore:
@@ -44,8 +50,10 @@ class BrokerCore:
         zone: tzinfo = UTC,
         signs_as: tuple[str, str] | None = None,
         replica: ReplicaSettings | None = None,
+        seat: Seat | None = None,
     ) -> None:
-        """`replica`: who copies this broker's log, or whose log it copies; None: it is alone."""
+        """`replica`: who copies this broker's log, or whose log it copies; None: it is alone.
+        `seat`: its place in a group that fails over, instead."""
         copying = ReplicaSettings() if replica is None else replica
         changes = restore(disk, settings, store_settings, copying)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
@@ -57,6 +65,7 @@ class BrokerCore:
         made = self.assembly = Assembly(
             self.broker, self.rounds, disk, changes,
             ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as, replica=replica,
+            seat=seat,
         )  # fmt: skip
         self._callers: tuple[Caller, ...] = (made.registration, *made.copying.callers)
         self.transactions, self.registration = made.transactions, made.registration
@@ -72,7 +81,7 @@ class BrokerCore:
         front, _, keeper = made.copying
         if front is not None:
             self.take_effects = front.take
-            self._fronts[Wire.HA] = front
+            self._fronts[Wire.HA if seat is None else Wire.GROUP] = front
         if keeper is not None:
             store.retention.keeper = keeper
         self._save_at_ms = 0
@@ -151,7 +160,7 @@ class BrokerCore:
         caller = self._caller_of(peer)
         known = Peer(peer, host, port)
         # Nobody can prove himself at the replication port: it has bounds of its own.
-        known.is_stranger = self._door.judges and caller is None and wire is not Wire.HA
+        known.is_stranger = self._door.judges and caller is None and wire not in _UNPROVED
         known.dialogue = self._fronts[wire].begin(known)
         self.broker.peers.by_id[peer] = known
         if caller is not None:
@@ -197,6 +206,12 @@ class BrokerCore:
             known.dialogue.lost(now_ms)
             for part in self._parts:
                 part.lost(known, now_ms)
+
+    def dial_refused(self, peer: int, now_ms: int) -> None:
+        """Nobody listens where a peer was to be (base.core.Knocking)."""
+        for caller in self._callers:
+            if caller.calls(peer) and isinstance(caller, Refused):
+                caller.refused(peer, now_ms)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Process bytes of a peer, which waited at least this long to be read."""

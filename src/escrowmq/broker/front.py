@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from escrowmq.base.effects import Effect
 from escrowmq.base.measure import Family
@@ -34,6 +34,14 @@ class Caller(Protocol):
 
     def unreached(self, peer: int, now_ms: int) -> None:
         """The connection is lost, or could not be opened."""
+
+
+@runtime_checkable
+class Refused(Protocol):
+    """A caller that wants to know whether nobody listens at an address."""
+
+    def refused(self, peer: int, now_ms: int) -> None:
+        """A connection was refused. `unreached` follows."""
 
 
 class CopyFront(Front, Protocol):

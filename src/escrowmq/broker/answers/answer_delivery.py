@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+import msgspec
+
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Flag
 from escrowmq.broker.answers.request_times import Latency
@@ -19,12 +23,19 @@ class Answers:
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
+        self.table_mark: Callable[[], int] | None = None
+        """Of a group's master: where the log ends behind the tables that this input has changed; 0
+        when it has changed none. Their answers wait until the copies have that."""
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Send an answer, or keep it until its record may be acknowledged. The time limit runs from
         the question, or from a later time."""
+        if self.table_mark is not None and isinstance(reply, Answer):
+            log_end = self.table_mark()
+            if log_end > reply.log_end:
+                reply = msgspec.structs.replace(reply, log_end=log_end)
         if (
             isinstance(reply, Answer)
             and reply.log_end > self._ends.answerable_end

@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.replication.copied_tables import TableMarks
+from escrowmq.broker.replication.group_copy import GroupCopy
+from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.broker.replication.master import Master
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
 from escrowmq.broker.replication.rivals import Rivals
 from escrowmq.broker.replication.slave_requests import rows_of_slave
 from escrowmq.broker.replication.slaves import Slaves
 from escrowmq.broker.upkeep.nameserver_registration import Registration
+from escrowmq.group.seat import Seat
 
-__all__ = ["master_of", "rivals_of", "rows_of_slave", "slaves_of"]
+__all__ = [
+    "group_copy_of",
+    "group_master_of",
+    "master_of",
+    "rivals_of",
+    "rows_of_slave",
+    "slaves_of",
+]
 
 
 def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
@@ -55,4 +67,46 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
         moment=b.moment,
         tables=tables,
         drain=b.store.take_arrivals,
+    )
+
+
+def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
+    """The master's end of a group."""
+
+    def refuse(reason: str) -> None:
+        if reason:
+            b.store.standing.refuse(reason, is_lasting=False)
+        else:
+            b.store.standing.lift()
+
+    def stamp(epoch: int) -> None:
+        b.topics.version.state_version = epoch
+
+    master = GroupMaster(
+        seat,
+        b.store,
+        disk,
+        output=b.output,
+        moment=b.moment,
+        release=b.answers.waiting.release,
+        refuse=refuse,
+        stamp=stamp,
+    )
+    marks = TableMarks(b.store, b.moment)
+    b.answers.table_mark = marks.end
+    master.watch(disk, marks)
+    return master
+
+
+def group_copy_of(b: Broker, seat: Seat, disk: Disk) -> GroupCopy:
+    """A copy's end of a group."""
+    return GroupCopy(
+        seat,
+        b.store,
+        b.store.follow(),
+        disk,
+        topics=b.topics,
+        groups=b.groups,
+        offsets=b.offsets,
+        output=b.output,
     )

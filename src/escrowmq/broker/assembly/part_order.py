@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
@@ -62,6 +62,9 @@ from escrowmq.codec.changed_settings import Changes
 from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.retry_topics import RetryTopics
 
+if TYPE_CHECKING:
+    from escrowmq.group.seat import Seat
+
 
 class Copying(NamedTuple):
     """Who copies from this broker, or from whom it copies; nobody at a broker alone."""
@@ -86,6 +89,7 @@ class Assembly:
         accounts: Disk,
         signs_as: tuple[str, str] | None,
         replica: ReplicaSettings | None,
+        seat: Seat | None,
     ) -> None:
         b = broker
         putter = Putter(b.settings, b.store_settings, b.store, b.stats)
@@ -121,12 +125,18 @@ class Assembly:
             handlers=handlers,
         )
         self.arrivals = self._arrivals(b, rounds)
-        self.remoting = self._remoting(b, is_slave=replica is not None and replica.is_slave)
+        is_copy = seat is not None and seat.leads is None
+        is_slave = is_copy or (replica is not None and replica.is_slave)
+        self.remoting = self._remoting(b, is_slave=is_slave)
         self.measuring = measuring_of(
             b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
         )
         self.parts = self._in_order(b)
-        self.copying = Copying() if replica is None else self._copy(b, replica, members)
+        self.copying = Copying()
+        if seat is not None:
+            self.copying = self._be_member(b, seat, disk, members)
+        elif replica is not None:
+            self.copying = self._copy(b, replica, members)
         self._add_rounds(b, rounds)
 
     def _arrivals(self, b: Broker, rounds: Rounds) -> Arrivals:
@@ -151,12 +161,31 @@ class Assembly:
         master = make.master_of(b, replica, self.registration)
         members.tell_of(master)
         self.serving.serve_instead(partial(make.rows_of_slave, replica=replica, pulls=self.pulls))
-        # Nothing that stores, asks or delivers by itself.
+        self._only_copy(b, master)
+        return Copying(master, (master,), master.keeps_from)
+
+    def _be_member(self, b: Broker, seat: Seat, disk: Disk, members: MemberHandlers) -> Copying:
+        """The master of a group, or a copy."""
+        from escrowmq.broker.assembly import copy_makers as make
+
+        if seat.leads is not None:
+            master = make.group_master_of(b, seat, disk)
+            self.parts = (*self.parts, master)
+            members.tell_of(master)
+            return Copying(master)
+        copy = make.group_copy_of(b, seat, disk)
+        members.tell_of(copy)
+        alone = ReplicaSettings()
+        self.serving.serve_instead(partial(make.rows_of_slave, replica=alone, pulls=self.pulls))
+        self._only_copy(b, copy)
+        return Copying(copy, (copy,), copy.keeps_from)
+
+    def _only_copy(self, b: Broker, copy: Part) -> None:
+        """Nothing stores, asks or delivers by itself."""
         self.parts = (
-            *(master, self.pulls, self.clients, self.registration, self.door),
+            *(copy, self.pulls, self.clients, self.registration, self.door),
             b.answers.waiting,
         )
-        return Copying(master, (master,), master.keeps_from)
 
     def _pending(self, b: Broker, denials: Denials) -> PendingHandlers:
         return PendingHandlers(

@@ -200,6 +200,9 @@ class Registration(Part):
 
     def _register(self, server: _NameServer, file: TopicFile, now_ms: int) -> None:
         settings = self._settings
+        if settings.broker_id < 0:  # a member of a group that has no number yet
+            server.due_ms = now_ms + _RETRY_MS
+            return
         server.due_ms = now_ms + settings.register_interval_ms
         wrapper = msgspec.to_builtins(self._permitted(file))
         wrapper["mappingDataVersion"] = wrapper["dataVersion"]

@@ -1,0 +1,66 @@
+"""Settings of a member of a group of brokers that fails over."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, field
+
+from escrowmq.base.setting_facts import FIXED
+
+
+class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """The members of a group have the same settings, except their addresses and names."""
+
+    authority: Annotated[
+        str,
+        Meta(
+            description="the engine that decides which member is the master, as a URL: "
+            "etcd://HOST:PORT[,HOST:PORT…], s3://BUCKET/PREFIX; as --authority",
+            extra=FIXED,
+        ),
+    ] = field(default="", name="escrowAuthority")
+    member: Annotated[
+        str,
+        Meta(
+            description="name of this member, for people; by default one that the first start "
+            "chooses and the folder keeps",
+            extra=FIXED,
+        ),
+    ] = field(default="", name="escrowMember")
+    secret_file: Annotated[
+        str,
+        Meta(
+            description="file with a text that all members know, and prove to each other",
+            extra=FIXED,
+        ),
+    ] = field(default="", name="escrowGroupSecretFile")
+    min_copies: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=16,
+            description="messages are taken only while this number of members is in sync, the "
+            "master among them. 1: a master that is left alone goes on, and waits for its disk",
+            extra=FIXED,
+        ),
+    ] = field(default=1, name="escrowMinCopies")
+    silence_ms: Annotated[
+        int,
+        Meta(
+            ge=500,
+            description="a member that lacks something for so long is no longer in sync, and "
+            "nothing waits for it",
+            extra=FIXED,
+        ),
+    ] = field(default=3_000, name="escrowSilence")
+    takeover_ms: Annotated[
+        int,
+        Meta(
+            ge=1_000,
+            description="a member in sync asks to be master when the master has been silent for "
+            "so long; at once when it is known to have ended",
+            extra=FIXED,
+        ),
+    ] = field(default=5_000, name="escrowTakeover")

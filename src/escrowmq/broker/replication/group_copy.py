@@ -1,0 +1,334 @@
+"""A member of a group that is not the master: it copies the master's log and tables."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Dial, Effect
+from escrowmq.base.measure import Family, one
+from escrowmq.base.ports import Disk
+from escrowmq.base.wire import Wire
+from escrowmq.broker.output import Output
+from escrowmq.broker.part import Part
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.replication.master import address_of
+from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.delivery.topics import TopicTable
+from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
+from escrowmq.group.copying import Copy, Cut, TurnedAway
+from escrowmq.group.frames import Gone, Hello
+from escrowmq.group.record import Record
+from escrowmq.group.seat import Seat
+from escrowmq.store.copied import CopiedLog
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+COPY_PEER: Final = -1_000_003
+_RETRY_MS: Final = 200
+_QUIET_MS: Final = 5_000
+_NEVER_MS: Final = (1 << 62) - 1
+
+
+class GroupCopy(Part):
+    """Front of the connection to the master, and part, at once."""
+
+    name = "copying the group's master"
+
+    def __init__(
+        self,
+        seat: Seat,
+        store: Store,
+        log: CopiedLog,
+        disk: Disk,
+        *,
+        topics: TopicTable,
+        groups: GroupTable,
+        offsets: OffsetTable,
+        output: Output,
+    ) -> None:
+        self._seat = seat
+        self._store = store
+        self._log = log
+        self._disk = disk
+        self._taking: dict[str, Callable[[bytes], object]] = {
+            "config/topics.json": lambda data: topics.take_over(data, lambda _: False),
+            "config/subscriptionGroup.json": groups.take_over,
+            "config/consumerOffset.json": offsets.take_over,
+        }
+        self._tables = (topics, groups, offsets)
+        self._output = output
+        self._record: Record | None = None
+        self._copy: Copy | None = None
+        self._is_dialling = self._is_connected = False
+        self._was_welcome = False
+        """Whether this master has let us in before. A new one may not have opened its port yet."""
+        self._due_ms = 0
+        self._now_ms = 0
+        self._said = ""
+        self.fault = "no master is known yet"
+
+    # -- whom it follows ---------------------------------------------------------------------
+
+    def follow_record(self, record: Record | None, why: str, now_ms: int) -> None:
+        """Copy from this master from now on, or from nobody."""
+        self._record = record
+        self._was_welcome = False
+        self.fault = why
+        self._now_ms = self._due_ms = now_ms
+        self._drop("the master is another one now")
+
+    def _drop(self, reason: str) -> None:
+        self._copy = None
+        if self._is_connected:
+            self._output.add(Close(COPY_PEER, reason))
+
+    def calls(self, peer: int) -> bool:
+        """Whether a connection is ours to the master."""
+        return peer == COPY_PEER
+
+    def begin(self, peer: Peer) -> MasterDialogue:
+        """The master has let us in."""
+        self._is_connected, self._is_dialling = True, False
+        if peer.id != COPY_PEER:
+            self._output.add(Close(peer.id, "a copy has no copies"))
+        elif self._record is not None:
+            self._copy = Copy(
+                self._log,
+                self,
+                hello=self._hello,
+                secret=self._seat.secret,
+                nonce=self._seat.nonce(),
+                now_ms=self._now_ms,
+            )
+        else:
+            self._output.add(Close(COPY_PEER, "there is no master now"))
+        return MasterDialogue(self, peer)
+
+    def _hello(self) -> Hello:
+        state, seat = self._seat.member.state, self._seat
+        return Hello(
+            cluster=seat.cluster,
+            broker=seat.broker,
+            group=state.group,
+            member=state.member,
+            incarnation=state.incarnation,
+            promised=state.promised,
+            history=state.history,
+            log_begin=self._log.min_offset,
+            log_end=self._log.end_offset,
+            segment_size=self._log.segment_size,
+            nonce="",
+        )
+
+    def connected(self, peer: int, now_ms: int) -> None:
+        """Begun by `begin` already."""
+        self._now_ms = now_ms
+
+    def refused(self, peer: int, now_ms: int) -> None:
+        """Nobody listens there: the master's process has ended."""
+        if self._record is not None and self._was_welcome:
+            self._seat.member.master_gone(self._seat.now_ms())
+            self._seat.member.wake(self._seat.now_ms())
+            self._seat.perform()
+
+    def unreached(self, peer: int, now_ms: int) -> None:
+        """The connection is gone, or was not made."""
+        was_connected = self._is_connected
+        self._is_dialling = self._is_connected = False
+        self._copy = None
+        # One that was closed is tried again at once: whether it is refused tells what happened.
+        self._due_ms = max(self._due_ms, now_ms if was_connected else now_ms + _RETRY_MS)
+        if self._record is not None and self._was_welcome:
+            self._tell(f"the master {self._record.master} at {self._record.address} is not reached")
+
+    def wake(self, now_ms: int) -> None:
+        """Dial."""
+        self._now_ms = now_ms
+        if self._copy is not None and self._copy.is_silent(now_ms):
+            self._stop("the master has sent nothing for too long", now_ms)
+        record = self._record
+        if record is None or self._is_dialling or self._is_connected or now_ms < self._due_ms:
+            return
+        address = address_of(record.address)
+        if address is None:
+            self._tell(f"the master's address {record.address!r} in the record is none")
+            self._due_ms = now_ms + _QUIET_MS
+            return
+        self._is_dialling = True
+        self._due_ms = now_ms + _RETRY_MS
+        self._output.add(Dial(COPY_PEER, *address, wire=Wire.GROUP))
+
+    def wake_at_ms(self) -> int:
+        """When something is due."""
+        if self._record is None:
+            return _NEVER_MS
+        if self._is_dialling or self._is_connected:
+            return self._now_ms + 1_000
+        return self._due_ms
+
+    # -- what comes --------------------------------------------------------------------------
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """Bytes of the master."""
+        self._now_ms = now_ms
+        copy = self._copy
+        if copy is None:
+            return
+        self._seat.member.master_heard(self._seat.now_ms())
+        try:
+            for chunk in copy.receive(data, now_ms):
+                self._output.send(COPY_PEER, chunk)
+        except Cut as cut:
+            self._copy = None
+            self._output.add(Close(COPY_PEER, "this copy has more than its master"))
+            self._record = None
+            assert self._seat.on_cut is not None
+            self._seat.on_cut(cut)
+            return
+        except TurnedAway as error:
+            self._stop(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
+            self._seat.member.look_soon(self._seat.now_ms())
+            return
+        except (RemoteProtocolError, StorageError, OSError) as error:
+            self._stop(f"copying has stopped: {error}", now_ms, _QUIET_MS)
+            return
+        self._was_welcome |= copy.is_welcome
+        if copy.is_welcome and self.fault:
+            self.fault = self._said = ""
+            _log.info("the master's log is copied from offset %d on", self._log.end_offset)
+
+    def _stop(self, fault: str, now_ms: int, again_ms: int = _RETRY_MS) -> None:
+        self._tell(fault)
+        self._copy = None
+        self._due_ms = now_ms + again_ms
+        self._output.add(Close(COPY_PEER, fault))
+
+    def _tell(self, fault: str) -> None:
+        self.fault = fault
+        if fault != self._said:
+            self._said = fault
+            _log.warning("%s", fault)
+
+    # -- beside the log (group.copying.Beside) -------------------------------------------------
+
+    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+        """The log is the beginning of this epoch's master's."""
+        self._seat.member.adopt(epoch, history)
+        self._seat.perform()
+
+    def take_table(self, path: str, data: bytes) -> None:
+        """A file."""
+        self._disk.replace(path, data, is_private=path in _PRIVATE)
+        take = self._taking.get(path)
+        if take is None:
+            return
+        try:
+            take(data)
+        except (EscrowMQError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise RemoteProtocolError(f"{path} of the master cannot be read: {error}") from None
+        for table in self._tables:
+            table.saved()
+
+    def take_gone(self, gone: Gone) -> None:
+        """A topic was deleted."""
+        self._store.end_life(gone.topic, gone.log_end, gone.stored_ms)
+
+    def take_over(self) -> None:
+        """The master hands over."""
+        member = self._seat.member
+        member.take_over_now(self._seat.now_ms())
+        member.wake(self._seat.now_ms())
+        self._seat.perform()
+
+    def settle(self, now_ms: int) -> None:
+        """Say what is kept by now. Nobody waits at a copy for what arrives."""
+        self._store.take_arrivals()
+        self._log.take_topics()
+        if self._copy is not None and (report := self._copy.report()):
+            self._output.send(COPY_PEER, report)
+
+    def take(self) -> list[Effect]:
+        """The effects at the end of an input."""
+        return self._output.take()
+
+    def keeps_from(self, until: int, now_ms: int) -> int:
+        """Segments that the master still has stay."""
+        begin = 0 if self._copy is None else self._copy.log_begin
+        return min(until, begin)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def families(self) -> list[Family]:
+        """Whether the master's log is copied."""
+        behind = 0 if self._copy is None else self._copy.master_end - self._log.end_offset
+        return [
+            one("escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault),
+            one(
+                "escrowmq_master_behind_bytes",
+                "gauge",
+                "Bytes of the master's log that are not here, as the master told last.",
+                max(behind, 0),
+            ),
+        ]
+
+    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+        """RocketMQ's slaves and tickets are not for groups."""
+        raise UsageError("this broker is in a group: its members copy it by their own protocol")
+
+    def ha_status(self) -> dict[str, object]:
+        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        record, copy = self._record, self._copy
+        return {
+            "haClientRuntimeInfo": {
+                "isActivated": copy is not None and copy.is_welcome,
+                "lastReadTimestamp": self._now_ms,
+                "lastWriteTimestamp": self._now_ms,
+                "masterAddr": "" if record is None else record.address,
+                "masterFlushOffset": 0,
+                "maxOffset": self._log.end_offset,
+                "transferredByteInSecond": 0,
+            },
+            "escrowFault": self.fault,
+            "haConnectionInfo": [],
+            "inSyncSlaveNums": 0,
+            "master": False,
+            "masterCommitLogMaxOffset": 0 if copy is None else copy.master_end,
+        }
+
+
+_PRIVATE: Final = ("config/escrowKeys.json", "config/auth.json")
+
+
+class MasterDialogue:
+    """The connection that the log comes by (broker.dialogue.Dialogue)."""
+
+    __slots__ = ("_copy", "_peer")
+
+    def __init__(self, copy: GroupCopy, peer: Peer) -> None:
+        self._copy = copy
+        self._peer = peer
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """A part of the log."""
+        if self._peer.id == COPY_PEER:
+            self._copy.receive(data, now_ms)
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """There are no questions here."""
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """There are none of ours either."""
+
+    def let_in(self) -> None:
+        """There is nobody to let in."""
+
+    def lost(self, now_ms: int) -> None:
+        """It is gone; `unreached` hears of it."""

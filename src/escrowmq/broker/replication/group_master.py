@@ -1,0 +1,411 @@
+"""The master of a group: it sends log and tables to the other members, and confirms what those in
+sync have."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.answer import Answer, Refusal
+from escrowmq.base.command import Command
+from escrowmq.base.effects import Close, Effect, Replace
+from escrowmq.base.log_throttle import Repeats
+from escrowmq.base.measure import Family, Sample, one
+from escrowmq.base.ports import Disk
+from escrowmq.broker.input_time import InputTime
+from escrowmq.broker.output import Output
+from escrowmq.broker.part import Part, Start
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
+from escrowmq.group.leading import CopyStream, Epoch, Turned
+from escrowmq.group.seat import Seat
+from escrowmq.group.tables import COPIED, gone_key
+from escrowmq.store.store import Store
+
+_log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX: Final = 16
+_SAMPLE_MS: Final = 50
+_SAMPLES_MAX: Final = 400
+
+
+class GroupMaster(Part):
+    """Front and part at once (broker.front.CopyFront)."""
+
+    name = "copies of the group"
+    fault = ""
+
+    def __init__(
+        self,
+        seat: Seat,
+        store: Store,
+        disk: Disk,
+        *,
+        output: Output,
+        moment: InputTime,
+        release: Callable[[], None],
+        refuse: Callable[[str], None],
+        stamp: Callable[[int], None],
+    ) -> None:
+        """`release` gives the answers that waited; `refuse`: take no messages, and why; empty: take
+        them again; `stamp` puts the epoch into what is registered."""
+        assert seat.leads is not None
+        self._seat = seat
+        self._store = store
+        self._disk = disk
+        self._output = output
+        self._moment = moment
+        self._release = release
+        self._refuse = refuse
+        self._stamp = stamp
+        state = seat.member.state
+        self._epoch = Epoch(
+            seat.cluster,
+            seat.broker,
+            seat.leads.group,
+            seat.leads.epoch,
+            state.history,
+            state.member,
+            seat.secret,
+        )
+        self._streams: dict[int, CopyStream] = {}
+        self._addresses: dict[int, str] = {}
+        self._samples: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_SAMPLES_MAX)
+        """When the log ended where."""
+        self._said = Repeats()
+        self._latest: dict[str, bytes] = {}
+        self._marks: TableMarks | None = None
+        self._needed: dict[str, str] | None = None
+        self._is_short = False
+        self._is_ready = False
+        store.ends.lead_group(timeout_ms=seat.timeout_ms)
+        store.on_deleted = self._deleted
+
+    def watch(self, disk: Disk, marks: TableMarks) -> None:
+        """Have the tables that are written to this disk copied."""
+        self._marks = marks
+        if isinstance(disk, WatchedDisk):
+            disk.on_table = self._written
+
+    def _written(self, path: str, data: bytes) -> None:
+        self.table(path, data)
+        if self._marks is not None:
+            self._marks.changed()
+
+    def load(self, start: Start) -> None:
+        """Name servers take the master of the newest epoch (RocketMQ's stateVersion)."""
+        self._stamp(self._epoch.epoch)
+
+    # -- connections -------------------------------------------------------------------------
+
+    def begin(self, peer: Peer) -> CopyDialogue:
+        """A copy has connected, or somebody who found the port."""
+        if len(self._streams) >= CONNECTIONS_MAX:
+            self._output.add(Close(peer.id, "too many connections of copies"))
+        else:
+            self._addresses[peer.id] = peer.address
+            self._streams[peer.id] = CopyStream(
+                self._store.log,
+                self._epoch,
+                nonce=self._seat.nonce(),
+                tables=self._tables,
+                now_ms=self._moment.now_ms,
+            )
+            self._flush(peer.id)
+        return CopyDialogue(self, peer)
+
+    def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
+        """Bytes of one."""
+        stream = self._streams.get(peer.id)
+        if stream is None:
+            return
+        was_known = stream.hello is not None
+        try:
+            has_reported = stream.receive(data, now_ms)
+        except Turned as error:
+            self._output.send(peer.id, stream.refuse(error.reason))
+            self._close(peer.id, error.reason, now_ms)
+            self._seat.member.deposed(error.promised, self._seat.now_ms())
+            return
+        except RemoteProtocolError as error:
+            self._close(peer.id, str(error), now_ms)
+            return
+        if not was_known and stream.hello is not None:
+            self._only(peer.id, stream.hello.member)
+        if has_reported:
+            self._note(stream)
+        self.confirm()
+
+    def _only(self, peer: int, member: str) -> None:
+        """A member that connects again has given up its former connection."""
+        for other, stream in list(self._streams.items()):
+            if other != peer and stream.hello is not None and stream.hello.member == member:
+                del self._streams[other]
+                self._output.add(Close(other, "this copy has connected again"))
+
+    def gone(self, peer: Peer, now_ms: int) -> None:
+        """One is gone."""
+        stream = self._streams.pop(peer.id, None)
+        self._addresses.pop(peer.id, None)
+        if stream is not None and stream.hello is not None:
+            self._seat.member.copy_gone(stream.hello.member, self._seat.now_ms())
+
+    def _close(self, peer: int, reason: str, now_ms: int) -> None:
+        stream = self._streams.pop(peer, None)
+        address = self._addresses.pop(peer, f"peer {peer}")
+        ending = self._said.ending(address.rpartition(":")[0] + reason, now_ms)
+        if ending is not None:
+            _log.warning("a copy's connection from %s is closed: %s%s", address, reason, ending)
+        self._output.add(Close(peer, reason))
+        if stream is not None and stream.hello is not None:
+            self._seat.member.copy_gone(stream.hello.member, self._seat.now_ms())
+
+    # -- the log -----------------------------------------------------------------------------
+
+    def take(self) -> list[Effect]:
+        """The effects at the end of an input, among them what copies are sent."""
+        if self._marks is not None:
+            self._marks.input_ended()
+        effects = self._output.take()
+        for effect in effects:
+            if isinstance(effect, Replace):
+                self.table(effect.path, effect.data)
+        if self._streams:
+            self._send()
+        elif self._is_alone:
+            self.confirm()
+        return [*effects, *self._output.take()]
+
+    @property
+    def _is_alone(self) -> bool:
+        return not self._needed
+
+    def _send(self) -> None:
+        now_ms, end = self._seat.now_ms(), self._store.end_offset
+        last_ms, last_end = self._samples[-1]
+        if end != last_end and now_ms >= last_ms + _SAMPLE_MS:
+            self._samples.append((now_ms, end))
+        for peer in list(self._streams):
+            self._flush(peer)
+
+    def _flush(self, peer: int) -> None:
+        now_ms = self._moment.now_ms
+        try:
+            found = self._streams[peer].sends(self._store.ends.confirmed, now_ms)
+        except RemoteProtocolError as error:
+            self._close(peer, str(error), now_ms)
+            return
+        if found:
+            self._output.send(peer, *found)
+
+    def _note(self, stream: CopyStream) -> None:
+        assert stream.hello is not None
+        is_even = stream.is_even
+        current_ms = self._seat.now_ms()
+        if not is_even:
+            acked = stream.acknowledged
+            current_ms = next((ms for ms, end in reversed(self._samples) if end <= acked), 0)
+        hello = stream.hello
+        self._seat.member.copies.report(
+            hello.member, hello.incarnation, current_ms=current_ms, is_even=is_even
+        )
+
+    def confirm(self) -> None:
+        """Work out what is confirmed now, and answer what waited for it."""
+        store, ends = self._store, self._store.ends
+        member = self._seat.member
+        if not member.is_leader:
+            return  # deposed: nothing more is confirmed
+        needed = member.needed
+        if needed != self._needed:
+            self._needed = needed
+            ends.stand_alone(is_alone=not needed)
+            store.flusher.quiet_until_ms = 0
+            self._judge_copies()
+        seen_until, answered_until = ends.visible_end, ends.answerable_end
+        if needed:
+            confirmed = min([store.end_offset, *(self._end_of(*each) for each in needed.items())])
+            if confirmed > ends.confirmed:
+                ends.made_confirmed(confirmed)
+        if ends.visible_end > seen_until:
+            store.dispatcher.run()
+        if ends.answerable_end > answered_until or self._is_alone:
+            self._release()
+        if not self._is_ready and ends.confirmed >= self._seat.epoch_end:
+            self._is_ready = True
+            if self._seat.on_ready is not None:
+                self._seat.on_ready()
+
+    def _end_of(self, member: str, incarnation: str) -> int:
+        for stream in self._streams.values():
+            hello = stream.hello
+            if hello and hello.member == member and hello.incarnation == incarnation:
+                return stream.acknowledged
+        return 0
+
+    def _judge_copies(self) -> None:
+        assert self._needed is not None
+        copies, least = len(self._needed) + 1, self._seat.min_copies
+        is_short = copies < least
+        if is_short:
+            self._refuse(
+                f"{copies} of the group's members are in sync, and escrowMinCopies={least} wants "
+                "as many before messages are taken"
+            )
+        elif self._is_short:
+            self._refuse("")
+        self._is_short = is_short
+
+    # -- tables ------------------------------------------------------------------------------
+
+    def table(self, path: str, data: bytes) -> None:
+        """A table has changed."""
+        if path in COPIED:
+            self._latest[path] = data  # a file may be written later than it is sent
+            if self._streams:
+                self._add(path, encode_table(path, data))
+
+    def _add(self, path: str, frame: bytes) -> None:
+        end = self._store.end_offset
+        for stream in self._streams.values():
+            stream.table(path, frame, end)
+
+    def _tables(self) -> list[tuple[str, bytes]]:
+        found = []
+        for path in sorted(COPIED):
+            data = self._latest.get(path) or self._disk.read(path)
+            if data is not None:
+                found.append((path, encode_table(path, data)))
+        gone = self._store.deleted.of_topic
+        return found + [(gone_key(topic), self._gone(topic)) for topic in gone]
+
+    def _deleted(self, topic: str) -> None:
+        if self._streams:
+            self._add(gone_key(topic), self._gone(topic))
+
+    def _gone(self, topic: str) -> bytes:
+        deletion = self._store.deleted.of_topic[topic]
+        return encode_struct(Kind.GONE, Gone(topic, deletion.log_end, deletion.stored_ms))
+
+    # -- time --------------------------------------------------------------------------------
+
+    def wake(self, now_ms: int) -> None:
+        """Signs of life; and who gives none is gone."""
+        for peer, stream in list(self._streams.items()):
+            try:
+                sign = stream.wake(self._store.ends.confirmed, now_ms)
+            except RemoteProtocolError as error:
+                self._close(peer, str(error), now_ms)
+                continue
+            if sign:
+                self._output.send(peer, sign)
+        self.confirm()
+
+    def wake_at_ms(self) -> int:
+        """When one is due."""
+        return min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
+
+    def settle(self, now_ms: int) -> None:
+        """What became durable may be confirmed."""
+        if self._is_alone:
+            self.confirm()
+
+    # -- questions ---------------------------------------------------------------------------
+
+    def hand_over(self, member: str) -> bool:
+        """Tell a copy that has everything to take over; False when it is not there."""
+        for peer, stream in self._streams.items():
+            if stream.hello is not None and stream.hello.member == member and stream.is_even:
+                self._output.send(peer, stream.hand_over())
+                return True
+        return False
+
+    def families(self) -> list[Family]:
+        """How far behind copies are."""
+        end = self._store.end_offset
+        samples = tuple(
+            Sample((s.hello.member,), end - s.acknowledged)
+            for s in self._streams.values()
+            if s.hello is not None
+        )
+        text = "Bytes of the log that a member of the group has not reported as taken."
+        in_sync = len(self._seat.member.needed) + 1 if self._seat.member.is_leader else 0
+        return [
+            Family("escrowmq_member_behind_bytes", "gauge", text, ("member",), samples),
+            one("escrowmq_members_in_sync", "gauge", "Members in sync, the master too.", in_sync),
+            one("escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch),
+        ]
+
+    def figures(self) -> list[dict[str, object]]:
+        """How each copy stands."""
+        return [
+            {
+                "member": s.hello.member,
+                "incarnation": s.hello.incarnation,
+                "address": self._addresses.get(peer, ""),
+                "end": s.acknowledged,
+                "behind": self._store.end_offset - s.acknowledged,
+            }
+            for peer, s in self._streams.items()
+            if s.hello is not None
+        ]
+
+    def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
+        """RocketMQ's slaves and tickets are not for groups."""
+        from escrowmq.errors import UsageError
+
+        raise UsageError("this broker is in a group: its members copy it by their own protocol")
+
+    def ha_status(self) -> dict[str, object]:
+        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        needed = self._seat.member.needed if self._seat.member.is_leader else {}
+        return {
+            "haConnectionInfo": [
+                {
+                    "addr": self._addresses.get(peer, ""),
+                    "diff": self._store.end_offset - s.acknowledged,
+                    "inSync": s.hello.member in needed,
+                    "slaveAckOffset": s.acknowledged,
+                    "transferFromWhere": s.sent_end,
+                    "transferredByteInSecond": 0,
+                }
+                for peer, s in self._streams.items()
+                if s.hello is not None
+            ],
+            "inSyncSlaveNums": len(needed),
+            "master": True,
+            "masterCommitLogMaxOffset": self._store.end_offset,
+        }
+
+
+class CopyDialogue:
+    """One connection at the replication port (broker.dialogue.Dialogue)."""
+
+    __slots__ = ("_master", "_peer")
+
+    def __init__(self, master: GroupMaster, peer: Peer) -> None:
+        self._master = master
+        self._peer = peer
+
+    def receive(self, data: bytes, now_ms: int) -> None:
+        """How far the copy is."""
+        self._master.receive(self._peer, data, now_ms)
+
+    def answer(self, question: Command, reply: Answer | Refusal) -> None:
+        """There are no questions here."""
+
+    def ask(
+        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
+    ) -> None:
+        """The protocol has no requests of ours either: nothing is sent."""
+
+    def let_in(self) -> None:
+        """There is nobody to let in."""
+
+    def lost(self, now_ms: int) -> None:
+        """It is gone."""
+        self._master.gone(self._peer, now_ms)

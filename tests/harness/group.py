@@ -1,0 +1,456 @@
+"""A group of brokers in memory: real cores on simulated disks, an authority, and a network that
+delays, cuts and forgets. From one seed, without a clock or a socket."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.effects import Close, Dial, Effect, Send
+from escrowmq.base.wire import Wire
+from escrowmq.broker.replication.group_copy import GroupCopy
+from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.group.copying import Cut
+from escrowmq.group.member import Member
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.record import Record, read_record
+from escrowmq.group.seat import Seat
+from escrowmq.group.state import PATH, MemberState, read_state, started
+from escrowmq.store.cut import cut_log, record_before
+from escrowmq.testing.authority import MemoryAuthority
+from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.exchange import SMALL, START_MS, Exchange
+from tests.harness.group_network import Network
+
+KEY = "cluster/b"
+STEP_MS = 10
+SECRET = b"a secret of sixteen bytes"
+
+
+class MemberBroker(Exchange):
+    """The broker of a member in one role."""
+
+    def __init__(self, host: MemberHost, seat: Seat, *, number: int) -> None:
+        self._host = host
+        super().__init__(
+            BrokerSettings(name="b", broker_id=number),
+            replace(host.world.store_settings),
+            disk=host.disk,
+            now_ms=host.world.wall_ms,
+            seat=seat,
+            address=(host.address, 10911),
+            seed=host.world.chance.getrandbits(32),
+        )
+
+    def _perform_one(self, effect: Effect) -> None:
+        world, host = self._host.world, self._host
+        match effect:
+            case Dial() if effect.wire is Wire.GROUP:
+                world.dial(host, effect)
+            case Send(peer, chunks) if (host.name, host.life, peer) in world.links:
+                world.carry(host, peer, b"".join(chunks))
+            case Close(peer, _) if (host.name, host.life, peer) in world.links:
+                world.close(host, peer)
+            case _:
+                super()._perform_one(effect)
+
+    def perform(self) -> None:
+        self._perform()
+
+    def hear(self, peer: int, data: bytes) -> None:
+        self.core.receive(peer, data, self.now_ms)
+        self._perform()
+
+    def meet(self, peer: int, host: str) -> None:
+        self.core.connected(peer, host, 40_000, self.now_ms, Wire.GROUP)
+        self._perform()
+
+    def miss(self, peer: int, *, is_refused: bool = False) -> None:
+        if is_refused:
+            self.core.dial_refused(peer, self.now_ms)
+        self.core.lost(peer, self.now_ms)
+        self._perform()
+
+
+class MemberHost:
+    """A machine with one member on it, as node.group is in a process."""
+
+    def __init__(self, world: GroupWorld, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.address = f"10.0.0.{ord(name)}"
+        self.disk = SimDisk()
+        self.boot = "boot-0"
+        self.life = 0
+        """Grows with each broker: what is under way to a former one is lost."""
+        self.broker: MemberBroker | None = None
+        self.is_frozen = False
+        self.is_ready = False
+        """Whether clients are let in."""
+        self.log_lines: list[str] = []
+        self._late: list[Callable[[], None]] = []
+        """What arrives while it is frozen."""
+        self._cut: Cut | None = None
+        self._log_end = 0
+
+    # -- life --------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Start the process."""
+        world, disk = self.world, self.disk
+        data = disk.read(PATH)
+        fresh = f"{self.name}-{world.chance.getrandbits(32):x}"
+        has_log = bool(disk.names("commitlog"))
+        state = (
+            MemberState(member=self.name, incarnation=fresh) if data is None else read_state(data)
+        )
+        if state.is_emptying:
+            state = self._empty(state)
+        is_sync = world.store_settings.is_sync_flush
+        state = started(state, boot=self.boot, loses_nothing=is_sync, fresh=fresh)
+        self._keep(state)
+        self.member = Member(
+            state,
+            world.terms,
+            mark=lambda: f"{world.chance.getrandbits(64):x}",
+            address=f"{self.address}:10912",
+            client_address=f"{self.address}:10911",
+            has_log=has_log,
+            log=self.log_lines.append,
+            jitter_ms=world.chance.randrange(1_000),
+            now_ms=world.now_ms,
+        )
+        self._be(None)
+        self.member.wake(world.now_ms)
+        self.perform()
+
+    def _keep(self, state: MemberState) -> None:
+        self.disk.replace(PATH, state.encode(), is_private=True)
+
+    def kill(self, loss: Loss = Loss.NOTHING) -> None:
+        """The process is killed, or (with a loss) the machine loses power."""
+        self.world.forget(self, tells=loss is Loss.NOTHING)
+        self.broker = None
+        self.is_ready = self.is_frozen = False
+        self._late.clear()
+        self.life += 1
+        self.disk.crash(self.world.chance, loss)
+        if loss is not Loss.NOTHING:
+            self.boot = f"boot-{self.life}"
+
+    @property
+    def is_up(self) -> bool:
+        return self.broker is not None
+
+    # -- orders, as node.group carries them out ------------------------------------------------
+
+    def perform(self) -> None:
+        """What is to be kept is kept at once; a copy stops at once."""
+        todo: list[Order] = []
+        for order in self.member.take():
+            if isinstance(order, Keep):
+                self._keep(order.state)
+            elif isinstance(order, Follow) and self.copy is not None:
+                self.copy.follow_record(order.record, order.why, self.world.wall_ms)
+            else:
+                todo.append(order)
+        for order in todo:
+            self.world.later(0, partial(self._do, order, self.life))
+
+    def _do(self, order: Order, life: int) -> None:
+        if not self.is_up:
+            return
+        match order:
+            case Read():
+                self.world.read(self)
+            case Write(record, revision):
+                self.world.write(self, record, revision)
+            case Lead(record) if life == self.life:
+                self._lead(record)
+            case Follow(record, why):
+                if self.copy is None:
+                    self._be(None)
+                assert self.copy is not None
+                self.copy.follow_record(record, why, self.world.wall_ms)
+                self.after()
+            case _:
+                pass
+
+    def after(self) -> None:
+        """Something has happened to the member."""
+        if not self.is_up:
+            return
+        self.member.wake(self.world.now_ms)
+        self.perform()
+        if self.leader is not None:
+            self.leader.confirm()
+        if self.broker is not None:
+            self.broker.perform()
+
+    @property
+    def _front(self) -> object:
+        return None if self.broker is None else self.broker.core.assembly.copying.front
+
+    @property
+    def copy(self) -> GroupCopy | None:
+        front = self._front
+        return front if isinstance(front, GroupCopy) else None
+
+    @property
+    def leader(self) -> GroupMaster | None:
+        front = self._front
+        return front if isinstance(front, GroupMaster) else None
+
+    def _shut(self) -> None:
+        broker, self.broker = self.broker, None
+        self.is_ready = False
+        self.world.forget(self, tells=True)
+        self.life += 1
+        if broker is not None:
+            broker.core.close(self.world.wall_ms)
+            self._log_end = broker.core.broker.store.end_offset
+            self.disk.restart()
+
+    def _be(self, leads: Record | None, *, epoch_end: int = 0) -> None:
+        self._shut()
+        seat = Seat(
+            self.member,
+            cluster="cluster",
+            broker="b",
+            secret=SECRET,
+            nonce=lambda: f"{self.world.chance.getrandbits(64):x}",
+            perform=self.perform,
+            now_ms=lambda: self.world.now_ms,
+            timeout_ms=3_000,
+            min_copies=1,
+            leads=leads,
+        )
+        seat.epoch_end = epoch_end
+        seat.on_cut = self._wants_cut
+        seat.on_ready = self._ready
+        self.broker = MemberBroker(self, seat, number=0 if leads else 1)
+        self._log_end = self.broker.core.broker.store.end_offset
+
+    def _ready(self) -> None:
+        self.is_ready = True
+
+    def _lead(self, record: Record) -> None:
+        self._shut()
+        self.member.begin_epoch(self._log_end, self.world.now_ms)
+        for order in self.member.take():
+            if isinstance(order, Keep):
+                self._keep(order.state)
+            else:
+                assert isinstance(order, Serve), order
+        self.world.note_epoch(record, self._log_end)
+        self._be(record, epoch_end=self._log_end)
+        self.after()
+
+    def _wants_cut(self, cut: Cut) -> None:
+        life = self.life
+        self.world.later(0, lambda: self._carry_cut(cut, life))
+
+    def _carry_cut(self, cut: Cut, life: int) -> None:
+        if self.broker is None or self.copy is None or life != self.life:
+            return
+        read_from = record_before(self.broker.core.broker.store, cut.log_offset)
+        self._shut()
+        if cut.is_anew:
+            self.member.state = self._empty(self.member.state)
+        else:
+            cut_log(self.disk, self.world.store_settings, at=cut.log_offset, read_from=read_from)
+            self.disk.restart()
+        self._be(None)
+        assert self.copy is not None
+        self.copy.follow_record(self.member.record, "", self.world.wall_ms)
+        self.after()
+
+    def _empty(self, state: MemberState) -> MemberState:
+        state = replace(state, is_emptying=True, history=())
+        self._keep(state)
+        for path in [*self.disk.files, *self.disk.small]:
+            if path != PATH:
+                self.disk.remove(path)
+        state = replace(state, is_emptying=False)
+        self._keep(state)
+        return state
+
+    # -- time --------------------------------------------------------------------------------
+
+    def arrive(self, act: Callable[[], None]) -> None:
+        """Something arrives; while it is frozen it waits in its sockets."""
+        if self.is_frozen:
+            self._late.append(act)
+        else:
+            act()
+
+    def freeze(self) -> None:
+        """SIGSTOP."""
+        self.is_frozen = True
+
+    def thaw(self) -> None:
+        """SIGCONT: clients' requests and all else that has arrived are served first."""
+        self.is_frozen = False
+        late, self._late = self._late, []
+        for act in late:
+            act()
+
+    def step(self) -> None:
+        """Time has passed."""
+        if not self.is_up or self.is_frozen:
+            return
+        assert self.broker is not None
+        self.broker.advance(self.world.wall_ms - self.broker.now_ms)
+        if self.world.now_ms >= self.member.wake_at_ms():
+            self.after()
+
+
+class GroupWorld(Network):
+    """All of them."""
+
+    def __init__(
+        self,
+        seed: int,
+        names: str = "abc",
+        *,
+        terms: Terms | None = None,
+        store: StoreSettings | None = None,
+    ) -> None:
+        super().__init__()
+        self.chance = random.Random(seed)
+        self.terms = terms or Terms()
+        self.store_settings = store or replace(SMALL, log_segment_size=1 << 16)
+        self.authority = MemoryAuthority()
+        self.now_ms = 0
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._events_count = 0
+        self.epochs: dict[int, tuple[str, int]] = {}
+        self.delay_max_ms = 5
+        self.authority_loss = 0.0
+        self.hosts = {name: MemberHost(self, name) for name in names}
+
+    @property
+    def wall_ms(self) -> int:
+        """The clock of all machines."""
+        return START_MS + self.now_ms
+
+    # -- time --------------------------------------------------------------------------------
+
+    def later(self, delay_ms: int, act: Callable[[], None]) -> None:
+        self._events_count += 1
+        heapq.heappush(self._events, (self.now_ms + delay_ms, self._events_count, act))
+
+    def advance(self, span_ms: int) -> None:
+        """Time passes for all."""
+        until_ms = self.now_ms + span_ms
+        while self.now_ms < until_ms:
+            self.now_ms += STEP_MS
+            self._run_due()
+            for host in self.hosts.values():
+                host.step()
+            self._run_due()
+
+    def _run_due(self) -> None:
+        while self._events and self._events[0][0] <= self.now_ms:
+            heapq.heappop(self._events)[2]()
+
+    def until(self, what: Callable[[], Any], *, within_ms: int = 30_000) -> Any:
+        """Let time pass until something is so."""
+        end_ms = self.now_ms + within_ms
+        while not (found := what()):
+            assert self.now_ms < end_ms, f"not within {within_ms} ms"
+            self.advance(STEP_MS)
+        return found
+
+    # -- who is what -------------------------------------------------------------------------
+
+    def start_all(self) -> None:
+        for host in self.hosts.values():
+            host.start()
+
+    @property
+    def record(self) -> Record | None:
+        value = self.authority.read_now(KEY).value
+        return read_record(value) if value else None
+
+    @property
+    def serving(self) -> MemberHost | None:
+        """The master of the newest epoch, if it takes clients."""
+        record = self.record
+        host = None if record is None else self.hosts[record.master]
+        if host is None or not host.is_ready or host.is_frozen or host.leader is None:
+            return None
+        return host if host.member.record == record else None
+
+    def are_in_sync(self) -> bool:
+        """Whether all members are."""
+        record = self.record
+        return (
+            self.serving is not None
+            and record is not None
+            and record.in_sync.keys() == self.hosts.keys()
+        )
+
+    def note_epoch(self, record: Record, log_end: int) -> None:
+        assert record.epoch not in self.epochs, f"epoch {record.epoch} has two masters"
+        self.epochs[record.epoch] = (record.master, log_end)
+
+    # -- the authority -----------------------------------------------------------------------
+
+    def read(self, host: MemberHost) -> None:
+        life = host.member
+
+        def answer(found: object) -> None:
+            if host.is_up and host.member is life:
+                if found is None:
+                    host.member.unheard("no answer", self.now_ms)
+                else:
+                    host.member.heard(found, self.now_ms)  # type: ignore[arg-type]
+                host.after()
+
+        def ask() -> None:
+            is_lost = not self.authority.is_reachable or self.chance.random() < self.authority_loss
+            found = None if is_lost else self.authority.read_now(KEY)
+            self.later(self._delay(), lambda: host.arrive(lambda: answer(found)))
+
+        self.later(self._delay(), ask)
+
+    def write(self, host: MemberHost, record: Record, revision: str) -> None:
+        life = host.member
+
+        def late() -> None:
+            self.authority.write_now(KEY, record.encode(), revision)
+
+        def answer(outcome: object) -> None:
+            if not host.is_up or host.member is not life:
+                return
+            if outcome == "unknown":
+                host.member.unheard("no answer", self.now_ms)
+            elif outcome is None:
+                host.member.refused(self.now_ms)
+            else:
+                host.member.written(outcome, self.now_ms)  # type: ignore[arg-type]
+            host.after()
+
+        def ask() -> None:
+            outcome: object = "unknown"
+            chance = self.chance.random()
+            if self.authority.is_reachable and chance >= self.authority_loss:
+                outcome = self.authority.write_now(KEY, record.encode(), revision)
+                if chance < 2 * self.authority_loss:
+                    outcome = "unknown"
+            elif chance < self.authority_loss / 2:
+                # It takes effect long after nobody waits for it.
+                self.later(self.chance.randrange(5_000), late)
+            self.later(self._delay(), lambda: host.arrive(lambda: answer(outcome)))
+
+        self.later(self._delay(), ask)
+
+    def _delay(self) -> int:
+        return self.chance.randint(0, self.delay_max_ms)
