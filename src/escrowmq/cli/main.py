@@ -147,6 +147,12 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
         "-n", dest="name_servers", metavar="HOST:PORT[;HOST:PORT]", help="name servers"
     )
     parser.add_argument(
+        "--authority",
+        metavar="URL",
+        help="be a member of the group of brokers with this name: the engine that decides which of "
+        "them is the master (etcd://HOST:PORT[,HOST:PORT], s3://BUCKET/PREFIX)",
+    )
+    parser.add_argument(
         "--settings", action="store_true", help="list every setting with its default, and exit"
     )
     _add_server(parser, data="data folder (default ~/store)", port="10911")
@@ -253,6 +259,7 @@ def _run(arguments: argparse.Namespace) -> int:
         nameserver_host=getattr(arguments, "nameserver_host", None),
         nameserver_port=getattr(arguments, "nameserver_port", None),
         name_servers=getattr(arguments, "name_servers", None),
+        authority=getattr(arguments, "authority", None),
     )
     match arguments.verb:
         case "serve":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import Setting, settings_of
@@ -27,6 +28,7 @@ def show_settings() -> int:
         ("broker", BrokerSettings),
         ("store", StoreSettings),
         ("copies of the log", ReplicaSettings),
+        ("member of a group", GroupSettings),
         ("name server", NameServerSettings),
         ("who may change a name server", NameServerGuardSettings),
     ):

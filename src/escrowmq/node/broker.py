@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
+from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
-from escrowmq.errors import ConnectFailed, UsageError
+from escrowmq.errors import UsageError
 from escrowmq.lane import native
 from escrowmq.net.admission import bind
 from escrowmq.net.clock import LocalZone, SystemClock
@@ -25,6 +26,7 @@ from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
+from escrowmq.node.broker_doors import HA_ABOVE, GroupDoors, bind_fast, bind_ha
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
 from escrowmq.node.grpc_port import speak
@@ -34,13 +36,11 @@ from escrowmq.node.self_made_certificate import self_made_tls
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
+    from escrowmq.group.seat import Seat
     from escrowmq.node.metrics_port import Exporter
     from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
-_FAST_BELOW = 2
-HA_ABOVE = 1
-"""Slaves connect to the port so far above that of clients, as at RocketMQ."""
 
 _PRESETS = {
     "RocketMQ": {
@@ -69,38 +69,41 @@ class BrokerNode:
         signs_as: tuple[str, str] | None = None,
         grpc_door: socket.socket | None = None,
         replica: ReplicaSettings | None = None,
+        seat: Seat | None = None,
+        doors: GroupDoors | None = None,
     ) -> None:
+        """`seat` and `doors` are a group's."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
-        self._door = bind(host, port)
+        self._door = bind(host, port) if doors is None else doors.door()
         self._grpc_door = grpc_door
         self.port = int(self._door.getsockname()[1])
-        self._fast_door = _bind_fast(host, port)
+        self._fast_door = bind_fast(host, port) if doors is None else doors.fast_door()
         told = settings.advertised_host
         self._is_slave = replica is not None and replica.is_slave
-        self._ha_door: socket.socket | None = None
-        ha_port = self.port + HA_ABOVE
-        if replica is not None and not replica.is_slave:
-            self._ha_door = bind_ha(replica, host=host, port=port)
-            ha_port = int(self._ha_door.getsockname()[1])
+        self._seat = seat
+        self._letting_in: asyncio.Task[None] | None = None
+        self.is_open_to_clients = False
+        ha_port = self._open_ha_door(replica, port=port, doors=doors)
         ha_host = replica.ha_host if replica is not None else ""
         self._clock = SystemClock()
         self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
-            self._disk,
+            self._disk if seat is None else _watched(self._disk, seat),
             settings,
             store,
             address=(told, self.port),
             ha_address=joined(ha_host or told, ha_port),
             chance=random.SystemRandom(),
             mark=str(os.getpid()),
-            boot=_boot_id(),
+            boot=boot_id(),
             accounts=FileDisk(accounts) if settings.acl_enabled and accounts else None,
             zone=LocalZone(),
             signs_as=signs_as,
             replica=replica,
+            seat=seat,
         )
-        self.core.broker.identity.release = self._build = build_name()
+        self.core.broker.identity.release = self.build = build_name()
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
@@ -109,11 +112,22 @@ class BrokerNode:
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
-        self._labels = {
-            "cluster": settings.cluster,
-            "node_type": "broker",
-            "node_id": settings.name,
-        }
+        names = {"cluster": settings.cluster, "node_id": settings.name}
+        self.labels = {**names, "node_type": "broker"}
+
+    def _open_ha_door(
+        self, replica: ReplicaSettings | None, *, port: int, doors: GroupDoors | None
+    ) -> int:
+        """The port of copies, which is open at a master."""
+        self._ha_door: socket.socket | None = None
+        if doors is not None and self._seat is not None:
+            if self._seat.leads is not None:
+                self._ha_door = doors.ha_door()
+            return doors.ha_port
+        if replica is None or replica.is_slave:
+            return self.port + HA_ABOVE
+        self._ha_door = bind_ha(replica, host=self._host, port=port)
+        return int(self._ha_door.getsockname()[1])
 
     async def open(
         self, *, idle_ms: int, doors: PortOptions, ports: PortSettings, spin_us: int
@@ -124,9 +138,9 @@ class BrokerNode:
         self._clock.tell_leaps(self.core.clock_leapt)
         _log.info(
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
-            self._labels["node_id"],
-            self._labels["cluster"],
-            self._build,
+            self.labels["node_id"],
+            self.labels["cluster"],
+            self.build,
             self._disk.root,
             time.monotonic() - began_s,
             self._flushing,
@@ -143,15 +157,46 @@ class BrokerNode:
             doors=doors,
             spin_s=spin_us / 1e6,
         )
+        self._ports = ports
+        seat = self._seat
+        if self._ha_door is not None:
+            wire = Wire.HA if seat is None else Wire.GROUP
+            await self._shell.listen(Listener(self._ha_door, (wire,), has_tls=False))
+        if seat is None or seat.leads is None:
+            await self._let_in()
+        else:
+            seat.on_ready = self._let_in_soon
+        self._shell.start()
+
+    def _let_in_soon(self) -> None:
+        """From now on, what a consumer may see here is still there after the next fail-over."""
+        self._letting_in = asyncio.get_running_loop().create_task(self._let_in())
+
+    async def _let_in(self) -> None:
+        """Accept clients."""
+        assert self._shell is not None
         await self._shell.listen(Listener(self._door))
         if self._fast_door is not None:
             await self._shell.listen(Listener(self._fast_door))
         if self._grpc_door is not None:
-            tls = self_made_tls(ports, data=self._disk.root, names=self._names())
+            tls = self_made_tls(self._ports, data=self._disk.root, names=self._names())
             await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
-        if self._ha_door is not None:
-            await self._shell.listen(Listener(self._ha_door, (Wire.HA,), has_tls=False))
-        self._shell.start()
+        self.is_open_to_clients = True
+
+    @property
+    def is_serving(self) -> bool:
+        """Of a member: whether it serves as master, or copies one."""
+        front = self.core.assembly.copying.front
+        return self.is_open_to_clients and (front is None or not front.fault)
+
+    def now_ms(self) -> int:
+        """The broker's time."""
+        return self._clock.now_ms()
+
+    def perform(self) -> None:
+        """Something was done to the core from outside: carry out what follows."""
+        if self._shell is not None:
+            self._shell.perform()
 
     def _names(self) -> tuple[str, ...]:
         """What clients may call this machine by."""
@@ -175,12 +220,12 @@ class BrokerNode:
 
         host = node.exporter_host or host
         self._exporter = Exporter(
-            self._measure,
-            labels=self._labels,
+            self.measure,
+            labels=self.labels,
             host=host,
             port=node.exporter_port,
             refusal=self.core.refusal,
-            version=self._build,
+            version=self.build,
         )
         return {"metrics": joined(host, self._exporter.port)}
 
@@ -189,16 +234,18 @@ class BrokerNode:
         from escrowmq.node.vitals import Vitals
 
         return Vitals(
-            loop, self._measure, labels=self._labels, refusal=self._unready, version=self._build
+            loop, self.measure, labels=self.labels, refusal=self.unready, version=self.build
         )
 
-    def _unready(self) -> str:
+    def unready(self) -> str:
+        """Why this broker is not ready; empty when it is."""
         if not self.core.registration.is_known:
             return "not registered: no name server has taken this broker's registration yet"
         refusal = self.core.refusal()
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
-    def _measure(self) -> list[Family]:
+    def measure(self) -> list[Family]:
+        """The metrics."""
         assert self._shell is not None
         shell = self._shell
         spans = [*shell.alarm.turns.families(), *shell.syncs.families()]
@@ -215,6 +262,8 @@ class BrokerNode:
         """Unregister, save, close."""
         if self._exporter is not None:
             await self._exporter.close()
+        if self._letting_in is not None:
+            await asyncio.gather(self._letting_in, return_exceptions=True)
         if self._shell is not None:
             self.core.farewell()
             if self._grpc_door is not None:
@@ -227,28 +276,20 @@ class BrokerNode:
         for door in (self._fast_door, self._grpc_door, self._ha_door):
             if door is not None:
                 door.close()
+        if self._seat is not None:
+            self._disk.close()  # the next broker of the member opens the folder again
 
 
-def _bind_fast(host: str, port: int) -> socket.socket | None:
-    """The second port of RocketMQ's brokers, two below the first, used by clients with the "VIP
-    channel". Not opened if the system chose the first port."""
-    if port <= _FAST_BELOW:
-        return None
-    try:
-        return bind(host, port - _FAST_BELOW)
-    except ConnectFailed as error:
-        _log.warning("no fast port: %s", error)
-        return None
+def _watched(disk: FileDisk, seat: Seat) -> Disk:
+    """Of the master of a group, tables that are written go to its copies as well."""
+    if seat.leads is None:
+        return disk
+    from escrowmq.broker.replication.copied_tables import WatchedDisk
+
+    return WatchedDisk(disk)
 
 
-def bind_ha(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
-    """The port, as RocketMQ chooses it: the one behind that of clients. Any free one, where the
-    system chose that as well."""
-    wanted = replica.ha_port or (port + HA_ABOVE if port else 0)
-    return bind(replica.ha_bind or host, wanted)
-
-
-def _boot_id() -> str:
+def boot_id() -> str:
     """The current boot of the machine: if it is the same as before, a killed process has lost
     nothing that it wrote. Empty if the system does not provide it."""
     try:

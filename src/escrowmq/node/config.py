@@ -12,6 +12,7 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, unit_in_words
@@ -188,6 +189,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
             BrokerSettings,
             StoreSettings,
             ReplicaSettings,
+            GroupSettings,
             NameServerSettings,
             NameServerGuardSettings,
             NodeSettings,
@@ -245,3 +247,24 @@ def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings |
                 "haListenPort is expected"
             )
     return settings if any(key in found for key in _ASKS_FOR_IT) else None
+
+
+_DECIDED: Final = ("brokerRole", "brokerId", "inSyncReplicas", "haMasterAddress")
+
+
+def group_settings(
+    found: dict[str, str], *, authority: str | None, source: str
+) -> GroupSettings | None:
+    """The settings of a member of a group; None for a broker without an authority. Raises
+    UsageError for settings that contradict each other."""
+    settings = convert(GroupSettings, found, source=source)
+    settings.authority = authority or settings.authority
+    if not settings.authority:
+        return None
+    for name in _DECIDED:
+        if name in found:
+            raise UsageError(
+                f"{source}: {name}={found[name]}: the authority decides who is the master of a "
+                f"group, and its members in sync are waited for; leave {name} out"
+            )
+    return settings

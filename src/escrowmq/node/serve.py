@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -20,6 +20,7 @@ from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
+from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
@@ -29,6 +30,7 @@ from escrowmq.node.process import announce, run, settle_memory
 if TYPE_CHECKING:
     from escrowmq.console.options import ConsoleOptions, LocalUser
     from escrowmq.node.http_port import HttpPort
+    from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +56,7 @@ class Options(msgspec.Struct, kw_only=True):
     nameserver_host: str | None = None
     nameserver_port: int | None = None
     name_servers: str | None = None
+    authority: str | None = None
     file: str | None = None
     pairs: list[str] = []
 
@@ -178,34 +181,54 @@ def serve_broker(options: Options) -> int:
     ports, doors = _doors(options, found)
     data = _folder(options, node)
     _tell_of_wide_files(options, found, node, data=data)
-    broker = BrokerNode(
-        settings,
-        store,
+    group = config.group_settings(found, authority=options.authority, source=options.source)
+    process = BrokerProcess(
+        settings=settings,
+        store=store,
+        node=node,
         data=data,
         host=host,
         port=_port(options, node),
-        log=node.log,
-        accounts=config.accounts_folder(node, data=data),
         grpc_door=_grpc_door(options, found, node, host=host, is_embedded=False),
-        replica=config.replica_settings(found, source=options.source),
+        doors=doors,
+        ports=ports,
+        replica=None
+        if group is not None
+        else config.replica_settings(found, source=options.source),
     )
-
     http = HttpDoor(options, found, node, host=host, is_embedded=False)
+    if group is None:
+        return _serve_alone(process, http)
+    from escrowmq.node.serve_member import serve_member
+
+    replica = config.convert(ReplicaSettings, found, source=options.source)
+    return serve_member(group, process, replica, http)
+
+
+def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
+    broker = process.broker()
+    node = process.node
 
     async def main(stop: asyncio.Event) -> None:
         try:
-            await broker.open(
-                idle_ms=node.idle_s * 1000, doors=doors, ports=ports, spin_us=node.spin_us
-            )
+            await process.open(broker)
             settle_memory()
-            more = http.open(broker, settings, data=data)
-            announce(**broker.doors(host), **more, **broker.export(node, host=host))
+            more = http.open(broker, process.settings, data=process.data)
+            doors = broker.doors(process.host)
+            announce(**doors, **more, **broker.export(node, host=process.host))
             await stop.wait()
         finally:
             await http.close()
             await broker.close()
 
     return run(main)
+
+
+class Lively(Protocol):
+    """What can say how it is."""
+
+    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+        """For other threads."""
 
 
 class HttpDoor:
@@ -232,7 +255,7 @@ class HttpDoor:
 
             self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
-    def open(self, broker: BrokerNode, settings: BrokerSettings, *, data: str) -> dict[str, str]:
+    def open(self, broker: Lively, settings: BrokerSettings, *, data: str) -> dict[str, str]:
         """Let callers in; the door that is open then, for the ready line."""
         if self._door is None:
             return {}
@@ -332,7 +355,14 @@ def _tell_useless(options: Options, found: dict[str, str]) -> None:
 
 
 def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings | None:
-    """Who copies the embedded broker. It is no slave: its name server knows no other broker."""
+    """Who copies the embedded broker. It is no slave, and in no group: its name server knows no
+    other broker."""
+    if config.group_settings(found, authority=options.authority, source=options.source):
+        raise UsageError(
+            f"{options.source}: escrowAuthority: `serve` has a name server of its own, which the "
+            "other members of a group do not know; start each by `escrowmq broker -n HOST:PORT "
+            "--authority URL`"
+        )
     replica = config.replica_settings(found, source=options.source)
     if replica is not None and replica.is_slave:
         raise UsageError(

@@ -20,6 +20,7 @@ OVERLAP_SIZE: Final = 65_536
 _WIDER: Final = 16
 """Where the overlap differs from its first byte on, so many times as much is looked at next."""
 
+
 class ForeignLog(RemoteProtocolError):
     """The master's log is not the one that this slave has a part of."""
 

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.broker import bind_ha
+from escrowmq.node.broker_doors import bind_ha
 from escrowmq.node.config import replica_settings
 
 

@@ -1,0 +1,76 @@
+"""What the process of a broker knows, and opens brokers with: one, or in a group one after
+another."""
+
+from __future__ import annotations
+
+import copy
+import socket
+
+import msgspec
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.group.seat import Seat
+from escrowmq.net.tls import PortOptions
+from escrowmq.node import config
+from escrowmq.node.broker import BrokerNode
+from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.port_settings import PortSettings
+
+
+class BrokerProcess(msgspec.Struct, kw_only=True):
+    """Settings and ports."""
+
+    settings: BrokerSettings
+    store: StoreSettings
+    node: config.NodeSettings
+    data: str
+    host: str
+    port: int
+    grpc_door: socket.socket | None
+    doors: PortOptions
+    ports: PortSettings
+    replica: ReplicaSettings | None
+
+    @property
+    def accounts(self) -> str:
+        """The folder of ACL 1.0's accounts."""
+        return config.accounts_folder(self.node, data=self.data)
+
+    def broker(self) -> BrokerNode:
+        """A broker that is in no group."""
+        return BrokerNode(
+            self.settings,
+            self.store,
+            data=self.data,
+            host=self.host,
+            port=self.port,
+            log=self.node.log,
+            accounts=self.accounts,
+            grpc_door=self.grpc_door,
+            replica=self.replica,
+        )
+
+    def member(self, seat: Seat, number: int, doors: GroupDoors) -> BrokerNode:
+        """A broker of a group, in one role; it may change its settings."""
+        settings = copy.copy(self.settings)
+        settings.broker_id = number
+        return BrokerNode(
+            settings,
+            copy.copy(self.store),
+            data=self.data,
+            host=self.host,
+            port=doors.port,
+            log=self.node.log,
+            accounts=self.accounts,
+            grpc_door=doors.grpc_door(),
+            seat=seat,
+            doors=doors,
+        )
+
+    async def open(self, broker: BrokerNode) -> None:
+        """Open a broker."""
+        node = self.node
+        await broker.open(
+            idle_ms=node.idle_s * 1000, doors=self.doors, ports=self.ports, spin_us=node.spin_us
+        )

@@ -1,0 +1,380 @@
+"""A member of a group: one broker after another in one folder, as master or as copy."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any, Final
+
+from escrowmq.base.authority import Authority, Versioned
+from escrowmq.base.group_settings import GroupSettings
+from escrowmq.base.measure import Family
+from escrowmq.broker.replication.group_copy import GroupCopy
+from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.errors import AuthorityUnreachable, EscrowMQError
+from escrowmq.group.copying import Cut
+from escrowmq.group.member import Member
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.record import Record
+from escrowmq.group.seat import Seat
+from escrowmq.node.group_folder import Folder
+from escrowmq.store.cut import record_before
+
+if TYPE_CHECKING:
+    from escrowmq.node.broker import BrokerNode
+    from escrowmq.node.vitals import Vitals
+
+_log = logging.getLogger(__name__)
+
+_NONCE_SIZE: Final = 16
+_SECRET_SIZE_MIN: Final = 16
+
+
+def steady_ms() -> int:
+    """A member's time: it does not jump with the clock."""
+    return time.monotonic_ns() // 1_000_000
+
+
+class Plan:
+    """What brokers of a member are made of."""
+
+    def __init__(
+        self,
+        make: Callable[[Seat, int], BrokerNode],
+        *,
+        cluster: str,
+        broker: str,
+        timeout_ms: int,
+        loses_nothing: bool,
+    ) -> None:
+        """`make` is given the broker's id."""
+        self.make = make
+        self.cluster, self.broker = cluster, broker
+        self.timeout_ms = timeout_ms
+        self.loses_nothing = loses_nothing
+
+
+class GroupNode:
+    """A member that is being opened, open, or closed."""
+
+    def __init__(  # noqa: PLR0913 - what a member is, and what it stands on
+        self,
+        settings: GroupSettings,
+        plan: Plan,
+        folder: Folder,
+        authority: Authority,
+        *,
+        secret: bytes,
+        address: str,
+        client_address: str,
+        on_failure: Callable[[], None],
+    ) -> None:
+        """`on_failure` ends the process: better than a member that does half of what it should."""
+        self._on_failure = on_failure
+        self._settings = settings
+        self._plan = plan
+        self._folder = folder
+        self._authority = authority
+        self._secret = secret
+        self._key = f"{plan.cluster}/{plan.broker}"
+        state = folder.start(settings.member, loses_nothing=plan.loses_nothing)
+        spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 1_000
+        self.member = Member(
+            state,
+            Terms(silence_ms=settings.silence_ms, takeover_ms=settings.takeover_ms),
+            mark=lambda: secrets.token_hex(8),
+            address=address,
+            client_address=client_address,
+            has_log=folder.has_log,
+            log=lambda text: _log.warning("%s", text),
+            jitter_ms=spread,
+            now_ms=steady_ms(),
+        )
+        self.current: BrokerNode | None = None
+        self._seat: Seat | None = None
+        self._open: Callable[[BrokerNode], Coroutine[Any, Any, None]] | None = None
+        self._todo: deque[Order | Cut] = deque()
+        self._event = asyncio.Event()
+        self._changed = asyncio.Event()
+        """Set each time a broker has been opened."""
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    # -- life --------------------------------------------------------------------------------
+
+    async def open(self, opens: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
+        """Prove the authority, and be a copy until it has been asked. `opens` opens a broker."""
+        self._open = opens
+        try:
+            await self._authority.prove()
+        except AuthorityUnreachable as error:
+            _log.warning("%s; it is proved when it answers", error)
+        await self._be(None)
+        self._spawn(self._carry_out())
+        self._spawn(self._keep_time())
+
+    def _spawn(self, run: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(run)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.critical("this member stops: a task of it has failed", exc_info=error)
+            self._on_failure()
+
+    async def close(self) -> None:
+        """Stop being a member; the others take over at once."""
+        self._is_closing = True
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self.current is not None:
+            await self.current.close()
+        self._folder.end(self.member.state)
+        await self._authority.close()
+
+    # -- orders ------------------------------------------------------------------------------
+
+    def _learn_number(self) -> None:
+        """A copy is registered by a number that the record gives it."""
+        number = self._number()
+        if number > 0 and self.current is not None and self._copy is not None:
+            self.current.core.broker.settings.broker_id = number
+
+    def perform(self) -> None:
+        """Carry out what the member has ordered: what is kept is durable when this returns, and a
+        copy has stopped; the rest follows."""
+        for order in self.member.take():
+            if isinstance(order, Keep):
+                self._folder.keep(order.state)
+            elif isinstance(order, Follow) and self._copy is not None:
+                self._copy.follow_record(order.record, order.why, self._now_ms())
+            else:
+                self._todo.append(order)
+        if self._todo:
+            self._event.set()
+
+    @property
+    def _copy(self) -> GroupCopy | None:
+        front = None if self.current is None else self.current.core.assembly.copying.front
+        return front if isinstance(front, GroupCopy) else None
+
+    @property
+    def leader(self) -> GroupMaster | None:
+        """The master's end, if this member is the master."""
+        front = None if self.current is None else self.current.core.assembly.copying.front
+        return front if isinstance(front, GroupMaster) else None
+
+    def _now_ms(self) -> int:
+        assert self.current is not None
+        return self.current.now_ms()
+
+    def _after(self) -> None:
+        """Something has happened to the member: carry on with what follows from it."""
+        self.member.wake(steady_ms())
+        self.perform()
+        self._learn_number()
+        leader = self.leader
+        if leader is not None:
+            leader.confirm()
+        if self.current is not None:
+            self.current.perform()
+
+    async def _keep_time(self) -> None:
+        while True:
+            wait_ms = self.member.wake_at_ms() - steady_ms()
+            await asyncio.sleep(max(wait_ms, 10) / 1000)
+            self._after()
+
+    async def _carry_out(self) -> None:
+        while True:
+            await self._event.wait()
+            self._event.clear()
+            while self._todo:
+                order = self._todo.popleft()
+                try:
+                    await self._do(order)
+                except (EscrowMQError, OSError):
+                    _log.exception("this member cannot go on; it is tried again")
+                    await asyncio.sleep(1)
+                    self._todo.appendleft(order)
+
+    async def _do(self, order: Order | Cut) -> None:
+        match order:
+            case Read():
+                self._spawn(self._read())
+            case Write(record, revision):
+                self._spawn(self._write(record, revision))
+            case Lead(record):
+                await self._lead(record)
+            case Follow(record, why):
+                if self._copy is None:
+                    await self._be(None)
+                assert self._copy is not None
+                self._copy.follow_record(record, why, self._now_ms())
+                self._after()
+            case Cut():
+                await self._cut(order)
+            case Keep() | Serve():
+                raise AssertionError("carried out at once")
+
+    async def _read(self) -> None:
+        try:
+            found = await self._authority.read(self._key)
+        except EscrowMQError as error:
+            self.member.unheard(str(error), steady_ms())
+        else:
+            self.member.heard(found, steady_ms())
+        self._after()
+
+    async def _write(self, record: Record, revision: str) -> None:
+        found: Versioned | None
+        try:
+            found = await self._authority.write_if(self._key, record.encode(), revision)
+        except EscrowMQError as error:
+            self.member.unheard(str(error), steady_ms())
+        else:
+            if found is None:
+                self.member.refused(steady_ms())
+            else:
+                self.member.written(found, steady_ms())
+        self._after()
+
+    # -- roles -------------------------------------------------------------------------------
+
+    async def _lead(self, record: Record) -> None:
+        assert self.current is not None
+        began_s = time.monotonic()
+        await self._shut()
+        log_end = self._folder.log_end
+        self.member.begin_epoch(log_end, steady_ms())
+        for order in self.member.take():
+            if isinstance(order, Keep):
+                self._folder.keep(order.state)
+            elif not isinstance(order, Serve):
+                self._todo.append(order)
+        await self._be(record, epoch_end=log_end)
+        self._after()
+        _log.info("open as master %.2f s later", time.monotonic() - began_s)
+
+    async def _shut(self) -> None:
+        """Close the broker, and note where its log ends."""
+        node, self.current, self._seat = self.current, None, None
+        if node is not None:
+            await node.close()
+            self._folder.log_end = node.core.broker.store.end_offset
+
+    async def _be(self, leads: Record | None, *, epoch_end: int = 0) -> None:
+        """Open the folder as the master of an epoch, or as a copy."""
+        await self._shut()
+        member, plan = self.member, self._plan
+        seat = Seat(
+            member,
+            cluster=plan.cluster,
+            broker=plan.broker,
+            secret=self._secret,
+            nonce=lambda: secrets.token_hex(_NONCE_SIZE),
+            perform=self.perform,
+            now_ms=steady_ms,
+            timeout_ms=plan.timeout_ms,
+            min_copies=self._settings.min_copies,
+            leads=leads,
+        )
+        seat.epoch_end = epoch_end
+        seat.on_cut = self._wants_cut
+        number = 0 if leads is not None else self._number()
+        node = plan.make(seat, number)
+        assert self._open is not None
+        await self._open(node)
+        self.current, self._seat = node, seat
+        self._folder.log_end = node.core.broker.store.end_offset
+        self._changed.set()
+
+    def _number(self) -> int:
+        record = self.member.record
+        return -1 if record is None else record.numbers.get(self.member.state.member, -1)
+
+    def _wants_cut(self, cut: Cut) -> None:
+        self._todo.append(cut)
+        self._event.set()
+
+    async def _cut(self, cut: Cut) -> None:
+        if self.current is None or self._copy is None:
+            return
+        store = self.current.core.broker.store
+        read_from = record_before(store, cut.log_offset)
+        what = store.end_offset
+        await self._shut()
+        if cut.is_anew:
+            _log.warning(
+                "nothing of this member's log is the master's: it begins anew, empty, at %d",
+                cut.log_offset,
+            )
+            self.member.state = self._folder.empty(self.member.state)
+        else:
+            _log.warning(
+                "this member's log is cut at %d, where it is no longer the master's; it ended at "
+                "%d, and nothing behind the cut was acknowledged", cut.log_offset, what,
+            )  # fmt: skip
+            self._folder.cut(at=cut.log_offset, read_from=read_from)
+        await self._be(None)
+        assert self._copy is not None
+        self._copy.follow_record(self.member.record, "", self._now_ms())
+        self._after()
+
+    # -- for the process ---------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Wait until this member serves as master, or copies one."""
+        while self.current is None or not self.current.is_serving:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+        """How the member on this loop is, for other threads."""
+        from escrowmq.node.vitals import Vitals
+
+        node = self.current
+        assert node is not None
+        return Vitals(
+            loop,
+            self._measure,
+            labels=node.labels,
+            refusal=self._unready,
+            version=node.build,
+        )
+
+    def _unready(self) -> str:
+        if self.current is None:
+            return "changing its role"
+        return self.current.unready()
+
+    def _measure(self) -> list[Family]:
+        return [] if self.current is None else self.current.measure()
+
+
+def read_secret(path: str) -> bytes:
+    """The text that all members know. Raises UsageError."""
+    from pathlib import Path
+
+    from escrowmq.errors import UsageError
+
+    if not path:
+        return b""
+    try:
+        secret = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise UsageError(f"escrowGroupSecretFile={path}: {error.strerror}") from None
+    if len(secret) < _SECRET_SIZE_MIN:
+        raise UsageError(
+            f"escrowGroupSecretFile={path}: {len(secret)} bytes; {_SECRET_SIZE_MIN} at least, as "
+            "`openssl rand -hex 32` gives"
+        )
+    return secret

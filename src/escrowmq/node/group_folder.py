@@ -1,0 +1,102 @@
+"""The data folder of a member of a group, beside what its brokers have there."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.errors import UsageError
+from escrowmq.group.state import PATH, MemberState, read_state, started
+from escrowmq.net.disk import FileDisk
+from escrowmq.store.commit_log import FOLDER
+from escrowmq.store.cut import cut_log
+from escrowmq.store.folder_check import has_log
+
+_SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
+_NAME_MAX: Final = 64
+_KEPT: Final = (PATH, f"{PATH}.tmp", "lock")
+
+
+class Folder:
+    """Reads and keeps the state; cuts and empties the store while no broker has it open."""
+
+    def __init__(self, data: str, log: str, settings: StoreSettings, *, boot: str) -> None:
+        self._root = data
+        self._log = log
+        self._settings = settings
+        self._boot = boot
+        self._disk = FileDisk(data)
+        self.has_log = has_log(self._store_disk())
+        self.log_end = 0
+        """Where the log ended when a broker was last open."""
+
+    def _store_disk(self) -> FileDisk:
+        return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
+
+    def start(self, name: str, *, loses_nothing: bool) -> MemberState:
+        """What this member is from now on. UsageError for a name that cannot be."""
+        if len(name) > _NAME_MAX or not set(name) <= _SAFE:
+            raise UsageError(
+                f"escrowMember={name}: letters, digits and -_. are allowed, at most {_NAME_MAX}"
+            )
+        data = self._disk.read(PATH)
+        fresh = secrets.token_hex(8)
+        if data is None:
+            state = MemberState(member=name or f"m-{secrets.token_hex(3)}", incarnation=fresh)
+        else:
+            state = read_state(data)
+            if name and name != state.member:
+                raise UsageError(
+                    f"escrowMember={name}: this folder is of member {state.member}. Name another "
+                    "folder, or the same member"
+                )
+        if state.is_emptying:
+            state = self.empty(state)
+        state = started(state, boot=self._boot, loses_nothing=loses_nothing, fresh=fresh)
+        self.keep(state)
+        return state
+
+    def keep(self, state: MemberState) -> None:
+        """Durable when this returns."""
+        self._disk.replace(PATH, state.encode(), is_private=True)
+
+    def end(self, state: MemberState) -> None:
+        """The broker has closed its files."""
+        self.keep(replace(state, is_open=False))
+
+    def cut(self, *, at: int, read_from: int) -> None:
+        """Cut the log; durable when this returns."""
+        disk = self._store_disk()
+        try:
+            cut_log(disk, self._settings, at=at, read_from=read_from)
+        finally:
+            disk.close()
+
+    def empty(self, state: MemberState) -> MemberState:
+        """Remove everything but who this member is. A crash within goes on at the next start."""
+        state = replace(state, is_emptying=True, history=())
+        self.keep(state)
+        if self._log:
+            _clear(Path(self._log), ())
+        _clear(Path(self._root), _KEPT)
+        state = replace(state, is_emptying=False)
+        self.keep(state)
+        return state
+
+
+def _clear(folder: Path, kept: tuple[str, ...]) -> None:
+    if not folder.exists():
+        return
+    for entry in sorted(folder.iterdir()):
+        if entry.name in kept:
+            continue
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            os.unlink(entry)

@@ -1,0 +1,87 @@
+"""A broker that is a member of a group, as its command starts it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING
+
+from escrowmq.authority.opening import open_authority
+from escrowmq.base.group_settings import GroupSettings
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.node.addresses import joined
+from escrowmq.node.broker import boot_id
+from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.broker_process import BrokerProcess
+from escrowmq.node.group import GroupNode, Plan, read_secret
+from escrowmq.node.group_folder import Folder
+from escrowmq.node.process import announce, run, settle_memory
+
+if TYPE_CHECKING:
+    from escrowmq.node.serve import HttpDoor
+
+_log = logging.getLogger(__name__)
+
+
+def serve_member(
+    group: GroupSettings, process: BrokerProcess, replica: ReplicaSettings, http: HttpDoor
+) -> int:
+    """Run it until a signal ends it."""
+    secret = read_secret(group.secret_file)
+    if not secret:
+        _log.warning(
+            "the group has no secret (escrowGroupSecretFile): anybody who reaches a master's "
+            "replication port can copy all messages, and be taken for a member"
+        )
+    host = process.host
+    doors = GroupDoors(replica, host=host, port=process.port, grpc_door=process.grpc_door)
+
+    async def main(stop: asyncio.Event) -> None:
+        member = _member(group, process, replica, doors, secret=secret, stop=stop)
+        try:
+            await member.open(process.open)
+            settle_memory()
+            more = http.open(member, process.settings, data=process.data)
+            assert member.current is not None
+            announce(
+                **member.current.doors(host),
+                group=joined(host, doors.ha_port),
+                member=member.member.state.member,
+                **more,
+            )
+            await stop.wait()
+        finally:
+            await http.close()
+            await member.close()
+            doors.close()
+
+    return run(main)
+
+
+def _member(
+    group: GroupSettings,
+    process: BrokerProcess,
+    replica: ReplicaSettings,
+    doors: GroupDoors,
+    *,
+    secret: bytes,
+    stop: asyncio.Event,
+) -> GroupNode:
+    settings, store = process.settings, process.store
+    told = settings.advertised_host
+    return GroupNode(
+        group,
+        Plan(
+            lambda seat, number: process.member(seat, number, doors),
+            cluster=settings.cluster,
+            broker=settings.name,
+            timeout_ms=replica.slave_timeout_ms,
+            loses_nothing=store.is_sync_flush,
+        ),
+        Folder(process.data, process.node.log, store, boot=boot_id()),
+        open_authority(group.authority),
+        secret=secret,
+        address=joined(replica.ha_host or told, doors.ha_port),
+        client_address=joined(told, doors.port),
+        on_failure=stop.set,
+    )
