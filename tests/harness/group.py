@@ -233,7 +233,7 @@ class MemberHost:
         )
         seat.epoch_end = epoch_end
         seat.on_cut = self._wants_cut
-        seat.on_ready = self._ready
+        seat.when_ready(self._ready)
         self.broker = MemberBroker(self, seat, number=0 if leads else 1)
         self._log_end = self.broker.core.broker.store.end_offset
 

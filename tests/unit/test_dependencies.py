@@ -23,6 +23,7 @@ LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
          "requirements-spark-base.txt", "requirements-spark.txt",
          "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
+    "authority": ["s3"],
     "compensation": ["compensation"],
     "console": ["console", "mcp"],
     "pipeline": ["spark"],

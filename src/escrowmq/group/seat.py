@@ -43,8 +43,15 @@ class Seat:
         self.epoch_end = 0
         """Of a master: the log's end when its epoch began. Once that is confirmed, clients are let
         in."""
-        self.on_ready: Callable[[], None] | None = None
-        """Called when they may be."""
+        self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
         """Called by a copy that has something that its master has not."""
-        self.on_number: Callable[[int], None] | None = None
+
+    def when_ready(self, on_ready: Callable[[], None]) -> None:
+        """Be called once clients may be let in."""
+        self._on_ready = on_ready
+
+    def ready(self) -> None:
+        """What this epoch began with is confirmed."""
+        if self._on_ready is not None:
+            self._on_ready()

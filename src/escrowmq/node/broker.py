@@ -165,7 +165,7 @@ class BrokerNode:
         if seat is None or seat.leads is None:
             await self._let_in()
         else:
-            seat.on_ready = self._let_in_soon
+            seat.when_ready(self._let_in_soon)
         self._shell.start()
 
     def _let_in_soon(self) -> None:

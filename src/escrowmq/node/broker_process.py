@@ -5,17 +5,20 @@ from __future__ import annotations
 
 import copy
 import socket
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.group.seat import Seat
 from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
 from escrowmq.node.broker import BrokerNode
 from escrowmq.node.broker_doors import GroupDoors
 from escrowmq.node.port_settings import PortSettings
+
+if TYPE_CHECKING:
+    from escrowmq.group.seat import Seat
 
 
 class BrokerProcess(msgspec.Struct, kw_only=True):

@@ -8,7 +8,6 @@ import os
 import secrets
 import socket
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
@@ -23,14 +22,10 @@ from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
+from escrowmq.node.http_door import HttpDoor
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
-from escrowmq.node.port_settings import PortSettings, console_tls, doors_of
+from escrowmq.node.port_settings import PortSettings, doors_of
 from escrowmq.node.process import announce, run, settle_memory
-
-if TYPE_CHECKING:
-    from escrowmq.console.options import ConsoleOptions, LocalUser
-    from escrowmq.node.http_port import HttpPort
-    from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
 
@@ -112,7 +107,8 @@ def serve(options: Options) -> int:
         replica=_master_settings(options, found),
     )
 
-    http = HttpDoor(options, found, node, host=host, is_embedded=True)
+    has_default = _port(options, node) != 0
+    http = HttpDoor(options, found, node, host=host, has_default=has_default)
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, doors=doors)
@@ -196,7 +192,7 @@ def serve_broker(options: Options) -> int:
         if group is not None
         else config.replica_settings(found, source=options.source),
     )
-    http = HttpDoor(options, found, node, host=host, is_embedded=False)
+    http = HttpDoor(options, found, node, host=host, has_default=False)
     if group is None:
         return _serve_alone(process, http)
     from escrowmq.node.serve_member import serve_member
@@ -222,84 +218,6 @@ def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
             await broker.close()
 
     return run(main)
-
-
-class Lively(Protocol):
-    """What can say how it is."""
-
-    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """For other threads."""
-
-
-class HttpDoor:
-    """The http port of a broker's process, or that there is none."""
-
-    def __init__(
-        self,
-        options: Options,
-        found: dict[str, str],
-        node: config.NodeSettings,
-        *,
-        host: str,
-        is_embedded: bool,
-    ) -> None:
-        self._options, self._found, self._host = options, found, host
-        wanted = options.http_port
-        if wanted is None and "escrowHttpPort" in found:
-            wanted = node.http_port
-        has_default = is_embedded and _port(options, node) != 0
-        self._port: HttpPort | None = None
-        self._door: socket.socket | None = None
-        if has_default or wanted is not None:
-            from escrowmq.node.http_port import DEFAULT, bind_http
-
-            self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
-
-    def open(self, broker: Lively, settings: BrokerSettings, *, data: str) -> dict[str, str]:
-        """Let callers in; the door that is open then, for the ready line."""
-        if self._door is None:
-            return {}
-        from escrowmq.node.http_port import HttpPort, has_console, serving
-
-        loop = asyncio.get_running_loop()
-        is_possible = has_console() and settings.name_servers
-        console = self._console(settings, data) if is_possible else None
-        make = serving(lambda: broker.vitals(loop), console)
-        self._port = HttpPort(self._door, make)
-        self._port.open()
-        address = joined(self._host, self._port.port)
-        what = "the console" if console else "/healthz, /readyz and /metrics"
-        _log.info("%s: http://%s/", what, address)
-        return {"http": address}
-
-    def _console(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
-        from escrowmq.console.options import ConsoleOptions
-
-        doors = config.convert(PortSettings, self._found, source=self._options.source)
-        has_accounts = settings.acl_enabled or settings.authenticates
-        users: tuple[LocalUser, ...] = ()
-        if not has_accounts:
-            from escrowmq.console.logins import local_users
-
-            users = local_users(
-                str(Path(data) / "config"),
-                password_file=self._options.console_password_file,
-                viewer_file=self._options.console_viewer_file,
-            )
-        return ConsoleOptions(
-            name_servers=settings.name_servers,
-            login="accounts" if has_accounts else "local",
-            users=users,
-            tls=console_tls(doors),
-            is_beside_broker=True,
-        )
-
-    async def close(self) -> None:
-        """Serve no more."""
-        if self._port is not None:
-            await self._port.close()
-        elif self._door is not None:
-            self._door.close()
 
 
 def _own_account(settings: BrokerSettings) -> tuple[str, str] | None:

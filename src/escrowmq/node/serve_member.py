@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 from escrowmq.authority.opening import open_authority
 from escrowmq.base.group_settings import GroupSettings
@@ -15,10 +14,8 @@ from escrowmq.node.broker_doors import GroupDoors
 from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.group import GroupNode, Plan, read_secret
 from escrowmq.node.group_folder import Folder
+from escrowmq.node.http_door import HttpDoor
 from escrowmq.node.process import announce, run, settle_memory
-
-if TYPE_CHECKING:
-    from escrowmq.node.serve import HttpDoor
 
 _log = logging.getLogger(__name__)
 

@@ -70,6 +70,10 @@ class Flusher:
         self._all_synced(stored_ms)
         self._say()
 
+    def look_again(self) -> None:
+        """What waits for the disk has changed: ask anew whether a sync is due."""
+        self.quiet_until_ms = 0
+
     def sync_wanted(self, now_ms: int) -> Sync | None:
         """The next sync, if one is due and none is running."""
         if self._under_way is not None or self._is_finished:

@@ -23,17 +23,20 @@ class Answers:
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
-        self.table_mark: Callable[[], int] | None = None
-        """Of a group's master: where the log ends behind the tables that this input has changed; 0
-        when it has changed none. Their answers wait until the copies have that."""
+        self._table_mark: Callable[[], int] | None = None
+
+    def wait_for_tables(self, table_mark: Callable[[], int]) -> None:
+        """Keep answers until the copies have the tables that their input has changed: `table_mark`
+        says where the log ends behind those, 0 when there are none."""
+        self._table_mark = table_mark
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Send an answer, or keep it until its record may be acknowledged. The time limit runs from
         the question, or from a later time."""
-        if self.table_mark is not None and isinstance(reply, Answer):
-            log_end = self.table_mark()
+        if self._table_mark is not None and isinstance(reply, Answer):
+            log_end = self._table_mark()
             if log_end > reply.log_end:
                 reply = msgspec.structs.replace(reply, log_end=log_end)
         if (

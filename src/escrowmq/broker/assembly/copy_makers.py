@@ -93,7 +93,7 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
         stamp=stamp,
     )
     marks = TableMarks(b.store, b.moment)
-    b.answers.table_mark = marks.end
+    b.answers.wait_for_tables(marks.end)
     master.watch(disk, marks)
     return master
 

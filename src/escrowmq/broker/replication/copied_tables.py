@@ -21,13 +21,17 @@ class WatchedDisk:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
-        self.on_table: Callable[[str, bytes], None] | None = None
+        self._on_table: Callable[[str, bytes], None] | None = None
+
+    def watch(self, on_table: Callable[[str, bytes], None]) -> None:
+        """Report each table that copies get, with what is written."""
+        self._on_table = on_table
 
     def replace(self, path: str, data: bytes, *, is_private: bool = False) -> None:
         """Replace a small file, and report it if copies get it."""
         self._disk.replace(path, data, is_private=is_private)
-        if self.on_table is not None and path in COPIED:
-            self.on_table(path, data)
+        if self._on_table is not None and path in COPIED:
+            self._on_table(path, data)
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """As the disk does."""

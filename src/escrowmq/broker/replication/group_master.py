@@ -89,7 +89,7 @@ class GroupMaster(Part):
         """Have the tables that are written to this disk copied."""
         self._marks = marks
         if isinstance(disk, WatchedDisk):
-            disk.on_table = self._written
+            disk.watch(self._written)
 
     def _written(self, path: str, data: bytes) -> None:
         self.table(path, data)
@@ -224,7 +224,7 @@ class GroupMaster(Part):
         if needed != self._needed:
             self._needed = needed
             ends.stand_alone(is_alone=not needed)
-            store.flusher.quiet_until_ms = 0
+            store.flusher.look_again()
             self._judge_copies()
         seen_until, answered_until = ends.visible_end, ends.answerable_end
         if needed:
@@ -237,8 +237,7 @@ class GroupMaster(Part):
             self._release()
         if not self._is_ready and ends.confirmed >= self._seat.epoch_end:
             self._is_ready = True
-            if self._seat.on_ready is not None:
-                self._seat.on_ready()
+            self._seat.ready()
 
     def _end_of(self, member: str, incarnation: str) -> int:
         for stream in self._streams.values():

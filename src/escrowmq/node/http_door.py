@@ -1,0 +1,110 @@
+"""The http port of a broker's process: bound when the process starts, served by node.http_port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.node import config
+from escrowmq.node.addresses import joined
+from escrowmq.node.port_settings import PortSettings, console_tls
+
+if TYPE_CHECKING:
+    from escrowmq.console.options import ConsoleOptions, LocalUser
+    from escrowmq.node.http_port import HttpPort
+    from escrowmq.node.vitals import Vitals
+
+_log = logging.getLogger(__name__)
+
+
+class HttpOptions(Protocol):
+    """The options of the command line that concern it."""
+
+    http_port: int | None
+    console_password_file: str | None
+    console_viewer_file: str | None
+
+    @property
+    def source(self) -> str:
+        """The source of settings, for messages."""
+
+
+class Lively(Protocol):
+    """What can say how it is."""
+
+    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+        """For other threads."""
+
+
+class HttpDoor:
+    """The http port of a broker's process, or that there is none."""
+
+    def __init__(
+        self,
+        options: HttpOptions,
+        found: dict[str, str],
+        node: config.NodeSettings,
+        *,
+        host: str,
+        has_default: bool,
+    ) -> None:
+        self._options, self._found, self._host = options, found, host
+        wanted = options.http_port
+        if wanted is None and "escrowHttpPort" in found:
+            wanted = node.http_port
+        self._port: HttpPort | None = None
+        self._door: socket.socket | None = None
+        if has_default or wanted is not None:
+            from escrowmq.node.http_port import DEFAULT, bind_http
+
+            self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
+
+    def open(self, broker: Lively, settings: BrokerSettings, *, data: str) -> dict[str, str]:
+        """Let callers in; the door that is open then, for the ready line."""
+        if self._door is None:
+            return {}
+        from escrowmq.node.http_port import HttpPort, has_console, serving
+
+        loop = asyncio.get_running_loop()
+        is_possible = has_console() and settings.name_servers
+        console = self._console(settings, data) if is_possible else None
+        make = serving(lambda: broker.vitals(loop), console)
+        self._port = HttpPort(self._door, make)
+        self._port.open()
+        address = joined(self._host, self._port.port)
+        what = "the console" if console else "/healthz, /readyz and /metrics"
+        _log.info("%s: http://%s/", what, address)
+        return {"http": address}
+
+    def _console(self, settings: BrokerSettings, data: str) -> ConsoleOptions:
+        from escrowmq.console.options import ConsoleOptions
+
+        doors = config.convert(PortSettings, self._found, source=self._options.source)
+        has_accounts = settings.acl_enabled or settings.authenticates
+        users: tuple[LocalUser, ...] = ()
+        if not has_accounts:
+            from escrowmq.console.logins import local_users
+
+            users = local_users(
+                str(Path(data) / "config"),
+                password_file=self._options.console_password_file,
+                viewer_file=self._options.console_viewer_file,
+            )
+        return ConsoleOptions(
+            name_servers=settings.name_servers,
+            login="accounts" if has_accounts else "local",
+            users=users,
+            tls=console_tls(doors),
+            is_beside_broker=True,
+        )
+
+    async def close(self) -> None:
+        """Serve no more."""
+        if self._port is not None:
+            await self._port.close()
+        elif self._door is not None:
+            self._door.close()
