@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import ssl
 from collections.abc import Callable
 from pathlib import Path
@@ -23,12 +25,17 @@ TIMEOUT_OF_SEVERAL_S: Final = 1.0
 """With several servers another one can be asked sooner."""
 _TIMEOUTS_S: Final = (0.05, 60.0)
 _PORT_MAX: Final = 65_535
+_HTTPS_PORT: Final = 443
 
 ENGINES: Final = (
     "etcd://HOST:PORT[,HOST:PORT...][/PREFIX]",
     "etcds://... (TLS)",
     "s3://BUCKET[/PREFIX]",
+    "kubernetes://",
 )
+POD_FILES: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+"""What a pod has from Kubernetes."""
+_NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class Parts(msgspec.Struct, frozen=True):
@@ -134,6 +141,39 @@ def _s3(parts: Parts) -> Engine:
     )
 
 
+def _kubernetes(parts: Parts) -> Engine:
+    """In a pod everything is found by itself."""
+    from escrowmq.authority import kubernetes
+
+    place = parts.place or ":".join(
+        os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")
+    )
+    if place == ":":
+        raise UsageError(
+            "authority: kubernetes:// without an address is for pods; elsewhere "
+            "kubernetes://HOST:PORT/NAMESPACE?token=FILE&ca=FILE is expected"
+        )
+    namespace, _, prefix = parts.path.partition("/")
+    try:
+        namespace = namespace or (POD_FILES / "namespace").read_text(encoding="ascii").strip()
+    except (OSError, ValueError) as error:
+        raise UsageError(f"authority: no namespace is given, and {error}") from error
+    for name in (namespace, prefix or PREFIX):
+        if not _NAME.fullmatch(name):
+            raise UsageError(
+                f"authority: {name!r} is no name in Kubernetes: 1 to 63 of a-z, 0-9 and -"
+            )
+    parts.options.setdefault("ca", str(POD_FILES / "ca.crt"))
+    return kubernetes.KubernetesEngine(
+        _host(place, _HTTPS_PORT),
+        namespace,
+        prefix or PREFIX,
+        token_file=Path(parts.take("token", str(POD_FILES / "token"))),
+        tls=_tls(parts),
+        timeout_s=parts.timeout_s(TIMEOUT_S),
+    )
+
+
 def _account(parts: Parts) -> tuple[str, str] | None:
     """The account of an address; a password in a file appears in no list of processes."""
     file = parts.take("password-file")
@@ -172,4 +212,5 @@ _MAKERS: Final[dict[str, Callable[[Parts], Engine]]] = {
     "etcd": _etcd,
     "etcds": _etcd,
     "s3": _s3,
+    "kubernetes": _kubernetes,
 }

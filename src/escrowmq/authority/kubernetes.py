@@ -1,0 +1,165 @@
+"""Kubernetes objects: each record is a ConfigMap, compared by its resourceVersion.
+
+A ConfigMap, and not a Lease, because the record is ours alone: nothing here expires. The request
+goes to the API server with the account of the pod."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import ssl
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from escrowmq.authority.engine import counted_in, revision_of
+from escrowmq.authority.http import Answer, Host, Request, exchange
+from escrowmq.base.authority import ABSENT, Versioned
+from escrowmq.errors import AuthorityRefused, AuthorityUnreachable, RemoteProtocolError
+
+FIELD: Final = "record"
+_OK: Final = (200, 201)
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
+_REFUSING_STATUSES: Final = (400, 401, 403, 404, 405, 409, 415, 422)
+_NOT_IN_NAMES: Final = re.compile("[^a-z0-9]+")
+_READABLE_MAX: Final = 60
+_TEXT_MAX: Final = 200
+
+
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str
+
+
+class _ConfigMap(msgspec.Struct, rename="camel"):
+    metadata: _Metadata
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+
+
+class _Status(msgspec.Struct):
+    message: str = ""
+    reason: str = ""
+
+
+class KubernetesEngine:
+    """Records as ConfigMaps of a namespace."""
+
+    def __init__(
+        self,
+        host: Host,
+        namespace: str,
+        prefix: str,
+        *,
+        token_file: Path,
+        tls: ssl.SSLContext,
+        timeout_s: float,
+    ) -> None:
+        self._host = host
+        self._namespace = namespace
+        self._prefix = prefix
+        self._token_file = token_file
+        self._tls = tls
+        self._timeout_s = timeout_s
+        self._folder = f"/api/v1/namespaces/{namespace}/configmaps"
+
+    @property
+    def name(self) -> str:
+        """The engine, its API server and the namespace."""
+        return f"Kubernetes at {self._host}, namespace {self._namespace}"
+
+    async def read_once(self, key: str) -> Versioned:
+        """Return the newest record of a key."""
+        answer = await self._ask("GET", f"{self._folder}/{self.object_name(key)}")
+        if answer.status == _NOT_FOUND:
+            return ABSENT
+        return self._record(answer)
+
+    async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        """Write if the revision is still the same; None if not."""
+        metadata = {"name": self.object_name(key), "annotations": {"escrowmq/key": key}}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **_fields(value)}
+        if not revision:
+            answer = await self._ask("POST", self._folder, body)
+            return None if answer.status == _CONFLICT else self._record(answer)
+        # An API server whose etcd was restored counts the same versions again. Only a request can
+        # tell, and it need not be atomic: a version that is read now belongs to its value.
+        if (await self.read_once(key)).revision != revision:
+            return None
+        metadata["resourceVersion"] = counted_in(revision)
+        assert metadata["resourceVersion"], "without it the API server would not compare"
+        answer = await self._ask("PUT", f"{self._folder}/{metadata['name']}", body)
+        return None if answer.status in (_CONFLICT, _NOT_FOUND) else self._record(answer)
+
+    async def delete_once(self, key: str) -> None:
+        """Delete a record."""
+        await self._ask("DELETE", f"{self._folder}/{self.object_name(key)}")
+
+    async def close(self) -> None:
+        """No connection is kept."""
+
+    def object_name(self, key: str) -> str:
+        """The name of a key's ConfigMap. Kubernetes has lower case alone, so that a digest keeps
+        apart what would be alike."""
+        readable = _NOT_IN_NAMES.sub("-", key.lower())[:_READABLE_MAX].strip("-")
+        return f"{self._prefix}-{readable}-{hashlib.sha256(key.encode()).hexdigest()[:8]}"
+
+    def _record(self, answer: Answer) -> Versioned:
+        if answer.status not in _OK:
+            raise self._fault(answer)
+        try:
+            found = msgspec.json.decode(answer.body, type=_ConfigMap)
+            value = (found.data or {}).get(FIELD, "").encode()
+            if not value:
+                value = base64.b64decode((found.binary_data or {}).get(FIELD, ""), validate=True)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise AuthorityUnreachable(
+                f"{self.name}: no ConfigMap in an answer: {error}"
+            ) from error
+        return Versioned(value, revision_of(found.metadata.resource_version, value))
+
+    async def _ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Answer:
+        try:
+            # Kubernetes replaces the file about once an hour.
+            token = self._token_file.read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise AuthorityRefused(f"{self.name}: token {self._token_file}: {error}") from error
+        headers = {"Accept": "application/json", "Authorization": f"Bearer {token}"}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        data = b"" if body is None else msgspec.json.encode(body)
+        request = Request(method, path, headers, data)
+        try:
+            answer = await exchange(self._host, request, timeout_s=self._timeout_s, tls=self._tls)
+        except TimeoutError as error:
+            raise AuthorityUnreachable(
+                f"{self.name}: no answer within {self._timeout_s:g} s"
+            ) from error
+        except (OSError, RemoteProtocolError) as error:
+            raise AuthorityUnreachable(f"{self.name}: {error}") from error
+        is_expected = answer.status in _OK or (
+            answer.status in (_NOT_FOUND, _CONFLICT)
+            and not (method == "POST" and answer.status == _NOT_FOUND)
+        )
+        if not is_expected:
+            raise self._fault(answer)
+        return answer
+
+    def _fault(self, answer: Answer) -> AuthorityUnreachable:
+        try:
+            status = msgspec.json.decode(answer.body, type=_Status)
+            said = (status.message or status.reason)[:_TEXT_MAX]
+        except msgspec.DecodeError:
+            said = repr(answer.body[:_TEXT_MAX])
+        kind = AuthorityRefused if answer.status in _REFUSING_STATUSES else AuthorityUnreachable
+        return kind(f"{self.name}: {said} (HTTP status {answer.status})")
+
+
+def _fields(value: bytes) -> dict[str, dict[str, str]]:
+    """As text where it is text, so that people can read it."""
+    try:
+        return {"data": {FIELD: value.decode()}}
+    except UnicodeDecodeError:
+        return {"binaryData": {FIELD: base64.b64encode(value).decode()}}
