@@ -16,6 +16,7 @@ import msgspec
 from examples.shop import packing
 
 from tests.browser import axe_core
+from tests.group import porcupine
 from tests.grpc import tools
 from tests.interop import jars
 from tests.v5 import clients
@@ -46,6 +47,7 @@ COMPILED: Final = [
     Foreign("Go client", ("go",), jars.go_driver),
     Foreign("grpc-go", ("go",), tools.caller),
     Foreign("h2spec", ("go",), tools.h2spec),
+    Foreign("porcupine", porcupine.TOOLS, porcupine.program),
     *(Foreign(f"{one.name} client of RocketMQ 5", one.tools, one.start)
       for one in (clients.GO, clients.RUST)),
 ]  # fmt: skip

@@ -1,0 +1,142 @@
+"""Judges histories: `python -m tests.group.judge FILE...` prints what is wrong; the exit code is 1
+if anything is. At the end of a history consumers must have read all queues to their ends."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from . import history
+from .history import Ended, Event, Read, Sent
+
+
+class Kind(enum.Enum):
+    """What can be wrong."""
+
+    LOST = "acknowledged, and never read"
+    ABORTED = "rolled back, and read all the same"
+    CONTRADICTED = "one transaction was acknowledged both ways"
+    DIVERGING = "one queue offset had two contents"
+    MOVED = "acknowledged at one queue offset, read at another"
+    GAP = "nothing was ever read at an offset between others"
+    DOUBLED = "one message is stored twice"
+    UNKNOWN = "read, and sent by nobody"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something that is wrong."""
+
+    kind: Kind
+    about: str
+
+    def __str__(self) -> str:
+        return f"{self.kind.name}: {self.about}: {self.kind.value}"
+
+
+class _History:
+    """Events by what they are about."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.sent: list[Sent] = []
+        self.outcomes: dict[str, set[str]] = defaultdict(set)
+        self.reads: set[Read] = set()
+        self.keys_at: dict[tuple[str, int, int], set[str]] = defaultdict(set)
+        self.places_of: dict[str, set[tuple[str, int, int]]] = defaultdict(set)
+        self.positions_of: dict[str, set[int]] = defaultdict(set)
+        for event in events:
+            if isinstance(event, Sent):
+                self.sent.append(event)
+            elif isinstance(event, Ended):
+                self.outcomes[event.transaction].add(event.outcome)
+            elif event.key:
+                self._add(event)
+
+    def _add(self, event: Read) -> None:
+        place = (event.topic, event.queue, event.offset)
+        self.keys_at[place].add(event.key)
+        self.places_of[event.key].add(place)
+        if event.position >= 0:
+            self.positions_of[event.key].add(event.position)
+
+
+def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -> list[Finding]:
+    """All that is wrong. `attempted` has the keys of all sends, acknowledged or not; without it
+    nothing is said about messages that nobody is known to have sent."""
+    seen = _History(events)
+    findings = [
+        *_of_sends(seen),
+        *_of_ends(seen),
+        *_of_places(seen),
+        *_gaps(seen),
+    ]
+    if attempted is not None:
+        findings += [Finding(Kind.UNKNOWN, key) for key in seen.places_of if key not in attempted]
+    return sorted(findings, key=str)
+
+
+def _of_sends(seen: _History) -> Iterator[Finding]:
+    for sent in seen.sent:
+        places = seen.places_of.get(sent.key, set())
+        if sent.transaction:
+            outcomes = seen.outcomes.get(sent.transaction, set())
+            if outcomes == {"commit"} and not places:
+                yield Finding(Kind.LOST, f"{sent.key} of transaction {sent.transaction}")
+            if outcomes == {"rollback"} and places:
+                yield Finding(Kind.ABORTED, f"{sent.key} of transaction {sent.transaction}")
+        elif not places:
+            yield Finding(Kind.LOST, f"{sent.key} at {sent.topic}/{sent.queue}/{sent.offset}")
+        elif (sent.topic, sent.queue, sent.offset) not in places:
+            yield Finding(
+                Kind.MOVED,
+                f"{sent.key} from {sent.topic}/{sent.queue}/{sent.offset} to {sorted(places)}",
+            )
+
+
+def _of_ends(seen: _History) -> Iterator[Finding]:
+    for transaction, outcomes in seen.outcomes.items():
+        if len(outcomes) > 1:
+            yield Finding(Kind.CONTRADICTED, transaction)
+
+
+def _of_places(seen: _History) -> Iterator[Finding]:
+    contents = {place: set(keys) for place, keys in seen.keys_at.items()}
+    for sent in seen.sent:
+        if not sent.transaction:
+            contents.setdefault((sent.topic, sent.queue, sent.offset), set()).add(sent.key)
+    for place, keys in contents.items():
+        if len(keys) > 1:
+            yield Finding(Kind.DIVERGING, f"{place}: {sorted(keys)}")
+    for key, places in seen.places_of.items():
+        if len(places) > 1:
+            yield Finding(Kind.DOUBLED, f"{key} at {sorted(places)}")
+        elif len(seen.positions_of[key]) > 1:
+            yield Finding(Kind.DOUBLED, f"{key} at {sorted(seen.positions_of[key])} of the log")
+
+
+def _gaps(seen: _History) -> Iterator[Finding]:
+    offsets: dict[tuple[str, int], list[int]] = defaultdict(list)
+    for topic, queue, offset in seen.keys_at:
+        offsets[topic, queue].append(offset)
+    for (topic, queue), found in offsets.items():
+        found.sort()
+        for before, after in itertools.pairwise(found):
+            if after > before + 1:
+                yield Finding(Kind.GAP, f"{topic}/{queue}: {before + 1} to {after - 1}")
+
+
+def main() -> int:
+    """Judge files."""
+    findings = judge(history.read(map(Path, sys.argv[1:])))
+    for finding in findings:
+        sys.stdout.write(f"{finding}\n")
+    return 1 if findings else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
