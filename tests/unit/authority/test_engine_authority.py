@@ -142,6 +142,17 @@ def test_another_s_write_after_a_lost_one_wins() -> None:
     assert engine.memory.read_now("k").value == b"theirs"
 
 
+@pytest.mark.parametrize("revision", ["0-0123456789abcdef", "9-0123456789abcdef"])
+def test_another_revision_is_a_conflict_whatever_its_order(revision: str) -> None:
+    engine = Planned()
+    engine.memory.put("k", b"theirs")
+
+    async def use(authority: EngineAuthority) -> None:
+        assert await authority.write_if("k", b"ours", revision) is None
+
+    run(engine, use)
+
+
 def test_a_write_that_arrives_late_is_still_ours() -> None:
     def arrive() -> None:
         engine.late()
@@ -193,6 +204,7 @@ def test_large_records_are_refused() -> None:
     async def use(authority: EngineAuthority) -> None:
         with pytest.raises(UsageError, match="65537 bytes for k; at most 65536"):
             await authority.write_if("k", b"x" * (VALUE_SIZE_MAX + 1), "")
+        assert await authority.write_if("k", b"x" * VALUE_SIZE_MAX, "") is not None
 
     run(Planned(), use)
 

@@ -61,7 +61,7 @@ async def with_server(
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n1;x=y\r\nc\r\n0\r\n\r\n",
          200, b"abc"),
         (b"HTTP/1.0 503 Unavailable\r\n\r\nno leader", 503, b"no leader"),
-        (b"HTTP/1.1 204 No Content\r\n\r\n", 204, b""),
+        (b"HTTP/1.1 204 No Content\r\n\r\nabc", 204, b""),
         (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200\r\nContent-Length: 1\r\n\r\nx", 200, b"x"),
     ],
 )  # fmt: skip
@@ -83,7 +83,9 @@ def test_an_answer_is_read_whole(data: bytes, status: int, body: bytes) -> None:
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "'-1' bytes of body"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "'99999999' bytes of body"),
         (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' begins no answer"),
+        (b"SSH-2.0 200 OK\r\n\r\n", "begins no answer"),
         (b"HTTP/1.1 OK\r\n\r\n", "begins no answer"),
+        (b"HTTP/1.1\r\n\r\n", "begins no answer"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * http.HEAD_SIZE_MAX, "a head of more than"),
     ],
 )
@@ -101,6 +103,16 @@ def test_bodies_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
             asyncio.run(answered(data))
     answer, _ = asyncio.run(answered(head + b"\r\nabcde"))
     assert answer.body == b"abcde"
+
+
+def test_a_body_without_an_end_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\nabcdef")
+        await reader.read()
+
+    monkeypatch.setattr(http, "BODY_SIZE_MAX", 5)
+    with pytest.raises(RemoteProtocolError, match="'6' bytes of body"):
+        asyncio.run(with_server(serve, timeout_s=2))
 
 
 def test_a_server_that_says_nothing_is_not_waited_for() -> None:

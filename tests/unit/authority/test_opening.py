@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.authority import opening
+from escrowmq.authority.engine_authority import EngineAuthority
 from escrowmq.authority.opening import open_authority
 from escrowmq.errors import UsageError
 
@@ -76,3 +77,20 @@ def test_a_password_is_not_shown(tmp_path: Path) -> None:
     parts = opening._split(f"etcd://u@h:1?password-file={file}")
     assert opening._account(parts) == ("u", "secret")
     assert opening._account(opening._split("etcd://u:p%40ss@h:1")) == ("u", "p@ss")
+
+
+@pytest.mark.parametrize(
+    ("address", "prefix"),
+    [
+        ("etcd://h", "escrowmq"),
+        ("etcd://h/", "escrowmq"),
+        ("etcd://h/a/b/", "a/b"),
+        ("s3://bucket", "escrowmq"),
+        ("s3://bucket/a/b", "a/b"),
+    ],
+)
+def test_keys_have_a_prefix(address: str, prefix: str) -> None:
+    authority = open_authority(address)
+    assert isinstance(authority, EngineAuthority)
+    assert authority._engine._prefix == prefix  # type: ignore[attr-defined]
+    asyncio.run(authority.close())
