@@ -47,7 +47,7 @@ demo: $(READY)    ## ten transactions settle, shown as a table
 
 # Four workers for two cores: most of what the tests do is waiting for clients and servers (those of
 # tests/interop and tests/v5 take a fifth of the CPU that there is while they run, and Spark a third).
-test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL or MariaDB is skipped without
+test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL, MariaDB or etcd is skipped without
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails, parcels in Java

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncIterator
 from typing import Final
 
+MESSAGE: Final = "etcdserver: no leader"
 _HEAD_END: Final = b"\r\n\r\n"
 
 
 class Cutter:
     """Forwards connections to a server. `plan` says what happens to the next ones, each with one
     request: "" (forward), "before", "after" (the answer is dropped), "stall" (nothing is answered),
-    or the beginning of an answer, such as "503 Service Unavailable"."""
+    or an answer, such as "503 Service Unavailable" with `MESSAGE`, or "400 Bad Request|another"."""
 
     def __init__(self, port: int) -> None:
         self._server_port = port
@@ -56,8 +58,9 @@ class Cutter:
         if step == "stall":
             await asyncio.Event().wait()
         if step not in ("", "after"):
-            body = b'{"error":"etcdserver: no leader","code":14,"message":"etcdserver: no leader"}'
-            head = f"HTTP/1.1 {step}\r\nContent-Length: {len(body)}\r\n\r\n"
+            status, _, message = step.partition("|")
+            body = json.dumps({"message": message or MESSAGE}).encode()
+            head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             await writer.drain()
             return

@@ -283,6 +283,19 @@ def test_accounts_are_checked(guarded: EtcdCluster, key: str) -> None:
     asyncio.run(use())
 
 
+def test_a_token_from_before_accounts_changed_is_renewed(guarded: EtcdCluster, key: str) -> None:
+    async def use() -> None:
+        async with Cutter(guarded.nodes[0].port).open() as cutter:
+            authority = opened(f"etcd://broker:s%3Acret@127.0.0.1:{cutter.port}/test")
+            written = await authority.write_if(key, b"one", "")
+            cutter.plan = ["400 Bad Request|etcdserver: revision of auth store is old"]
+            assert await authority.read(key) == written
+            calls = [line.split()[1].removeprefix(b"/v3/") for line in cutter.requests[2:]]
+            assert calls == [b"kv/range", b"auth/authenticate", b"kv/range"]
+
+    asyncio.run(use())
+
+
 def test_an_account_that_is_not_needed_is_said(etcd: EtcdCluster, key: str) -> None:
     with pytest.raises(AuthorityRefused, match="authentication is not enabled"):
         asyncio.run(opened(f"etcd://user:x@{etcd.hosts}").read(key))

@@ -13,7 +13,7 @@ from escrowmq.authority import opening
 from escrowmq.authority.engine_authority import EngineAuthority
 from escrowmq.authority.kubernetes import KubernetesEngine
 from escrowmq.authority.opening import open_authority
-from escrowmq.base.authority import ABSENT
+from escrowmq.base.authority import ABSENT, Versioned
 from escrowmq.errors import AuthorityRefused, AuthorityUnreachable
 from tests.harness import certificates
 
@@ -115,7 +115,8 @@ def test_what_people_do_to_a_record_is_seen(pod: Pod) -> None:
     asyncio.run(use())
 
 
-def test_a_conflict_between_reading_and_writing_is_seen(pod: Pod) -> None:
+@pytest.mark.parametrize("value", ["theirs", None])
+def test_a_change_between_reading_and_writing_is_seen(pod: Pod, value: str | None) -> None:
     async def use() -> None:
         authority = pod.open()
         written = await authority.write_if(KEY, b"one", "")
@@ -124,15 +125,18 @@ def test_a_conflict_between_reading_and_writing_is_seen(pod: Pod) -> None:
         (name,) = pod.api.objects
         reading = engine.read_once
 
-        async def read_and_be_late(key: str) -> object:
+        async def read_and_be_late(key: str) -> Versioned:
             found = await reading(key)
-            pod.api.put(name, {"metadata": {"name": name}, "data": {"record": "theirs"}})
+            if value is None:
+                pod.api.objects.clear()
+            else:
+                pod.api.put(name, {"metadata": {"name": name}, "data": {"record": value}})
             return found
 
-        engine.read_once = read_and_be_late  # type: ignore[method-assign,assignment]
+        engine.read_once = read_and_be_late  # type: ignore[method-assign]
         assert await engine.write_once(KEY, b"two", written.revision) is None
         engine.read_once = reading  # type: ignore[method-assign]
-        assert (await authority.read(KEY)).value == b"theirs"
+        assert (await authority.read(KEY)).value == (value or "").encode()
 
     asyncio.run(use())
 
@@ -191,7 +195,9 @@ def test_what_is_refused_is_said(pod: Pod) -> None:
 def test_a_proof_without_the_right_to_delete_succeeds(pod: Pod) -> None:
     pod.api.forbids = {"delete"}
     asyncio.run(pod.open().prove())
-    assert len(pod.api.objects) == 1
+    (name,) = pod.api.objects
+    with pytest.raises(AuthorityRefused, match="cannot delete"):
+        asyncio.run(engine_of(pod.open()).delete_once(name))
 
 
 def test_a_strange_certificate_is_refused(pod: Pod, tmp_path: Path) -> None:

@@ -95,7 +95,9 @@ class KubernetesEngine:
 
     async def delete_once(self, key: str) -> None:
         """Delete a record."""
-        await self._ask("DELETE", f"{self._folder}/{self.object_name(key)}")
+        answer = await self._ask("DELETE", f"{self._folder}/{self.object_name(key)}")
+        if answer.status not in (*_OK, _NOT_FOUND):
+            raise self._fault(answer)
 
     async def close(self) -> None:
         """No connection is kept."""
@@ -132,20 +134,13 @@ class KubernetesEngine:
         data = b"" if body is None else msgspec.json.encode(body)
         request = Request(method, path, headers, data)
         try:
-            answer = await exchange(self._host, request, timeout_s=self._timeout_s, tls=self._tls)
+            return await exchange(self._host, request, timeout_s=self._timeout_s, tls=self._tls)
         except TimeoutError as error:
             raise AuthorityUnreachable(
                 f"{self.name}: no answer within {self._timeout_s:g} s"
             ) from error
         except (OSError, RemoteProtocolError) as error:
             raise AuthorityUnreachable(f"{self.name}: {error}") from error
-        is_expected = answer.status in _OK or (
-            answer.status in (_NOT_FOUND, _CONFLICT)
-            and not (method == "POST" and answer.status == _NOT_FOUND)
-        )
-        if not is_expected:
-            raise self._fault(answer)
-        return answer
 
     def _fault(self, answer: Answer) -> AuthorityUnreachable:
         try:

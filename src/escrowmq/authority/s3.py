@@ -110,11 +110,7 @@ class S3Engine:
                 use_multipart=False,
             )
         except (AlreadyExistsError, PreconditionError):
-            return None
-        except FileNotFoundError as error:
-            # AWS answers 404 to If-Match when there is no such object.
-            if _NO_BUCKET in str(error):
-                raise
+            # The latter also for 404, AWS's answer to If-Match when there is no such object.
             return None
         return Versioned(value, revision_of(self._tag(written["e_tag"]), value))
 
