@@ -6,10 +6,12 @@ import asyncio
 import base64
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from escrowmq.authority.engine_authority import CALL_S, EngineAuthority
 from escrowmq.authority.opening import open_authority
@@ -45,8 +47,11 @@ def key() -> str:
     return f"cluster/{unique('broker')}"
 
 
-def test_a_record_is_created_changed_and_compared(etcd: EtcdCluster, key: str) -> None:
-    asyncio.run(basics(opened(etcd.url), key))
+@pytest.mark.parametrize("runs", [asyncio.run, uvloop.run])
+def test_a_record_is_created_changed_and_compared(
+    etcd: EtcdCluster, key: str, runs: Callable[[Any], None]
+) -> None:
+    runs(basics(opened(etcd.url), key))
 
 
 def test_etcd_compares(etcd: EtcdCluster) -> None:

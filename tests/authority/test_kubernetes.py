@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import uvloop
 
 from escrowmq.authority import opening
 from escrowmq.authority.engine_authority import EngineAuthority
@@ -57,8 +59,9 @@ def engine_of(authority: EngineAuthority) -> KubernetesEngine:
     return engine
 
 
-def test_a_record_is_created_changed_and_compared(pod: Pod) -> None:
-    asyncio.run(basics(pod.open(), KEY))
+@pytest.mark.parametrize("runs", [asyncio.run, uvloop.run])
+def test_a_record_is_created_changed_and_compared(pod: Pod, runs: Callable[[Any], None]) -> None:
+    runs(basics(pod.open(), KEY))
     assert pod.api.objects == {}
 
 
