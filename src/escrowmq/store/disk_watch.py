@@ -47,7 +47,7 @@ class DiskWatch:
         if full is not None:
             standing.refuse(full, is_lasting=False)
         # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
-        elif standing.is_passing and self._held.log.extend():
+        elif standing.is_short_of_disk and self._held.log.extend():
             standing.lift()
             _log.warning("the disk has space: messages are accepted again")
 

@@ -18,7 +18,9 @@ class Writability:
     def __init__(self) -> None:
         self.refusal: str | None = "the store is not open"
         self.is_lasting = True
-        self._closed = ""
+        self.is_short_of_disk = False
+        """Whether messages are refused until the disk has space again."""
+        self._closed = self._paused = ""
 
     def close_to_all(self, reason: str) -> None:
         """Take no messages as long as this process runs: the log is another broker's."""
@@ -31,15 +33,26 @@ class Writability:
             if self.refusal is None and not is_lasting:
                 _log.error("no new messages are accepted: %s", reason)
             self.refusal, self.is_lasting = reason, is_lasting
+            self.is_short_of_disk = not is_lasting
 
     def lift(self) -> None:
-        """Accept messages again, unless the log is another broker's."""
-        self.refusal, self.is_lasting = self._closed or None, bool(self._closed)
+        """The disk takes messages again; another reason may still stand against them."""
+        self.refusal, self.is_lasting = self._closed or self._paused or None, bool(self._closed)
+        self.is_short_of_disk = False
 
-    @property
-    def is_passing(self) -> bool:
-        """Whether messages are refused for a reason that may pass by itself."""
-        return self.refusal is not None and not self.is_lasting
+    def pause(self, reason: str) -> None:
+        """Accept no messages until `resume`, for a reason that has nothing to do with the disk."""
+        self._paused = reason
+        if self.refusal is None:
+            _log.warning("no new messages are accepted: %s", reason)
+        if not self.is_lasting and not self.is_short_of_disk:
+            self.refusal = reason
+
+    def resume(self) -> None:
+        """The reason of `pause` is gone."""
+        self._paused = ""
+        if not self.is_lasting and not self.is_short_of_disk:
+            self.refusal = None
 
     def failed(self, error: Exception) -> Put:
         """The result for a message that could not be written."""
