@@ -3,9 +3,11 @@ simulated disks, a fault at a time."""
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.group_report import GroupReport
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
 from tests.harness.group import GroupWorld, MemberHost
@@ -17,8 +19,10 @@ MADE = {
 }  # fmt: skip
 
 
-def formed(seed: int = 1, names: str = "abc") -> tuple[GroupWorld, MemberHost]:
-    world = GroupWorld(seed, names)
+def formed(
+    seed: int = 1, names: str = "abc", *, min_copies: int = 1
+) -> tuple[GroupWorld, MemberHost]:
+    world = GroupWorld(seed, names, min_copies=min_copies)
     world.start_all()
     world.until(world.are_in_sync)
     assert world.serving is not None
@@ -28,6 +32,12 @@ def formed(seed: int = 1, names: str = "abc") -> tuple[GroupWorld, MemberHost]:
 def store_of(host: MemberHost) -> Store:
     assert host.broker is not None
     return host.broker.core.broker.store
+
+
+def report_of(host: MemberHost) -> GroupReport:
+    assert host.broker is not None
+    reply = host.broker.connect().begin(Request.ESCROW_GROUP_STATUS, {})
+    return msgspec.json.decode(reply.now.body, type=GroupReport)
 
 
 def sent(world: GroupWorld, host: MemberHost, body: bytes) -> None:
@@ -93,6 +103,12 @@ def test_a_frozen_master_is_replaced_and_acknowledges_nothing_when_it_wakes() ->
     sent(world, new, b"two")
     master.thaw()
     world.until(world.are_in_sync, within_ms=10_000)
+    assert master.broker is not None
+    refused = master.broker.connect().begin_send("orders", b"slave")
+    assert refused.now.code == Response.SERVICE_NOT_AVAILABLE
+    assert f"the master is {new.name}, {new.address}:10911, as memory says" in str(
+        refused.now.remark
+    )
     assert reply is None or not reply or reply.now.code != Response.SUCCESS
     assert bodies(new) == [b"one", b"two"]
     assert log_of(store_of(master)) == log_of(store_of(new))
@@ -193,3 +209,140 @@ def test_a_topic_is_there_when_its_making_was_answered() -> None:
     made = new.broker.core.broker.topics.get("made")
     assert made is not None
     assert made.write_queue_nums == 3
+
+
+def test_a_copy_that_lacks_what_was_acknowledged_since_its_report_is_not_taken_in() -> None:
+    """It had everything when it reported last; the set is changed some time later."""
+    world, master = formed()
+    late = next(host for host in world.hosts.values() if host is not master)
+    late.kill()
+    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
+    late.start()
+    assert world.record is not None
+    copies = master.member.copies
+    two = world.record.in_sync
+    world.until(lambda: [*copies.even(two, world.now_ms)])
+    world.isolate(late.name)
+    sent(world, master, b"one")
+    assert master.member.proposal is None
+    world.advance(1_000)
+    assert world.record is not None
+    assert late.name not in world.record.in_sync
+
+
+def test_a_group_that_is_too_small_refuses_until_another_member_is_in_sync() -> None:
+    world, master = formed(min_copies=2)
+    others = [host for host in world.hosts.values() if host is not master]
+    for host in others:
+        host.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 1)
+    world.advance(60_000)
+    assert master.broker is not None
+    reply = master.broker.connect().begin_send("orders", b"alone")
+    assert reply.now.code == Response.SERVICE_NOT_AVAILABLE
+    assert "escrowMinCopies=2" in str(reply.now.remark)
+    others[0].start()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 2)
+    sent(world, master, b"one")
+
+
+def test_a_planned_switch_loses_nothing_and_is_short() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    heir = next(host for host in world.hosts.values() if host is not master)
+    assert master.broker is not None
+    caller = master.broker.connect()
+    reply = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    assert reply.now.ext == {"member": heir.name}
+    refused = caller.begin_send("orders", b"between")
+    assert refused.now.code == Response.SERVICE_NOT_AVAILABLE
+    assert heir.name in str(refused.now.remark)
+    began_ms = world.now_ms
+    assert world.until(lambda: world.serving is not master and world.serving) is heir
+    assert world.now_ms - began_ms < 300
+    sent(world, heir, b"two")
+    world.until(world.are_in_sync, within_ms=10_000)
+    assert bodies(heir) == [b"one", b"two"]
+
+
+def test_a_switch_that_nobody_carries_out_ends_and_messages_are_accepted_again() -> None:
+    world, master = formed()
+    heir = next(host for host in world.hosts.values() if host is not master)
+    assert master.broker is not None
+    world.isolate(heir.name)
+    reply = master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    sent_before = store_of(master).end_offset
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    world.advance(8_000)
+    assert store_of(master).end_offset == sent_before
+    sent(world, master, b"one")
+
+
+@pytest.mark.parametrize("member", ["", "x"])
+def test_a_switch_without_anybody_able_is_refused(member: str) -> None:
+    world, master = formed(names="ab" if member else "a")
+    assert master.broker is not None
+    asked = {"member": member} if member else {}
+    reply = master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, asked)
+    assert reply.now.code == Response.SYSTEM_ERROR
+    assert "not in sync" in str(reply.now.remark)
+    sent(world, master, b"one")
+
+
+def test_what_members_report_of_the_group() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    copy = next(host for host in world.hosts.values() if host is not master)
+    of_master, of_copy = report_of(master), report_of(copy)
+    assert of_master.is_master
+    assert of_master.in_sync == ["a", "b", "c"]
+    assert of_master.master == of_copy.master == master.name
+    assert of_copy.master_address == f"{master.address}:10911"
+    assert of_master.confirmed == of_master.end == of_copy.end
+    assert {one.member for one in of_master.copies} == world.hosts.keys() - {master.name}
+    assert not of_copy.is_master
+    assert of_copy.why == ""
+    assert copy.broker is not None
+    refused = copy.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {})
+    assert f"ask {master.name}" in str(refused.now.remark)
+    again = copy.broker.connect().begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
+    assert "nothing is to be rebuilt" in str(again.now.remark)
+
+
+def test_a_rebuild_is_asked_for_with_the_loss_accepted() -> None:
+    world, master = formed()
+    others = [host for host in world.hosts.values() if host is not master]
+    for host in others:
+        host.kill()
+    sent(world, master, b"lost")
+    master.kill()
+    others[0].start()
+    world.advance(1_000)
+    assert "not let this member in" in report_of(others[0]).why
+    assert others[0].broker is not None
+    caller = others[0].broker.connect()
+    refused = caller.begin(Request.ESCROW_GROUP_REBUILD, {})
+    assert "acceptLoss" in str(refused.now.remark)
+    assert caller.begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"}).now.code == 0
+    assert world.until(lambda: world.serving) is others[0]
+    for host in (master, others[1]):
+        host.start()
+    world.until(world.are_in_sync)
+    assert bodies(others[0]) == []
+
+
+def test_users_are_the_masters_and_made_there() -> None:
+    world, master = formed()
+    copy = next(host for host in world.hosts.values() if host is not master)
+    user = b'{"username":"anna","password":"secret-1","userType":"Normal"}'
+    assert copy.broker is not None
+    refused = copy.broker.connect().begin(Request.AUTH_CREATE_USER, {"username": "anna"}, user)
+    assert refused.now.code == Response.SERVICE_NOT_AVAILABLE
+    assert master.broker is not None
+    made = master.broker.connect(host="127.0.0.1").begin(
+        Request.AUTH_CREATE_USER, {"username": "anna"}, user
+    )
+    world.until(lambda: made)
+    assert made.now.code == Response.SUCCESS, made.now.remark
+    assert "anna" in copy.broker.core.assembly.door.users.book.users

@@ -228,8 +228,9 @@ class MemberHost:
             perform=self.perform,
             now_ms=lambda: self.world.now_ms,
             timeout_ms=3_000,
-            min_copies=1,
+            min_copies=self.world.min_copies,
             leads=leads,
+            authority="memory",
         )
         seat.epoch_end = epoch_end
         seat.on_cut = self._wants_cut
@@ -321,8 +322,10 @@ class GroupWorld(Network):
         *,
         terms: Terms | None = None,
         store: StoreSettings | None = None,
+        min_copies: int = 1,
     ) -> None:
         super().__init__()
+        self.min_copies = min_copies
         self.chance = random.Random(seed)
         self.terms = terms or Terms()
         self.store_settings = store or replace(SMALL, log_segment_size=1 << 16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -19,7 +19,6 @@ class _Copy(msgspec.Struct):
     incarnation: str
     current_ms: int
     """When it last had everything that there was then."""
-    is_even: bool = False
     may_join_ms: int = 0
     rest_ms: int = 0
     """A copy that falls behind again and again waits longer each time before it may join."""
@@ -31,6 +30,11 @@ class Copies:
 
     def __init__(self) -> None:
         self._of: dict[str, _Copy] = {}
+        self._has_all: Callable[[str, str], bool] = lambda _member, _incarnation: False
+
+    def ask(self, has_all: Callable[[str, str], bool]) -> None:
+        """`has_all` says whether a member has, at this moment, all that was acknowledged."""
+        self._has_all = has_all
 
     def set_is(self, in_sync: Mapping[str, str], now_ms: int) -> None:
         """Those in sync by a record that was just written."""
@@ -48,20 +52,18 @@ class Copies:
                     copy.rest_ms = 0
                 copy.left_ms = 0
 
-    def report(self, member: str, incarnation: str, *, current_ms: int, is_even: bool) -> None:
-        """What a copy has; `is_even`: all that there is."""
+    def report(self, member: str, incarnation: str, *, current_ms: int) -> None:
+        """A copy has what there was at that time."""
         known = self._of.get(member)
         if known is None or known.incarnation != incarnation:
             left_ms = 1 if known is None or known.left_ms else 0
             self._of[member] = known = _Copy(incarnation, current_ms, left_ms=left_ms)
         known.current_ms = max(known.current_ms, current_ms)
-        known.is_even = is_even
 
     def gone(self, member: str, *, silence_ms: int, now_ms: int) -> None:
         """Its connection has closed."""
         known = self._of.get(member)
         if known is not None:
-            known.is_even = False
             known.current_ms = min(known.current_ms, now_ms - silence_ms + _GONE_MS)
 
     def excuse(self, span_ms: int) -> None:
@@ -85,5 +87,7 @@ class Copies:
     def even(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
         """Members that have everything, and are not in the set."""
         for member, copy in self._of.items():
-            if copy.is_even and member not in in_sync and now_ms >= copy.may_join_ms:
+            is_rested = now_ms >= copy.may_join_ms
+            # Not what it reported last: more may have been acknowledged since.
+            if member not in in_sync and is_rested and self._has_all(member, copy.incarnation):
                 yield member, copy.incarnation

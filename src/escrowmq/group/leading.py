@@ -218,8 +218,10 @@ class CopyStream:
     def is_even(self) -> bool:
         """Whether it has everything, tables too."""
         return (
-            self.hello is not None
-            and self.acknowledged == self._log.end_offset
-            and self._known_tables == self._sent_tables
-            and self._pending.first() is None
+            self.hello is not None and self.acknowledged == self._log.end_offset and self.has_tables
         )
+
+    @property
+    def has_tables(self) -> bool:
+        """Whether it has all tables as they are now."""
+        return self._known_tables == self._sent_tables and self._pending.first() is None

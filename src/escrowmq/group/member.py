@@ -23,6 +23,8 @@ from escrowmq.group.state import MemberState, Proposal
 _AGAIN_MS: Final = 500
 """Until an authority that did not answer is asked again."""
 
+_SUCCESSION_LOOK_MS: Final = 20
+
 _BIRTH_MS: Final = 3_000
 """An empty folder waits so long for another member to make the group."""
 
@@ -70,6 +72,8 @@ class Member:
         self._is_urgent = False
         """The master is known to be gone, or has handed over."""
         self._is_forced = False
+        self._succession_ms = 0
+        """Until then a leader expects to be replaced."""
         self._followed: tuple[int, str, str] | None = None
         self.why = "the authority has not answered yet"
         """Why this member has no master and is none; empty otherwise."""
@@ -125,7 +129,8 @@ class Member:
     def _span_ms(self) -> int:
         terms = self._terms
         if self.is_leader:
-            return terms.leader_look_ms
+            is_near = self._woken_ms < self._succession_ms
+            return _SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
         return terms.search_ms if self.why or self._is_urgent else terms.follower_look_ms
 
     def look_soon(self, now_ms: int) -> None:
@@ -262,6 +267,11 @@ class Member:
     def copy_gone(self, member: str, now_ms: int) -> None:
         """A copy's connection has closed."""
         self.copies.gone(member, silence_ms=self._terms.silence_ms, now_ms=now_ms)
+
+    def expect_successor(self, until_ms: int, now_ms: int) -> None:
+        """A copy was told to take over: see soon that it has, so that the others follow it."""
+        self._succession_ms = until_ms
+        self.look_soon(now_ms)
 
     def deposed(self, epoch: int, now_ms: int) -> None:
         """A member has promised a later epoch: it may have taken over."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from escrowmq.base.group_report import GroupReport
 from escrowmq.group.copying import Cut
 from escrowmq.group.member import Member
 from escrowmq.group.record import Record
@@ -26,10 +27,12 @@ class Seat:
         timeout_ms: int,
         min_copies: int,
         leads: Record | None,
+        authority: str = "",
     ) -> None:
         """`perform` carries out the member's orders: what has to be kept is durable when it
         returns. `now_ms` is the member's own time, which does not jump with the clock.
-        `leads`: the record of the epoch that this broker is the master of."""
+        `leads`: the record of the epoch that this broker is the master of; `authority`: its
+        address, to tell people."""
         self.member: Final = member
         self.cluster: Final = cluster
         self.broker: Final = broker
@@ -40,12 +43,41 @@ class Seat:
         self.timeout_ms: Final = timeout_ms
         self.min_copies: Final = min_copies
         self.leads: Final = leads
+        self.authority: Final = authority
         self.epoch_end = 0
         """Of a master: the log's end when its epoch began. Once that is confirmed, clients are let
         in."""
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
         """Called by a copy that has something that its master has not."""
+
+    def report(self, *, is_master: bool, end: int, confirmed: int) -> GroupReport:
+        """The group as this member knows it."""
+        member, record = self.member, self.member.record
+        return GroupReport(
+            cluster=self.cluster,
+            broker=self.broker,
+            member=member.state.member,
+            incarnation=member.state.incarnation,
+            group=member.state.group,
+            epoch=0 if record is None else record.epoch,
+            master="" if record is None else record.master,
+            master_address="" if record is None else record.client_address,
+            in_sync=[] if record is None else sorted(record.in_sync),
+            members=[] if record is None else sorted(record.numbers.keys() | record.in_sync),
+            is_master=is_master,
+            end=end,
+            confirmed=confirmed,
+            min_copies=self.min_copies,
+            why=member.why,
+            authority=self.authority,
+            authority_fault=member.authority_fault,
+        )
+
+    def act(self) -> None:
+        """Something has happened to the member: do what follows from it now."""
+        self.member.wake(self.now_ms())
+        self.perform()
 
     def when_ready(self, on_ready: Callable[[], None]) -> None:
         """Be called once clients may be let in."""

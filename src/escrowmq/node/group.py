@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import logging
 import secrets
@@ -102,6 +103,7 @@ class GroupNode:
         self._event = asyncio.Event()
         self._changed = asyncio.Event()
         """Set each time a broker has been opened."""
+        self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
@@ -189,9 +191,17 @@ class GroupNode:
 
     async def _keep_time(self) -> None:
         while True:
-            wait_ms = self.member.wake_at_ms() - steady_ms()
-            await asyncio.sleep(max(wait_ms, 10) / 1000)
+            wait_s = max(self.member.wake_at_ms() - steady_ms(), 10) / 1000
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._acted.wait()
+            self._acted.clear()
             self._after()
+
+    def _act(self) -> None:
+        """The broker has changed the member: perform, and look anew when it has to be woken."""
+        self.perform()
+        self._acted.set()
 
     async def _carry_out(self) -> None:
         while True:
@@ -281,11 +291,12 @@ class GroupNode:
             broker=plan.broker,
             secret=self._secret,
             nonce=lambda: secrets.token_hex(_NONCE_SIZE),
-            perform=self.perform,
+            perform=self._act,
             now_ms=steady_ms,
             timeout_ms=plan.timeout_ms,
             min_copies=self._settings.min_copies,
             leads=leads,
+            authority=self._authority.name,
         )
         seat.epoch_end = epoch_end
         seat.on_cut = self._wants_cut

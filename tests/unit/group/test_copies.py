@@ -7,26 +7,27 @@ SET = {"me": "0", "a": "1"}
 
 def of() -> Copies:
     copies = Copies()
+    copies.ask(lambda _member, _incarnation: True)
     copies.set_is(SET, 1_000)
     return copies
 
 
 def test_a_copy_is_late_that_lacks_something_for_too_long() -> None:
     copies = of()
-    copies.report("a", "1", current_ms=2_000, is_even=False)
+    copies.report("a", "1", current_ms=2_000)
     assert copies.late(SET, 2_000, me="me") == set()
     assert copies.late(SET, 2_001, me="me") == {"a"}
 
 
 def test_another_incarnation_is_late_at_once() -> None:
     copies = of()
-    copies.report("a", "2", current_ms=9_000, is_even=True)
+    copies.report("a", "2", current_ms=9_000)
     assert copies.late(SET, 0, me="me") == {"a"}
 
 
 def test_a_closed_connection_is_late_half_a_second_later() -> None:
     copies = of()
-    copies.report("a", "1", current_ms=9_000, is_even=True)
+    copies.report("a", "1", current_ms=9_000)
     copies.gone("a", silence_ms=3_000, now_ms=9_000)
     assert copies.late(SET, 9_400 - 3_000, me="me") == set()
     assert copies.late(SET, 9_501 - 3_000, me="me") == {"a"}
@@ -40,7 +41,7 @@ def test_nobody_is_late_because_this_process_did_not_run() -> None:
 
 def test_who_has_everything_may_join_and_rests_longer_each_time() -> None:
     copies = of()
-    copies.report("b", "1", current_ms=1_000, is_even=True)
+    copies.report("b", "1", current_ms=1_000)
     assert list(copies.even(SET, 1_000)) == [("b", "1")]
     both = {**SET, "b": "1"}
     now_ms = 2_000
@@ -49,10 +50,17 @@ def test_who_has_everything_may_join_and_rests_longer_each_time() -> None:
         copies.set_is(both, now_ms)
         assert list(copies.even(both, now_ms)) == []
         copies.set_is(SET, now_ms)
-        copies.report("b", "1", current_ms=now_ms, is_even=True)
+        copies.report("b", "1", current_ms=now_ms)
         waited_ms = 0
         while not list(copies.even(SET, now_ms + waited_ms)):
             waited_ms += 1_000
         waits.append(waited_ms)
         now_ms += waited_ms
     assert waits == [0, 10_000, 20_000]
+
+
+def test_who_lacks_what_was_acknowledged_since_its_report_may_not_join() -> None:
+    copies = of()
+    copies.report("b", "1", current_ms=1_000)
+    copies.ask(lambda member, incarnation: (member, incarnation) != ("b", "1"))
+    assert list(copies.even(SET, 1_000)) == []

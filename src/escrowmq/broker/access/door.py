@@ -155,6 +155,11 @@ class Door(Part):
             if count:
                 _log.warning("%d accounts of plain_acl.yml are users from now on", count)
 
+    def users_replaced(self) -> None:
+        """The file of users is another one now: a copy got its master's."""
+        self.users.book.load()
+        self._changed()
+
     # -- at the door -------------------------------------------------------------------------
 
     def judge(self, asked: Question) -> Refusal | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.broker.access.door import Door
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.replication.copied_tables import TableMarks
 from escrowmq.broker.replication.group_copy import GroupCopy
@@ -11,12 +12,13 @@ from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.broker.replication.master import Master
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
 from escrowmq.broker.replication.rivals import Rivals
-from escrowmq.broker.replication.slave_requests import rows_of_slave
+from escrowmq.broker.replication.slave_requests import OF_A_GROUPS_MASTER, rows_of_slave
 from escrowmq.broker.replication.slaves import Slaves
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.group.seat import Seat
 
 __all__ = [
+    "OF_A_GROUPS_MASTER",
     "group_copy_of",
     "group_master_of",
     "master_of",
@@ -75,9 +77,9 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
 
     def refuse(reason: str) -> None:
         if reason:
-            b.store.standing.refuse(reason, is_lasting=False)
+            b.store.standing.pause(reason)
         else:
-            b.store.standing.lift()
+            b.store.standing.resume()
 
     def stamp(epoch: int) -> None:
         b.topics.version.state_version = epoch
@@ -98,13 +100,14 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
     return master
 
 
-def group_copy_of(b: Broker, seat: Seat, disk: Disk) -> GroupCopy:
+def group_copy_of(b: Broker, seat: Seat, disk: Disk, door: Door) -> GroupCopy:
     """A copy's end of a group."""
     return GroupCopy(
         seat,
         b.store,
         b.store.follow(),
         disk,
+        users_replaced=door.users_replaced,
         topics=b.topics,
         groups=b.groups,
         offsets=b.offsets,

@@ -40,6 +40,7 @@ from escrowmq.broker.requests.on_config import ConfigHandlers
 from escrowmq.broker.requests.on_connections import ConnectionHandlers
 from escrowmq.broker.requests.on_dead_letters import DeadLetterHandlers
 from escrowmq.broker.requests.on_groups import GroupHandlers
+from escrowmq.broker.requests.on_members import GroupEndHandlers
 from escrowmq.broker.requests.on_offsets import OffsetHandlers
 from escrowmq.broker.requests.on_operator_offsets import ResetHandlers
 from escrowmq.broker.requests.on_pending import PendingHandlers
@@ -106,11 +107,12 @@ class Assembly:
             b, self.transactions, disk=disk, accounts=accounts, denials=denials, polls=self._polls
         )
         members = MemberHandlers(b.settings, b.store, b.topics, b.groups, b.offsets, b.timer)
+        self.group_end = GroupEndHandlers()
         pending = self._pending(b, denials)
         handlers = (
             sends_of(b, putter, self.transactions, rules),
             *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
-            *(pending, members, self.ends, self.epochs, self.pulls, self.clients),
+            *(pending, members, self.group_end, self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
         self.tables = Tables(
@@ -132,11 +134,7 @@ class Assembly:
             b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
         )
         self.parts = self._in_order(b)
-        self.copying = Copying()
-        if seat is not None:
-            self.copying = self._be_member(b, seat, disk, members)
-        elif replica is not None:
-            self.copying = self._copy(b, replica, members)
+        self.copying = self._copying(b, members, disk, replica=replica, seat=seat)
         self._add_rounds(b, rounds)
 
     def _arrivals(self, b: Broker, rounds: Rounds) -> Arrivals:
@@ -149,6 +147,19 @@ class Assembly:
             pulls=self.pulls,
             pops=self.pops,
         )
+
+    def _copying(
+        self,
+        b: Broker,
+        members: MemberHandlers,
+        disk: Disk,
+        *,
+        replica: ReplicaSettings | None,
+        seat: Seat | None,
+    ) -> Copying:
+        if seat is not None:
+            return self._be_member(b, seat, disk, members)
+        return Copying() if replica is None else self._copy(b, replica, members)
 
     def _copy(self, b: Broker, replica: ReplicaSettings, members: MemberHandlers) -> Copying:
         from escrowmq.broker.assembly import copy_makers as make
@@ -172,11 +183,20 @@ class Assembly:
             master = make.group_master_of(b, seat, disk)
             self.parts = (*self.parts, master)
             members.tell_of(master)
+            self.group_end.tell_of(master)
             return Copying(master)
-        copy = make.group_copy_of(b, seat, disk)
+        copy = make.group_copy_of(b, seat, disk, self.door)
         members.tell_of(copy)
-        alone = ReplicaSettings()
-        self.serving.serve_instead(partial(make.rows_of_slave, replica=alone, pulls=self.pulls))
+        self.group_end.tell_of(copy)
+        self.serving.serve_instead(
+            partial(
+                make.rows_of_slave,
+                replica=ReplicaSettings(),
+                pulls=self.pulls,
+                of_the_master=make.OF_A_GROUPS_MASTER,
+                advice=copy.advice,
+            )
+        )
         self._only_copy(b, copy)
         return Copying(copy, (copy,), copy.keeps_from)
 

@@ -6,9 +6,12 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
+from escrowmq.base.group_report import GroupReport
 from escrowmq.base.measure import Family, one
 from escrowmq.base.ports import Disk
 from escrowmq.base.wire import Wire
@@ -47,6 +50,7 @@ class GroupCopy(Part):
         log: CopiedLog,
         disk: Disk,
         *,
+        users_replaced: Callable[[], None],
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
@@ -60,6 +64,7 @@ class GroupCopy(Part):
             "config/topics.json": lambda data: topics.take_over(data, lambda _: False),
             "config/subscriptionGroup.json": groups.take_over,
             "config/consumerOffset.json": offsets.take_over,
+            "config/auth.json": lambda _: users_replaced(),
         }
         self._tables = (topics, groups, offsets)
         self._output = output
@@ -79,7 +84,7 @@ class GroupCopy(Part):
         """Copy from this master from now on, or from nobody."""
         self._record = record
         self._was_welcome = False
-        self.fault = why
+        self.fault = why or "the master has not let this member in yet"
         self._now_ms = self._due_ms = now_ms
         self._drop("the master is another one now")
 
@@ -134,8 +139,7 @@ class GroupCopy(Part):
         """Nobody listens there: the master's process has ended."""
         if self._record is not None and self._was_welcome:
             self._seat.member.master_gone(self._seat.now_ms())
-            self._seat.member.wake(self._seat.now_ms())
-            self._seat.perform()
+            self._seat.act()
 
     def unreached(self, peer: int, now_ms: int) -> None:
         """The connection is gone, or was not made."""
@@ -194,6 +198,7 @@ class GroupCopy(Part):
         except TurnedAway as error:
             self._stop(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
             self._seat.member.look_soon(self._seat.now_ms())
+            self._seat.act()
             return
         except (RemoteProtocolError, StorageError, OSError) as error:
             self._stop(f"copying has stopped: {error}", now_ms, _QUIET_MS)
@@ -241,10 +246,8 @@ class GroupCopy(Part):
 
     def take_over(self) -> None:
         """The master hands over."""
-        member = self._seat.member
-        member.take_over_now(self._seat.now_ms())
-        member.wake(self._seat.now_ms())
-        self._seat.perform()
+        self._seat.member.take_over_now(self._seat.now_ms())
+        self._seat.act()
 
     def settle(self, now_ms: int) -> None:
         """Say what is kept by now. Nobody waits at a copy for what arrives."""
@@ -280,6 +283,38 @@ class GroupCopy(Part):
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """RocketMQ's slaves and tickets are not for groups."""
         raise UsageError("this broker is in a group: its members copy it by their own protocol")
+
+    def advice(self) -> str:
+        """To whom a client should go, and who says so."""
+        member = self._seat.member
+        record, authority = member.record, self._seat.authority or "the authority"
+        if record is None or record.master == member.state.member:
+            return f"{authority} names no other master now"
+        return f"the master is {record.master}, {record.client_address}, as {authority} says"
+
+    def report(self) -> GroupReport:
+        """The group as this member knows it."""
+        confirmed = -1 if self._copy is None else self._copy.confirmed
+        return msgspec.structs.replace(
+            self._seat.report(is_master=False, end=self._log.end_offset, confirmed=confirmed),
+            why=self._seat.member.why or self.fault,
+        )
+
+    def switch(self, member: str) -> str:
+        """Only a master can."""
+        record = self._seat.member.record
+        where = "" if record is None else f"; ask {record.master}, {record.client_address}"
+        raise UsageError(f"this member is not the master{where}")
+
+    def rebuild(self) -> None:
+        """Be the master without having what the others have."""
+        member = self._seat.member
+        if self._copy is not None and self._copy.is_welcome and member.record is not None:
+            raise UsageError(
+                f"this member copies {member.record.master}, which serves: nothing is to be rebuilt"
+            )
+        member.take_over_now(self._seat.now_ms(), is_forced=True)
+        self._seat.act()
 
     def ha_status(self) -> dict[str, object]:
         """As mqadmin's haStatus reads it (HARuntimeInfo)."""

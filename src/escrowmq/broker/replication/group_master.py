@@ -8,9 +8,12 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace
+from escrowmq.base.group_report import CopyReport, GroupReport
 from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.measure import Family, Sample, one
 from escrowmq.base.ports import Disk
@@ -19,7 +22,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
-from escrowmq.errors import RemoteProtocolError
+from escrowmq.errors import RemoteProtocolError, UsageError
 from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
@@ -29,8 +32,20 @@ from escrowmq.store.store import Store
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
+SWITCH_MS: Final = 3_000
+"""A planned change of the master is given up when it takes longer."""
+
 _SAMPLE_MS: Final = 50
 _SAMPLES_MAX: Final = 400
+
+
+class Heir:
+    """The member that is to be the next master."""
+
+    def __init__(self, member: str, *, until_ms: int) -> None:
+        self.member = member
+        self.until_ms = until_ms
+        self.was_told = False
 
 
 class GroupMaster(Part):
@@ -80,10 +95,11 @@ class GroupMaster(Part):
         self._latest: dict[str, bytes] = {}
         self._marks: TableMarks | None = None
         self._needed: dict[str, str] | None = None
-        self._is_short = False
+        self._heir: Heir | None = None
         self._is_ready = False
         store.ends.lead_group(timeout_ms=seat.timeout_ms)
         store.on_deleted = self._deleted
+        seat.member.copies.ask(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
         """Have the tables that are written to this disk copied."""
@@ -130,6 +146,8 @@ class GroupMaster(Part):
             self._output.send(peer.id, stream.refuse(error.reason))
             self._close(peer.id, error.reason, now_ms)
             self._seat.member.deposed(error.promised, self._seat.now_ms())
+            self._seat.act()
+            self.confirm()
             return
         except RemoteProtocolError as error:
             self._close(peer.id, str(error), now_ms)
@@ -139,6 +157,7 @@ class GroupMaster(Part):
         if has_reported:
             self._note(stream)
         self.confirm()
+        self._hand_over()
 
     def _only(self, peer: int, member: str) -> None:
         """A member that connects again has given up its former connection."""
@@ -204,14 +223,22 @@ class GroupMaster(Part):
 
     def _note(self, stream: CopyStream) -> None:
         assert stream.hello is not None
-        is_even = stream.is_even
         current_ms = self._seat.now_ms()
-        if not is_even:
+        if not stream.is_even:
             acked = stream.acknowledged
             current_ms = next((ms for ms, end in reversed(self._samples) if end <= acked), 0)
         hello = stream.hello
-        self._seat.member.copies.report(
-            hello.member, hello.incarnation, current_ms=current_ms, is_even=is_even
+        self._seat.member.copies.report(hello.member, hello.incarnation, current_ms=current_ms)
+
+    def _has_all(self, member: str, incarnation: str) -> bool:
+        """Whether a copy has all that was acknowledged or seen by now, tables too."""
+        ends = self._store.ends
+        promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
+        return any(
+            stream.acknowledged >= promised and stream.has_tables
+            for stream in self._streams.values()
+            if stream.hello is not None
+            and (stream.hello.member, stream.hello.incarnation) == (member, incarnation)
         )
 
     def confirm(self) -> None:
@@ -225,7 +252,7 @@ class GroupMaster(Part):
             self._needed = needed
             ends.stand_alone(is_alone=not needed)
             store.flusher.look_again()
-            self._judge_copies()
+            self._judge()
         seen_until, answered_until = ends.visible_end, ends.answerable_end
         if needed:
             confirmed = min([store.end_offset, *(self._end_of(*each) for each in needed.items())])
@@ -246,18 +273,17 @@ class GroupMaster(Part):
                 return stream.acknowledged
         return 0
 
-    def _judge_copies(self) -> None:
-        assert self._needed is not None
-        copies, least = len(self._needed) + 1, self._seat.min_copies
-        is_short = copies < least
-        if is_short:
+    def _judge(self) -> None:
+        copies, least = len(self._needed or ()) + 1, self._seat.min_copies
+        if self._heir is not None:
+            self._refuse(f"the group's master is about to be {self._heir.member}; try again soon")
+        elif copies < least:
             self._refuse(
                 f"{copies} of the group's members are in sync, and escrowMinCopies={least} wants "
                 "as many before messages are taken"
             )
-        elif self._is_short:
+        else:
             self._refuse("")
-        self._is_short = is_short
 
     # -- tables ------------------------------------------------------------------------------
 
@@ -303,10 +329,12 @@ class GroupMaster(Part):
             if sign:
                 self._output.send(peer, sign)
         self.confirm()
+        self._hand_over()
 
     def wake_at_ms(self) -> int:
         """When one is due."""
-        return min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
+        due_ms = min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
+        return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + _SAMPLE_MS)
 
     def settle(self, now_ms: int) -> None:
         """What became durable may be confirmed."""
@@ -315,13 +343,74 @@ class GroupMaster(Part):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def hand_over(self, member: str) -> bool:
-        """Tell a copy that has everything to take over; False when it is not there."""
+    def report(self) -> GroupReport:
+        """The group as its master knows it."""
+        seat, store = self._seat, self._store
+        ends = store.ends
+        return msgspec.structs.replace(
+            seat.report(
+                is_master=seat.member.is_leader, end=store.end_offset, confirmed=ends.confirmed
+            ),
+            refusal=store.refusal or "",
+            copies=[
+                CopyReport(
+                    member=s.hello.member,
+                    incarnation=s.hello.incarnation,
+                    address=self._addresses.get(peer, ""),
+                    end=s.acknowledged,
+                    behind=store.end_offset - s.acknowledged,
+                )
+                for peer, s in self._streams.items()
+                if s.hello is not None
+            ],
+        )
+
+    def switch(self, member: str) -> str:
+        """Take no more messages, and let this member be the master as soon as it has everything."""
+        known = self._seat.member
+        if not known.is_leader:
+            raise UsageError("this member is no longer the master")
+        if known.authority_fault:
+            raise UsageError(
+                f"the authority does not answer ({known.authority_fault}), so nobody can take over"
+            )
+        able = {
+            s.hello.member: s.acknowledged
+            for s in self._streams.values()
+            if s.hello is not None and known.needed.get(s.hello.member) == s.hello.incarnation
+        }
+        if not able or (member and member not in able):
+            raise UsageError(
+                f"{member or 'no other member'} is not in sync, so it cannot take over; in sync "
+                f"and connected: {', '.join(sorted(able)) or 'none'}"
+            )
+        heir = member or max(sorted(able), key=able.__getitem__)
+        self._heir = Heir(heir, until_ms=self._seat.now_ms() + SWITCH_MS)
+        self._judge()
+        self._hand_over()
+        return heir
+
+    def rebuild(self) -> None:
+        """A master has nothing to rebuild."""
+        raise UsageError("this member is the master, and serves: nothing is to be rebuilt")
+
+    def _hand_over(self) -> None:
+        """The heir takes over once it has everything; if it does not, all goes on as before."""
+        heir = self._heir
+        if heir is None:
+            return
+        if self._seat.now_ms() >= heir.until_ms:
+            _log.warning("%s has not taken over: messages are accepted again", heir.member)
+            self._heir = None
+            self._judge()
+            return
         for peer, stream in self._streams.items():
-            if stream.hello is not None and stream.hello.member == member and stream.is_even:
+            is_heir = stream.hello is not None and stream.hello.member == heir.member
+            if is_heir and stream.is_even and not heir.was_told:
+                heir.was_told = True
                 self._output.send(peer, stream.hand_over())
-                return True
-        return False
+                self._seat.member.expect_successor(heir.until_ms, self._seat.now_ms())
+                self._seat.act()
 
     def families(self) -> list[Family]:
         """How far behind copies are."""
@@ -339,24 +428,8 @@ class GroupMaster(Part):
             one("escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch),
         ]
 
-    def figures(self) -> list[dict[str, object]]:
-        """How each copy stands."""
-        return [
-            {
-                "member": s.hello.member,
-                "incarnation": s.hello.incarnation,
-                "address": self._addresses.get(peer, ""),
-                "end": s.acknowledged,
-                "behind": self._store.end_offset - s.acknowledged,
-            }
-            for peer, s in self._streams.items()
-            if s.hello is not None
-        ]
-
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
         """RocketMQ's slaves and tickets are not for groups."""
-        from escrowmq.errors import UsageError
-
         raise UsageError("this broker is in a group: its members copy it by their own protocol")
 
     def ha_status(self) -> dict[str, object]:

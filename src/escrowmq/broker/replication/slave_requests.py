@@ -3,6 +3,7 @@ its master's: requests that change something are sent to the master."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
@@ -39,15 +40,32 @@ OF_THE_MASTER: Final = frozenset(
 """What stores something, or changes what a slave copies, or is about what a slave does not keep:
 what is pending, what was popped."""
 
+OF_A_GROUPS_MASTER: Final = OF_THE_MASTER | {
+    _R.UPDATE_BROKER_CONFIG,
+    _R.AUTH_CREATE_USER, _R.AUTH_UPDATE_USER, _R.AUTH_DELETE_USER,
+    _R.AUTH_CREATE_ACL, _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL,
+}  # fmt: skip
+"""In a group that fails over, settings and users are copied as well."""
+
 _PULLS: Final = (Request.PULL_MESSAGE, Request.LITE_PULL_MESSAGE)
 _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 """In RocketMQ's words (NettyRemotingAbstract), by which its consumers go on at the master."""
 
 
+def of_a_slave() -> str:
+    """To whom a client should go."""
+    return "ask the master of its name, brokerId 0"
+
+
 def rows_of_slave(
-    rows: dict[int, RequestRow], replica: ReplicaSettings, pulls: PullHandlers
+    rows: dict[int, RequestRow],
+    replica: ReplicaSettings,
+    pulls: PullHandlers,
+    of_the_master: frozenset[int] = OF_THE_MASTER,
+    advice: Callable[[], str] = of_a_slave,
 ) -> dict[int, RequestRow]:
-    """The rows of a broker as a slave serves them."""
+    """The rows of a broker as a slave serves them. `of_the_master`: what it refuses; `advice`: to
+    whom a client should go."""
 
     def refused(_: Question) -> Reply:
         # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker
@@ -55,7 +73,7 @@ def rows_of_slave(
         return Refusal(
             Response.SERVICE_NOT_AVAILABLE,
             "service not available now: this broker is a slave, which stores what its master does; "
-            "ask the master of its name, brokerId 0",
+            f"{advice()}",
         )
 
     def pulled(asked: Asked[PullHeader]) -> Reply:
@@ -68,8 +86,8 @@ def rows_of_slave(
             return msgspec.structs.replace(reply, code=Response.PULL_RETRY_IMMEDIATELY)
         return reply
 
-    served = {code: row for code, row in rows.items() if code not in OF_THE_MASTER}
-    for code in OF_THE_MASTER & rows.keys():
+    served = {code: row for code, row in rows.items() if code not in of_the_master}
+    for code in of_the_master & rows.keys():
         served[code] = msgspec.structs.replace(rows[code], header=None, serve=refused)
     for code in _PULLS:
         served[code] = msgspec.structs.replace(rows[code], serve=pulled)

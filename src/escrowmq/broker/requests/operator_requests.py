@@ -39,6 +39,7 @@ from escrowmq.broker.requests.on_config import ConfigHandlers
 from escrowmq.broker.requests.on_connections import ConnectionHandlers
 from escrowmq.broker.requests.on_dead_letters import DeadLetterHandlers
 from escrowmq.broker.requests.on_groups import GroupHandlers
+from escrowmq.broker.requests.on_members import GroupEndHandlers
 from escrowmq.broker.requests.on_operator_offsets import ResetHandlers
 from escrowmq.broker.requests.on_pending import PendingHandlers
 from escrowmq.broker.requests.on_statistics import StatisticsHandlers
@@ -305,6 +306,14 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(_R.RESET_MASTER_FLUSH_OFFSET, None, MemberHandlers.hear, OPERATE),
         RequestRow(_R.GET_BROKER_EPOCH_CACHE, None, MemberHandlers.epochs, LOOK),
         RequestRow(_R.NOTIFY_BROKER_ROLE_CHANGED, None, MemberHandlers.hear, OPERATE),
+    ),
+    family(
+        GroupEndHandlers,
+        RequestRow(_R.ESCROW_GROUP_STATUS, None, GroupEndHandlers.status, LOOK),
+        RequestRow(_R.ESCROW_GROUP_SWITCH, None, GroupEndHandlers.switch, OPERATE, is_audited=True),
+        RequestRow(
+            _R.ESCROW_GROUP_REBUILD, None, GroupEndHandlers.rebuild, OPERATE, is_audited=True
+        ),
     ),
     family(
         AclHandlers,

@@ -1,0 +1,77 @@
+"""Requests of the operators of a group that fails over."""
+
+from __future__ import annotations
+
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.base.answer import DONE, Answer, Refusal, Reply
+from escrowmq.base.codes import Response
+from escrowmq.base.group_report import GroupReport
+from escrowmq.broker.asked import Asked
+from escrowmq.errors import UsageError
+
+_ALONE: Final = Refusal(
+    Response.SYSTEM_ERROR,
+    "this broker is in no group that fails over: it was started without --authority",
+)
+
+
+class GroupEnd(Protocol):
+    """The master of a group, or a copy. UsageError says why something is not done."""
+
+    def report(self) -> GroupReport:
+        """The group as this member knows it."""
+        ...
+
+    def switch(self, member: str) -> str:
+        """Make another member the master; without a name, the one that lacks least. Returns its
+        name; it serves a little later."""
+        ...
+
+    def rebuild(self) -> None:
+        """Be the master without having what the others have."""
+        ...
+
+
+class GroupEndHandlers:
+    """ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728)."""
+
+    def __init__(self) -> None:
+        self._end: GroupEnd | None = None
+
+    def tell_of(self, end: GroupEnd) -> None:
+        """This broker is in a group."""
+        self._end = end
+
+    def status(self, asked: Asked[None]) -> Reply:
+        """What this member knows."""
+        if self._end is None:
+            return _ALONE
+        return Answer(body=msgspec.json.encode(self._end.report()))
+
+    def switch(self, asked: Asked[None]) -> Reply:
+        """Begin a planned change of the master."""
+        if self._end is None:
+            return _ALONE
+        try:
+            return Answer(ext={"member": self._end.switch(asked.ext.get("member", ""))})
+        except UsageError as error:
+            return Refusal(Response.SYSTEM_ERROR, str(error))
+
+    def rebuild(self, asked: Asked[None]) -> Reply:
+        """Accept the loss of what only others have."""
+        if self._end is None:
+            return _ALONE
+        if asked.ext.get("acceptLoss") != "true":
+            remark = (
+                "what was acknowledged and is only on other members is lost by this; "
+                "acceptLoss=true says that this is known"
+            )
+            return Refusal(Response.INVALID_PARAMETER, remark)
+        try:
+            self._end.rebuild()
+        except UsageError as error:
+            return Refusal(Response.SYSTEM_ERROR, str(error))
+        return DONE
