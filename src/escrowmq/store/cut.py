@@ -9,12 +9,21 @@ from datetime import UTC
 from typing import Final
 
 from escrowmq.base.broker_settings import StoreSettings
-from escrowmq.base.ports import Disk
+from escrowmq.base.ports import Disk, former_path
 from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import Store
 from escrowmq.store.store_parts import StoreState
 
 _ALL: Final = 1 << 62
+
+FROM_THE_LOG: Final = (
+    "escrow/pending", "escrow/decisions", "config/delayOffset.json", "config/timercheck",
+)  # fmt: skip
+"""Files that a start makes from the log if they are missing. Each says how much of the log it
+accounts for: once the log has grown again, with other records, one of a longer log would be
+believed."""
+
+FOLDERS_FROM_THE_LOG: Final = ("escrow/checks",)
 
 
 def record_before(store: Store, log_offset: int) -> int:
@@ -31,6 +40,7 @@ def record_before(store: Store, log_offset: int) -> int:
 def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
     """Cut the log at an offset; durable when this returns. After a crash within it, some of what is
     behind the offset may still be there, without gaps."""
+    _forget(disk)
     held = StoreState(disk, settings, boot="", zone=UTC)
     held.checkpoint.load(_ALL)
     said = held.checkpoint.value
@@ -48,3 +58,13 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
         segments.make(start).sync()
     segments.close()
     held.checkpoint.close()
+
+
+def _forget(disk: Disk) -> None:
+    for path in FROM_THE_LOG:
+        disk.remove(path)
+        if former := former_path(path):
+            disk.remove(former)
+    for folder in FOLDERS_FROM_THE_LOG:
+        for name in disk.names(folder):
+            disk.remove(f"{folder}/{name}")

@@ -163,6 +163,7 @@ class Opening:
                 )
                 for each in (Topic.HALF, Topic.OP):
                     self._offsets.commit(TRANSACTION_GROUP, each, 0, 0, now_ms)
+                self._save_offsets()
                 return
 
     def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:

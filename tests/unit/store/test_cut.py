@@ -1,0 +1,35 @@
+"""Cutting the end of a log off."""
+
+from __future__ import annotations
+
+from escrowmq.broker.figures.transaction_metrics_file import PATH as FIGURES
+from escrowmq.delivery import delay_queues, timer
+from escrowmq.store.cut import FOLDERS_FROM_THE_LOG, FROM_THE_LOG, cut_log, record_before
+from escrowmq.testing.disk import SimDisk
+from escrowmq.txn import check_counts, epoch_decision, pending_snapshot
+
+from .stores import SMALL, message, opened
+
+
+def test_what_a_start_makes_from_the_log_does_not_survive_the_log() -> None:
+    """Else it is believed once the log has grown again, with other records."""
+    assert set(FROM_THE_LOG) == {
+        pending_snapshot.PATH, epoch_decision.PATH, delay_queues.PATH, timer.PATH,
+    }  # fmt: skip
+    assert set(FOLDERS_FROM_THE_LOG) == {check_counts.FOLDER}
+    disk = SimDisk()
+    store, _ = opened(disk)
+    ends = [store.put(message(n), 20_000).log_end for n in range(4)]
+    store.close(20_000)
+    disk.restart()
+    for path in (*FROM_THE_LOG, f"{check_counts.FOLDER}/00000000000000000000", FIGURES):
+        disk.replace(path, b"former")
+        disk.replace(path, b"of a longer log")
+    cut_log(disk, SMALL, at=ends[1], read_from=0)
+    left = [path for path in disk.small if "checks" in path or path.startswith(FROM_THE_LOG)]
+    assert left == []
+    assert FIGURES in disk.small
+    disk.restart()
+    store, _ = opened(disk)
+    assert store.end_offset == ends[1]
+    assert record_before(store, ends[1]) == ends[0]
