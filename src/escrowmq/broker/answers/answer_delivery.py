@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -15,6 +15,16 @@ from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
 
 
+class Marks(Protocol):
+    """Records in the log that belong to no queue."""
+
+    def put(self) -> int:
+        """Put one now; where the log ends behind it."""
+
+    def end(self) -> int:
+        """Where the log ends behind the tables that this input has changed; 0 without any."""
+
+
 class Answers:
     """Delivers answers, and measures how long they took."""
 
@@ -23,20 +33,29 @@ class Answers:
         self._moment = moment
         self._latency = latency
         self.waiting = WaitingAnswers(ends)
-        self._table_mark: Callable[[], int] | None = None
+        self._marks: Marks | None = None
 
-    def wait_for_tables(self, table_mark: Callable[[], int]) -> None:
-        """Keep answers until the copies have the tables that their input has changed: `table_mark`
-        says where the log ends behind those, 0 when there are none."""
-        self._table_mark = table_mark
+    def wait_for(self, marks: Marks) -> None:
+        """Of a group's master: keep answers until the copies have the tables that their input has
+        changed."""
+        self._marks = marks
+
+    def once_confirmed(self, refusal: Refusal) -> Answer | Refusal:
+        """A refusal that is final for its sender. In a group it waits until the copies have
+        confirmed a record behind it: a master that was replaced, and does not know it yet, would
+        deny what its successor has."""
+        if self._marks is None:
+            return refusal
+        log_end = self._marks.put()
+        return Answer(refusal.code, ext=refusal.ext, remark=refusal.remark, log_end=log_end)
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
         """Send an answer, or keep it until its record may be acknowledged. The time limit runs from
         the question, or from a later time."""
-        if self._table_mark is not None and isinstance(reply, Answer):
-            log_end = self._table_mark()
+        if self._marks is not None and isinstance(reply, Answer):
+            log_end = self._marks.end()
             if log_end > reply.log_end:
                 reply = msgspec.structs.replace(reply, log_end=log_end)
         if (

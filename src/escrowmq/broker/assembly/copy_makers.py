@@ -95,7 +95,7 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
         stamp=stamp,
     )
     marks = TableMarks(b.store, b.moment)
-    b.answers.wait_for_tables(marks.end)
+    b.answers.wait_for(marks)
     master.watch(disk, marks)
     return master
 

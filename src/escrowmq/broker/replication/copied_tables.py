@@ -76,6 +76,11 @@ class TableMarks:
         self.is_due = False
         self._end = 0
 
+    def put(self) -> int:
+        """Put one now; where the log ends behind it."""
+        self.changed()
+        return self.end()
+
     def changed(self) -> None:
         """This input has changed a table."""
         self.is_due, self._end = True, 0

@@ -107,7 +107,8 @@ class EndHandlers(Part):
         """Commit or roll back; the answer is sent when the op record may be acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
-            return header
+            is_final = header.code == Response.SYSTEM_ERROR
+            return self._answers.once_confirmed(header) if is_final else header
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -158,7 +159,8 @@ class EndHandlers(Part):
                 assert ended.put is not None
                 return self._putter.refusal(ended.put)
             case _:
-                return Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
+                refusal = Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
+                return self._answers.once_confirmed(refusal)
 
     def answer_run(self, ends: EndsOfRun) -> None:
         """Answer ends that were carried out already, each of them DONE."""
