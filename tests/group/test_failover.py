@@ -10,6 +10,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.group_report import GroupReport
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
+from tests.harness.caller import COMMIT, Half
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of, queues_of
 
@@ -346,3 +347,22 @@ def test_users_are_the_masters_and_made_there() -> None:
     world.until(lambda: made)
     assert made.now.code == Response.SUCCESS, made.now.remark
     assert "anna" in copy.broker.core.assembly.door.users.book.users
+
+
+def test_a_replaced_master_does_not_deny_what_its_successor_has() -> None:
+    """It does not know yet that it was replaced, and a half of the new master is asked of it."""
+    world, master = formed()
+    assert master.broker is not None
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    stale = master.broker.connect()
+    new = world.until(lambda: world.serving is not master and world.serving)
+    caller = new.broker.connect()
+    halves = [Half("orders", "PG", n, 1_000_000 + n, f"key-{n}") for n in range(2)]
+    denied = caller.begin_end(halves[0], COMMIT)
+    world.until(lambda: denied)
+    assert "Find prepared transaction message failed" in str(denied.now.remark)
+    assert stale.closed is None
+    reply = stale.begin_end(halves[1], COMMIT)
+    world.advance(5_000)
+    assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.effects import Close, Dial, Effect, Send
+from escrowmq.base.effects import Close, Dial, Effect, Send, Sync
 from escrowmq.base.wire import Wire
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
@@ -39,7 +39,7 @@ class MemberBroker(Exchange):
     def __init__(self, host: MemberHost, seat: Seat, *, number: int) -> None:
         self._host = host
         super().__init__(
-            BrokerSettings(name="b", broker_id=number),
+            replace(host.world.settings, broker_id=number),
             replace(host.world.store_settings),
             disk=host.disk,
             now_ms=host.world.wall_ms,
@@ -55,10 +55,22 @@ class MemberBroker(Exchange):
                 world.dial(host, effect)
             case Send(peer, chunks) if (host.name, host.life, peer) in world.links:
                 world.carry(host, peer, b"".join(chunks))
+            case Sync() if world.sync_delay_ms:
+                life = host.life
+                self.syncs.append(effect)
+                world.later(world.sync_delay_ms, lambda: self._sync_if(life))
             case Close(peer, _) if (host.name, host.life, peer) in world.links:
                 world.close(host, peer)
             case _:
                 super()._perform_one(effect)
+
+    def _sync_if(self, life: int) -> None:
+        if self._host.life == life and self.syncs:
+            self._host.arrive(self._sync_late)
+
+    def _sync_late(self) -> None:
+        if self.syncs and self._host.broker is self:
+            self.sync()
 
     def perform(self) -> None:
         self._perform()
@@ -323,8 +335,13 @@ class GroupWorld(Network):
         terms: Terms | None = None,
         store: StoreSettings | None = None,
         min_copies: int = 1,
+        settings: BrokerSettings | None = None,
+        sync_delay_ms: int = 0,
     ) -> None:
+        """`sync_delay_ms`: how long a sync of the log takes; 0: none at all."""
         super().__init__()
+        self.settings = settings or BrokerSettings(name="b")
+        self.sync_delay_ms = sync_delay_ms
         self.min_copies = min_copies
         self.chance = random.Random(seed)
         self.terms = terms or Terms()
@@ -336,6 +353,8 @@ class GroupWorld(Network):
         self.epochs: dict[int, tuple[str, int]] = {}
         self.delay_max_ms = 5
         self.authority_loss = 0.0
+        self.without_authority: set[str] = set()
+        """Members that do not reach it."""
         self.hosts = {name: MemberHost(self, name) for name in names}
 
     @property
@@ -418,7 +437,7 @@ class GroupWorld(Network):
                 host.after()
 
         def ask() -> None:
-            is_lost = not self.authority.is_reachable or self.chance.random() < self.authority_loss
+            is_lost = not self._reaches(host) or self.chance.random() < self.authority_loss
             found = None if is_lost else self.authority.read_now(KEY)
             self.later(self._delay(), lambda: host.arrive(lambda: answer(found)))
 
@@ -444,7 +463,7 @@ class GroupWorld(Network):
         def ask() -> None:
             outcome: object = "unknown"
             chance = self.chance.random()
-            if self.authority.is_reachable and chance >= self.authority_loss:
+            if self._reaches(host) and chance >= self.authority_loss:
                 outcome = self.authority.write_now(KEY, record.encode(), revision)
                 if chance < 2 * self.authority_loss:
                     outcome = "unknown"
@@ -454,6 +473,9 @@ class GroupWorld(Network):
             self.later(self._delay(), lambda: host.arrive(lambda: answer(outcome)))
 
         self.later(self._delay(), ask)
+
+    def _reaches(self, host: MemberHost) -> bool:
+        return self.authority.is_reachable and host.name not in self.without_authority
 
     def _delay(self) -> int:
         return self.chance.randint(0, self.delay_max_ms)

@@ -1,0 +1,212 @@
+"""One group in memory with clients and faults, from a seed: `python -m tests.group.worlds.world
+SEED` prints what happened."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+
+from msgspec.structs import replace
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.group.orders import Terms
+from escrowmq.store.store import Store
+from tests.group.history import Read
+from tests.group.judge import judge
+from tests.group.worlds.clients import (
+    QUEUES,
+    TOPIC,
+    Client,
+    Journal,
+    Reader,
+    Sender,
+    TransactionSender,
+)
+from tests.group.worlds.faults import Faults
+from tests.harness.exchange import SMALL
+from tests.harness.group import STEP_MS, GroupWorld, MemberHost
+from tests.harness.pair import log_of, queues_of
+
+_SPAN_MS: Final = 20_000
+_CALM_MS: Final = 60_000
+_SETTINGS: Final = BrokerSettings(
+    name="b", transaction_timeout_ms=1_000, transaction_check_interval_ms=1_000
+)
+
+
+class Violation(AssertionError):
+    """A promise was broken."""
+
+
+class RandomWorld:
+    """A group that is not left alone."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = chance = random.Random(seed)
+        is_sync = chance.random() < 0.3
+        self.world = GroupWorld(
+            chance.getrandbits(32),
+            chance.choice(["abc", "abc", "ab"]),
+            terms=Terms(silence_ms=1_000, takeover_ms=2_000),
+            store=replace(SMALL, log_segment_size=1 << 16, is_sync_flush=is_sync),
+            settings=_SETTINGS,
+            sync_delay_ms=chance.choice([0, 20]),
+        )
+        self.world.delay_max_ms = chance.choice([2, 5, 50])
+        self.world.authority_loss = chance.choice([0.0, 0.0, 0.1, 0.3])
+        self.seen = Journal()
+        self.faults = Faults(self.world, chance)
+        self.clients: list[Client] = [
+            Sender(self.world, "s", chance, self.seen),
+            TransactionSender(self.world, "t", chance, self.seen),
+            TransactionSender(self.world, "u", chance, self.seen),
+            Reader(self.world, "r", chance, self.seen),
+        ]
+
+    def run(self) -> str:
+        """All of it; how it ended. Raises Violation."""
+        self._live()
+        self._calm_down()
+        try:
+            self.world.until(lambda: self.world.serving, within_ms=_CALM_MS)
+        except AssertionError:
+            return self._nobody_serves()
+        self._finish()
+        self._compare()
+        self._read_all()
+        self._judge()
+        return f"{len(self.seen.events)} events, {len(self.world.epochs)} epochs"
+
+    def _live(self) -> None:
+        world, chance = self.world, self.chance
+        for host in world.hosts.values():
+            world.later(chance.randrange(2_000), host.start)
+        next_ms = 3_000 + chance.randrange(2_000)
+        end_ms = next_ms + _SPAN_MS
+        while world.now_ms < end_ms:
+            world.advance(STEP_MS)
+            for client in self.clients:
+                client.step()
+            if world.now_ms >= next_ms:
+                self.faults.happen()
+                next_ms += int(4_000 * chance.random() ** 2)
+
+    def _calm_down(self) -> None:
+        world = self.world
+        world.mend()
+        world.without_authority.clear()
+        world.authority.is_reachable, world.authority_loss, world.delay_max_ms = True, 0.0, 5
+        for host in world.hosts.values():
+            if not host.is_up:
+                host.start()
+            elif host.is_frozen:
+                host.thaw()
+
+    def _nobody_serves(self) -> str:
+        """Right only if all who had everything have lost power since."""
+        world = self.world
+        record = world.record
+        if record is None:
+            raise Violation("there is no record, and nobody makes one")
+        for name, incarnation in record.in_sync.items():
+            if world.hosts[name].member.state.incarnation == incarnation:
+                raise Violation(f"nobody serves, although {name} has everything: {record.text}")
+        return "nobody serves: all who had everything have lost power"
+
+    def _finish(self) -> None:
+        """All transactions end, and all copies have everything."""
+        for client in self.clients:
+            if isinstance(client, TransactionSender):
+                client.is_finishing = True
+        self._go_on(lambda: not self._open_halves(), "transactions are open")
+        self.clients = []
+        self._go_on(self._is_equal, "a copy does not get everything")
+
+    def _go_on(self, is_done: Callable[[], bool], what: str) -> None:
+        world = self.world
+        end_ms = world.now_ms + _CALM_MS
+        while not is_done():
+            if world.now_ms >= end_ms:
+                raise Violation(f"{what} after {_CALM_MS} ms without faults")
+            world.advance(STEP_MS)
+            for client in self.clients:
+                if not isinstance(client, Sender):
+                    client.step()
+
+    def _open_halves(self) -> bool:
+        serving = self.world.serving
+        if serving is None or self.seen.faults:
+            return serving is None
+        assert serving.broker is not None
+        pending = serving.broker.core.transactions.engine.halves.pending
+        return len(pending) > 0 or any(
+            client.open for client in self.clients if isinstance(client, TransactionSender)
+        )
+
+    def _is_equal(self) -> bool:
+        serving = self.world.serving
+        if serving is None:
+            return False
+        end = _store(serving).end_offset
+        return all(h.is_up and _store(h).end_offset == end for h in self.world.hosts.values())
+
+    def _compare(self) -> None:
+        self.world.advance(100)
+        serving = self.world.until(lambda: self.world.serving)
+        for host in self.world.hosts.values():
+            start = max(_store(host).min_log_offset, _store(serving).min_log_offset)
+            logs = log_of(_store(host), start), log_of(_store(serving), start)
+            both = min(map(len, logs))
+            if logs[0][:both] != logs[1][:both]:
+                raise Violation(f"the logs of {host.name} and {serving.name} differ")
+            is_even = len(logs[0]) == len(logs[1])
+            if is_even and queues_of(_store(host)) != queues_of(_store(serving)):
+                raise Violation(f"the queues of {host.name} and {serving.name} differ")
+
+    def _read_all(self) -> None:
+        serving = self.world.until(lambda: self.world.serving)
+        assert serving.broker is not None
+        caller = serving.broker.connect("all")
+        for queue in range(QUEUES):
+            self.world.until(partial(bool, caller.begin_pull(TOPIC, queue_id=queue)))
+            for message in caller.messages(TOPIC, queue):
+                key = message.body.decode()
+                self.seen.events.append(
+                    Read(TOPIC, queue, message.queue_offset, key, message.log_offset)
+                )
+
+    def _judge(self) -> None:
+        found = self.seen.faults or judge(
+            self.seen.events, attempted=frozenset(self.seen.attempted)
+        )
+        if found:
+            raise Violation("\n".join(map(str, found)))
+
+    def story(self) -> Iterator[str]:
+        """What happened, for people."""
+        yield from self.faults.notes
+        for name, host in self.world.hosts.items():
+            yield from (f"{name}: {line}" for line in host.log_lines)
+
+
+def _store(host: MemberHost) -> Store:
+    assert host.broker is not None
+    return host.broker.core.broker.store
+
+
+def main() -> int:
+    """Run one."""
+    world = RandomWorld(int(sys.argv[1]))
+    try:
+        sys.stdout.write(f"{world.run()}\n")
+    except Violation as error:
+        sys.stdout.write("\n".join([*world.story(), str(error), ""]))
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
