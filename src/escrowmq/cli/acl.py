@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_verbs import NO, OK, UNUSABLE, add_action, run_action, show_all, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.errors import UsageError
 
@@ -58,6 +59,7 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
     for one in (create, update, delete):
         one.add_argument("user", metavar="USER")
+    add_dry_run(create, update, delete)
     for one in (listed, create, update, delete):
         one.add_argument("--broker", default="", help="only this broker (default: all)")
 
@@ -78,6 +80,7 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
     put.add_argument("resource", metavar="RESOURCE", help="Topic:T, Topic:prefix*, Group:g, *")
     put.add_argument("actions", metavar="ACTION", nargs="+", help="pub, sub, get, all, ...")
     delete.add_argument("resource", metavar="RESOURCE", nargs="?", default="")
+    add_dry_run(put, delete)
     for one in (listed, put, delete):
         one.add_argument("--broker", default="", help="only this broker (default: all)")
 
@@ -111,6 +114,8 @@ def _user(admin: Admin, arguments: argparse.Namespace) -> int:
                 ),
             )
             return OK
+        case _ if arguments.dry_run:
+            return _preview_user(admin, arguments)
         case "create":
             is_super = bool(arguments.super)
             access.create_user(name, _password(), is_super=is_super, broker=arguments.broker)
@@ -121,10 +126,44 @@ def _user(admin: Admin, arguments: argparse.Namespace) -> int:
     return told(arguments, {"user": name}, f"{name} {arguments.step}d")
 
 
+def _preview_user(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import access as previews
+
+    name, broker = arguments.user, arguments.broker
+    match arguments.step:
+        case "create":
+            is_super = bool(arguments.super)
+            found = preview(admin, previews.create_user, name, is_super=is_super, broker=broker)
+        case "update":
+            changes = _changes(arguments)
+            found = preview(admin, previews.update_user, name, broker=broker, **changes)
+        case _:
+            found = preview(admin, previews.delete_user, name, broker=broker)
+    return show_preview(arguments, found)
+
+
+def _preview_policy(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.access import PolicyEntry
+    from escrowmq.client.admin.previews import access as previews
+
+    if arguments.step == "delete":
+        found = preview(
+            admin, previews.delete_policy, arguments.user, arguments.resource,
+            is_default=arguments.default, broker=arguments.broker,
+        )  # fmt: skip
+        return show_preview(arguments, found)
+    entry = PolicyEntry(
+        broker=arguments.broker, user=arguments.user, resource=arguments.resource,
+        policy_type=previews.KINDS[arguments.default], actions=arguments.actions,
+        sources=arguments.source, decision="Deny" if arguments.deny else "Allow",
+    )  # fmt: skip
+    return show_preview(arguments, preview(admin, previews.put_policy, entry))
+
+
 def _changes(arguments: argparse.Namespace) -> UserFields:
     found: UserFields = {}
     if arguments.password:
-        found["password"] = _password()
+        found["password"] = "" if arguments.dry_run else _password()
     if arguments.super is not None:
         found["is_super"] = arguments.super
     if arguments.keep_former is not None:
@@ -174,6 +213,8 @@ def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
                 row=_policy_row,
             )
             return OK
+        case _ if arguments.dry_run:
+            return _preview_policy(admin, arguments)
         case "set":
             access.put_policy(
                 arguments.user,

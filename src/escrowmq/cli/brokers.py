@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_all, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import say, show_json
 from escrowmq.client.admin.broker_summary import summary
 from escrowmq.net.clock import SystemClock
@@ -32,6 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     change = add_action(actions, "set", "change settings of a running broker")
     change.add_argument("pairs", metavar="KEY=VALUE", nargs="+")
+    add_dry_run(change)
     for one in (show, config, change):
         one.add_argument("--name", required=True, metavar="BROKER", help="the broker's name")
 
@@ -70,6 +72,10 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return _table(admin.brokers.config(arguments.name), arguments)
         case _:
             settings = pairs(arguments.pairs)
+            if arguments.dry_run:
+                from escrowmq.client.admin.previews.brokers import configure
+
+                return show_preview(arguments, preview(admin, configure, arguments.name, settings))
             admin.brokers.configure(arguments.name, settings)
             return told(arguments, settings, f"{arguments.name} has {len(settings)} new settings")
 

@@ -36,13 +36,14 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the script."""
     from escrowmq.cli.main import build_parser
 
-    found = list(_walk(build_parser(), ""))
+    found = list(walk(build_parser(), ""))
     script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]
     show_text(script(found))
     return 0
 
 
-def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
+def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
+    """Every verb and action below a parser, with what may follow it."""
     fill = getattr(parser, "fill_now", None)
     if fill is not None:
         fill()
@@ -61,7 +62,7 @@ def _walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
             words |= {str(choice): "" for choice in action.choices}
     yield Words(path, words, options)
     for name, one in inner:
-        yield from _walk(one, name)
+        yield from walk(one, name)
 
 
 def _plain(about: str) -> str:

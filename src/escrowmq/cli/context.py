@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 import msgspec
 
 from escrowmq.cli.cluster_verbs import NO, OK, add_tls
-from escrowmq.cli.contexts import Context, find, load, path, save
+from escrowmq.cli.contexts import Context, Contexts, find, load, path, save
+from escrowmq.cli.dry_run import add_dry_run, show_preview
 from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.cli.secrets import add_credentials
+from escrowmq.client.admin.previews.preview import Preview, Row
 from escrowmq.errors import UsageError
+
+_SAID: Final = {
+    "set": "{name} is in {path}",
+    "use": "{name} is the current context",
+    "delete": "{name} is deleted",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -32,6 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             add_credentials(one)
             one.add_argument("--namespace", default="", help="of topics and groups")
             add_tls(one)
+        if name not in ("list", "show"):
+            add_dry_run(one)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -44,21 +55,9 @@ def run(arguments: argparse.Namespace) -> int:
         case "set":
             return _set(arguments)
         case "use":
-            known = load()
-            find(known, arguments.name)
-            known.current = arguments.name
-            save(known)
-            say(f"{arguments.name} is the current context")
+            return _use(arguments)
         case _:
-            known = load()
-            if known.contexts.pop(arguments.name, None) is None:
-                complain(f"escrowmq context delete: no context {arguments.name!r}")
-                return NO
-            if known.current == arguments.name:
-                known.current = ""
-            save(known)
-            say(f"{arguments.name} is deleted")
-    return OK
+            return _delete(arguments)
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -82,20 +81,49 @@ def _show(arguments: argparse.Namespace) -> int:
     return OK
 
 
+def _use(arguments: argparse.Namespace) -> int:
+    known = load()
+    find(known, arguments.name)
+    before, known.current = known.current, arguments.name
+    return _write(arguments, known, Row(what="current context", before=before, after=known.current))
+
+
+def _delete(arguments: argparse.Namespace) -> int:
+    known = load()
+    gone = known.contexts.pop(arguments.name, None)
+    if gone is None:
+        complain(f"escrowmq context delete: no context {arguments.name!r}")
+        return NO
+    if known.current == arguments.name:
+        known.current = ""
+    return _write(arguments, known, Row(what=arguments.name, before=gone.name_servers))
+
+
+def _write(arguments: argparse.Namespace, known: Contexts, *rows: Row) -> int:
+    """Write the file, or show what would be written."""
+    said = _SAID[arguments.action].format(name=arguments.name, path=path())
+    if arguments.dry_run:
+        found = Preview(said=f"{said}: this would be so", count=len(rows), rows=list(rows))
+        return show_preview(arguments, found)
+    save(known)
+    say(said)
+    return OK
+
+
 def _set(arguments: argparse.Namespace) -> int:
     if arguments.secret_key:
         raise UsageError("a context keeps no secret: name its file with --secret-key-file")
     known = load()
     context = known.contexts.get(arguments.name) or Context()
+    rows: list[Row] = []
     for field in context.__struct_fields__:
-        value = getattr(arguments, field)
+        value, before = getattr(arguments, field), getattr(context, field)
         if value:
             setattr(context, field, value)
+            rows.append(Row(what=field.replace("_", "-"), before=str(before), after=str(value)))
     if not context.name_servers:
         raise UsageError(f"context {arguments.name} needs -n HOST:PORT, its name servers")
     known.contexts[arguments.name] = context
     if not known.current:
         known.current = arguments.name
-    save(known)
-    say(f"{arguments.name} is in {path()}")
-    return OK
+    return _write(arguments, known, *rows)

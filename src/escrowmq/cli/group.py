@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_named, run_action, show_all, show_names, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
 from escrowmq.cli.printing import say, show_json
 from escrowmq.net.clock import SystemClock
@@ -38,7 +39,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     again = actions["redeliver-dead"]
     again.add_argument("--topic", default="", help="only those that failed there")
     again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
-    again.add_argument("--dry-run", action="store_true", help="show them, and change nothing")
     for one in (actions["create"], actions["update"]):
         one.add_argument("--attempts", type=int, help="until a message is a dead letter")
         one.add_argument("--retry-queues", type=int)
@@ -48,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             ("ordered", "it consumes in order"),
         ):
             one.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=about)
+    add_dry_run(*(actions[name] for name in ("create", "update", "delete", "redeliver-dead")))
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -66,6 +67,8 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return _show(admin, arguments)
         case "redeliver-dead":
             return _redeliver(admin, arguments)
+        case _ if arguments.dry_run:
+            return _preview(admin, arguments)
         case "create":
             admin.groups.create(arguments.group, **_given(arguments))
         case "update":
@@ -73,6 +76,15 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case _:
             admin.groups.delete(arguments.group)
     return told(arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d")
+
+
+def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import groups as previews
+
+    if arguments.action == "delete":
+        return show_preview(arguments, preview(admin, previews.delete, arguments.group))
+    deed = previews.create if arguments.action == "create" else previews.update
+    return show_preview(arguments, preview(admin, deed, arguments.group, **_given(arguments)))
 
 
 _GROUPS_MAX: Final = 200

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import complain, say, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
-    from escrowmq.client.core.message import ReceivedMessage
+    from escrowmq.client.core.message import Message, ReceivedMessage
 
 _BODY_SHOWN_MAX: Final = 200
 
@@ -47,6 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     send.add_argument("body", metavar="BODY")
     send.add_argument("--tag", default="")
     send.add_argument("--key", action="append", default=[], help="may be given again")
+    add_dry_run(resend, deliver, send)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -55,7 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
-    from escrowmq.client.core.message import Message
     from escrowmq.client.core.routes import MessageQueue
 
     messages = admin.messages
@@ -71,15 +72,10 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             queue = MessageQueue(arguments.topic, arguments.broker, arguments.queue)
             several = messages.at(queue, arguments.offset, count_max=arguments.limit)
             return _show_each(several, arguments, "no message is there")
+        case _ if arguments.dry_run:
+            return _preview(admin, arguments)
         case "send":
-            sent = messages.send(
-                Message(
-                    arguments.topic,
-                    arguments.body.encode(),
-                    tag=arguments.tag,
-                    keys=arguments.key,
-                )
-            )
+            sent = messages.send(_message(arguments))
             return told(arguments, {"messageId": sent.message_id}, sent.message_id)
         case "resend":
             found = messages.get(arguments.id, topic=arguments.topic)
@@ -90,6 +86,27 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             messages.deliver(found, group=arguments.group, client_id=arguments.client)
             return told(arguments, {"consumed": True}, "consumed")
     return OK
+
+
+def _message(arguments: argparse.Namespace) -> Message:
+    from escrowmq.client.core.message import Message
+
+    body = arguments.body.encode()
+    return Message(arguments.topic, body, tag=arguments.tag, keys=arguments.key)
+
+
+def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import messages as previews
+
+    if arguments.action == "send":
+        return show_preview(arguments, preview(admin, previews.send, _message(arguments)))
+    message = admin.messages.get(arguments.id, topic=arguments.topic)
+    if arguments.action == "resend":
+        found = preview(admin, previews.resend, message, topic=arguments.to)
+    else:
+        group, client = arguments.group, arguments.client
+        found = preview(admin, previews.deliver, message, group=group, client_id=client)
+    return show_preview(arguments, found)
 
 
 def _explain(admin: Admin, arguments: argparse.Namespace) -> None:

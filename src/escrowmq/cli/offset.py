@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
+from escrowmq.cli.dry_run import add_dry_run, admin_call, preview, show_preview
 from escrowmq.cli.printing import complain, say, show_json
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
@@ -35,13 +36,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="TIME: 09:00 (today, in the zone of this machine), 2026-11-21T10:00:00Z, or "
         "milliseconds since the epoch; OFFSET with --queue",
     )
-    reset.add_argument("--dry-run", action="store_true", help="show it, and change nothing")
     reset.add_argument("--queue", type=int, help="only this queue, to an offset")
     reset.add_argument("--broker", default="", help="the queue's broker")
     clone = add_action(actions, "clone", "give one group the offsets of another")
     clone.add_argument("source", metavar="FROM_GROUP")
     clone.add_argument("target", metavar="TO_GROUP")
     clone.add_argument("--topic", default="")
+    add_dry_run(reset, clone)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -52,12 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
 def _run(admin: Admin, arguments: argparse.Namespace) -> int:
     match arguments.action:
         case "show":
-            found = admin.offsets.show(arguments.group, topic=arguments.topic)
+            lags = admin.offsets.show(arguments.group, topic=arguments.topic)
             if arguments.json:
-                show_json(found)
+                show_json(lags)
                 return OK
             show_all(
-                found,
+                lags,
                 is_json=False,
                 columns=_COLUMNS,
                 row=lambda lag: (
@@ -68,6 +69,11 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return OK
         case "reset":
             return _reset(admin, arguments)
+        case _ if arguments.dry_run:
+            from escrowmq.client.admin.previews.offsets import clone
+
+            found = preview(admin, clone, arguments.source, arguments.target, topic=arguments.topic)
+            return show_preview(arguments, found)
         case _:
             admin.offsets.clone(arguments.source, arguments.target, topic=arguments.topic)
             text = f"{arguments.target} continues where {arguments.source} is"
@@ -75,41 +81,49 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
 
 def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
-    from escrowmq.client.core.routes import MessageQueue
+    from escrowmq.client.admin.previews.offsets import Moves, committed, moves
 
-    offsets, group, topic = admin.offsets, arguments.group, arguments.topic
-    if arguments.queue is None:
-        place = _place(arguments.to)
-        if not arguments.json and place not in ("first", "last"):
-            complain(f"to the first messages stored since {place.isoformat()}")
-        before = _before(admin, group, topic)
-        found = (offsets.preview if arguments.dry_run else offsets.reset)(group, topic, place)
+    group, topic = arguments.group, arguments.topic
+    place, queue = _wanted(admin, arguments)
+    if arguments.dry_run:
+        found = admin_call(admin, moves, group, topic, place, queue)
     else:
-        if not arguments.to.isdecimal():
-            raise UsageError(f"--to {arguments.to}: with --queue an offset is expected")
-        broker = arguments.broker or _only_broker(admin, arguments.topic)
-        queue = MessageQueue(arguments.topic, broker, arguments.queue)
-        before = _before(admin, group, topic)
-        if not arguments.dry_run:
-            offsets.set(group, queue, int(arguments.to))
-        found = {queue: int(arguments.to)}
+        before = committed(admin.groups.lag(group, topic=topic))
+        if queue is None:
+            after = admin.offsets.reset(group, topic, place)
+        else:
+            admin.offsets.set(group, queue, place)
+            after = {queue: place}
+        found = Moves(before=before, after=after)
     rows = [
-        {"queue": queue, "before": before.get(queue), "offset": found[queue]}
-        for queue in sorted(found)
+        {"queue": queue, "before": found.before.get(queue), "offset": found.after[queue]}
+        for queue in sorted(found.after)
     ]
     if arguments.json:
         show_json(rows)
         return OK
     say("TOPIC", "BROKER", "QUEUE", "BEFORE", "WOULD_BE" if arguments.dry_run else "NOW")
-    for queue in sorted(found):
-        was = before.get(queue, "-")
-        say(queue.topic, queue.broker_name, queue.queue_id, was, found[queue])
+    for queue in sorted(found.after):
+        was = found.before.get(queue, "-")
+        say(queue.topic, queue.broker_name, queue.queue_id, was, found.after[queue])
+    if arguments.dry_run:
+        say(f"dry run: {found.said()}: {group} in {topic}")
     return OK
 
 
-def _before(admin: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
-    """The group's offsets; none for a group that does not exist yet."""
-    return {lag.queue: lag.committed for lag in admin.groups.lag(group, topic=topic)}
+def _wanted(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
+    """Where the group is to continue: in all queues, or at an offset of one."""
+    from escrowmq.client.core.routes import MessageQueue
+
+    if arguments.queue is None:
+        place = _place(arguments.to)
+        if not arguments.json and place not in ("first", "last"):
+            complain(f"to the first messages stored since {place.isoformat()}")
+        return place, None
+    if not arguments.to.isdecimal():
+        raise UsageError(f"--to {arguments.to}: with --queue an offset is expected")
+    broker = arguments.broker or _only_broker(admin, arguments.topic)
+    return int(arguments.to), MessageQueue(arguments.topic, broker, arguments.queue)
 
 
 def _only_broker(admin: Admin, topic: str) -> str:

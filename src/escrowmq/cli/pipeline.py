@@ -151,7 +151,9 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--twice", action="store_true", help="do not skip messages that the target already has"
     )
-    parser.add_argument("--send", action="store_true", help="send; else only count")
+    acting = parser.add_mutually_exclusive_group()
+    acting.add_argument("--send", action="store_true", help="send; else only count")
+    acting.add_argument("--dry-run", action="store_true", help="only count, as without --send")
 
 
 def _thresholds(text: str) -> dict[str, int]:

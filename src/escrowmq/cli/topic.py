@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.cluster_verbs import OK, add_named, pairs, run_action, show_names, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import say, show_json
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             help="such as message.type=TRANSACTION; may be repeated",
         )  # fmt: skip
         one.add_argument("--broker", default="", help="only this broker (default: all)")
+    add_dry_run(create, update, actions["delete"])
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -59,27 +61,48 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return show_names(arguments, admin.topics.names(with_system=arguments.all))
         case "show":
             return _show(admin, arguments)
+        case _ if arguments.dry_run:
+            return _preview(admin, arguments)
         case "create":
-            admin.topics.create(
-                arguments.topic,
-                queues=arguments.queues,
-                permission=_permission(arguments),
-                is_ordered=arguments.ordered,
-                attributes=pairs(arguments.attribute),
-                broker=arguments.broker,
-            )
+            admin.topics.create(arguments.topic, **_made(arguments))
         case "update":
-            admin.topics.update(
-                arguments.topic,
-                read_queues=arguments.read_queues,
-                write_queues=arguments.write_queues,
-                permission=_permission(arguments),
-                attributes=pairs(arguments.attribute),
-                broker=arguments.broker,
-            )
+            admin.topics.update(arguments.topic, **_updated(arguments))
         case _:
             admin.topics.delete(arguments.topic)
     return told(arguments, {"topic": arguments.topic}, f"{arguments.topic} {arguments.action}d")
+
+
+def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import topics as previews
+
+    match arguments.action:
+        case "create":
+            found = preview(admin, previews.create, arguments.topic, **_made(arguments))
+        case "update":
+            found = preview(admin, previews.update, arguments.topic, **_updated(arguments))
+        case _:
+            found = preview(admin, previews.delete, arguments.topic)
+    return show_preview(arguments, found)
+
+
+def _made(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "queues": arguments.queues,
+        "permission": _permission(arguments),
+        "is_ordered": arguments.ordered,
+        "attributes": pairs(arguments.attribute),
+        "broker": arguments.broker,
+    }
+
+
+def _updated(arguments: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "read_queues": arguments.read_queues,
+        "write_queues": arguments.write_queues,
+        "permission": _permission(arguments),
+        "attributes": pairs(arguments.attribute),
+        "broker": arguments.broker,
+    }
 
 
 def _permission(arguments: argparse.Namespace) -> str | None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from escrowmq.base.spoken import moment, span
 from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
 from escrowmq.cli.printing import say, show_json
 from escrowmq.cli.times import span_ms
@@ -56,6 +57,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     rotate.add_argument("--broker", default="", help="only this broker (default: all)")
     for one in (commit, rollback, check, resume, rotate):
         one.add_argument("--reason", default="", help="for the brokers' audit log")
+    add_dry_run(commit, rollback, check, resume, rotate)
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
@@ -96,21 +98,47 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return show_live(arguments, lambda: _frame(admin, change))
         case "show":
             return _whole(admin, arguments)
+        case "discarded":
+            items = transactions.discarded(topic=arguments.topic, group=arguments.group)
+            return _show(items, arguments)
+        case _ if arguments.dry_run:
+            return _preview(admin, arguments)
         case "commit" | "rollback":
             return _settle(admin, arguments)
         case "check":
             which = _filter(arguments)
             count = transactions.check(arguments.transaction, reason=arguments.reason, **which)
             return told(arguments, {"count": count}, f"{count} asked about")
-        case "discarded":
-            items = transactions.discarded(topic=arguments.topic, group=arguments.group)
-            return _show(items, arguments)
         case "resume":
             return _resume(admin, arguments)
         case _:
             keys = transactions.rotate_key(broker=arguments.broker, reason=arguments.reason)
             text = ", ".join(f"{broker}: key {key}" for broker, key in keys.items())
             return told(arguments, {"keys": keys}, text)
+
+
+def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import transactions as previews
+
+    match arguments.action:
+        case "commit" | "rollback" as verdict:
+            named, topic = arguments.transaction, arguments.topic
+            found = preview(admin, previews.settle, named, verdict, topic=topic)
+        case "check":
+            which = _filter(arguments)
+            found = preview(admin, previews.check, arguments.transaction, **which)
+        case "resume":
+            found = preview(
+                admin,
+                previews.resume,
+                arguments.offset_id,
+                topic=arguments.topic,
+                group=arguments.group,
+                limit=arguments.limit,
+            )
+        case _:
+            found = preview(admin, previews.rotate_key, broker=arguments.broker)
+    return show_preview(arguments, found)
 
 
 def _frame(admin: Admin, change: Change) -> Iterator[Row]:

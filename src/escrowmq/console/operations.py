@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from escrowmq.client.admin.previews.preview import Preview, Row
 from escrowmq.console.answers import Answer
 from escrowmq.console.desk import Desk
 from escrowmq.console.problems import Problem, problem_of
@@ -32,14 +33,6 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     who: Who
 
 
-class Row(Answer, kw_only=True):
-    """One thing that a change does, or would do."""
-
-    what: str
-    before: str = ""
-    after: str = ""
-
-
 class Change(Answer, kw_only=True):
     """What a call that changes something did; with `dry_run`, what it would do."""
 
@@ -52,6 +45,11 @@ class Change(Answer, kw_only=True):
     """The first of them."""
     job: int | None = None
     """The job that does it in the background."""
+
+    @classmethod
+    def to_come(cls, found: Preview) -> Change:
+        """What a preview says, as the answer of a dry run."""
+        return cls(is_dry_run=True, said=found.said, count=found.count, rows=found.rows)
 
 
 class Deed(msgspec.Struct, kw_only=True):

@@ -43,6 +43,13 @@ class _Consumed(msgspec.Struct, rename="camel"):
     remark: str = ""
 
 
+def own_topic(cluster: Cluster, message: ReceivedMessage) -> str:
+    """The topic to which a message is resent: for a dead letter, where it failed."""
+    failed_in = message.system.get(Property.RETRY_TOPIC, "")
+    is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
+    return cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
+
+
 class Messages:
     """Stored messages: `Admin.messages`."""
 
@@ -140,7 +147,7 @@ class Messages:
         """Send a copy of a message to its own topic (for a dead letter, the topic where it failed)
         or to another, as a new message for all groups."""
         again = Message(
-            topic or self._own_topic(message),
+            topic or own_topic(self._cluster, message),
             message.body,
             tag=message.tag,
             keys=message.keys,
@@ -174,11 +181,6 @@ class Messages:
             )
 
     # -- inside ------------------------------------------------------------------------------
-
-    def _own_topic(self, message: ReceivedMessage) -> str:
-        failed_in = message.system.get(Property.RETRY_TOPIC, "")
-        is_dead = message.topic.startswith(Topic.DLQ_PREFIX)
-        return self._cluster.unwrap(failed_in) if is_dead and failed_in else message.topic
 
     async def _readers_of(self, topic: str, broker: str = "") -> dict[str, str]:
         """Addresses at which the brokers of a topic can be read; only that of one broker if it is

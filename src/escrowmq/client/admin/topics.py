@@ -151,9 +151,9 @@ class Topics:
         async def make(name: str, address: str) -> tuple[str, RegisteredTopic]:
             config = await self._known(address, wire_topic)
             if queues is not None:
-                config.read_queue_nums = config.write_queue_nums = _queues(queues)
+                config.read_queue_nums = config.write_queue_nums = queue_count(queues)
             if permission is not None:
-                config.perm = _permission(permission)
+                config.perm = permission_bits(permission)
             if is_ordered is not None:
                 config.order = is_ordered
             await self._put(address, config, attributes or {})
@@ -182,11 +182,11 @@ class Topics:
         async def change(name: str, address: str) -> tuple[str, RegisteredTopic]:
             config = await self._config(address, self._cluster.wrap(topic))
             if read_queues is not None:
-                config.read_queue_nums = _queues(read_queues)
+                config.read_queue_nums = queue_count(read_queues)
             if write_queues is not None:
-                config.write_queue_nums = _queues(write_queues)
+                config.write_queue_nums = queue_count(write_queues)
             if permission is not None:
-                config.perm = _permission(permission)
+                config.perm = permission_bits(permission)
             await self._put(address, config, attributes or {})
             return name, config
 
@@ -339,13 +339,15 @@ def _statuses(body: bytes, topic: str) -> list[QueueStatus]:
     ]
 
 
-def _queues(count: int) -> int:
+def queue_count(count: int) -> int:
+    """The number of queues; UsageError if a topic cannot have that many."""
     if not 0 < count <= TOPIC_QUEUES_MAX:
         raise UsageError(f"queues={count!r}; 1 to {TOPIC_QUEUES_MAX} are allowed")
     return count
 
 
-def _permission(name: str) -> int:
+def permission_bits(name: str) -> int:
+    """RocketMQ's number of a permission; UsageError if there is none of that name."""
     if name not in PERMISSIONS:
         raise UsageError(f"permission={name!r}; one of 'rw', 'r', 'w' or '' is expected")
     return PERMISSIONS[name]

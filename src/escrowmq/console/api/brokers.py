@@ -8,15 +8,13 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.setting_facts import Setting, settings_of
+from escrowmq.base.setting_facts import Setting
 from escrowmq.client.admin.broker_summary import summary
+from escrowmq.client.admin.previews import brokers as previews
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.console.problems import Problem
 from escrowmq.net.clock import SystemClock
-
-_HOLDS: Final = {"live": "at once", "restart": "from the next start", "fixed": "never"}
 
 
 class BrokerWanted(msgspec.Struct, kw_only=True):
@@ -100,8 +98,7 @@ async def settings(asking: Asking, wanted: SettingsWanted) -> list[SettingShown]
     """Settings of one broker, with what is known of each."""
     await _check(asking, wanted.broker)
     admin = await asking.desk.admin()
-    facts = {one.name: one for table in (BrokerSettings, StoreSettings)
-             for one in settings_of(table)}  # fmt: skip
+    facts = previews.facts_by_name()
     changes = {one.name: one for one in await admin.brokers.changes(wanted.broker)}
     found: list[SettingShown] = []
     for name, value in (await admin.brokers.config(wanted.broker)).items():
@@ -138,19 +135,15 @@ async def configure(asking: Asking, wanted: Configure) -> Change:
     if wanted.name not in config:
         raise Problem(404, "no_setting", f"{wanted.broker} has no setting {wanted.name!r}",
                       "GET .../settings lists all")  # fmt: skip
-    facts = {one.name: one for table in (BrokerSettings, StoreSettings)
-             for one in settings_of(table)}  # fmt: skip
-    fact = facts.get(wanted.name)
-    holds = f" It holds {_HOLDS[fact.holds]}." if fact is not None else ""
+    fact = previews.facts_by_name().get(wanted.name)
+    holds = f" It takes effect {previews.HOLDS[fact.holds]}." if fact is not None else ""
+    change = {wanted.name: wanted.value}
     if wanted.dry_run:
         if fact is not None and fact.holds == "fixed":
             raise Problem(409, "fixed_setting", f"no request changes {wanted.name}",
                           "set it in the broker's file, and start it again")  # fmt: skip
-        return Change(
-            is_dry_run=True, said=f"{wanted.name} of {wanted.broker} would be changed.{holds}",
-            count=1, rows=[Row(what=wanted.name, before=config[wanted.name], after=wanted.value)],
-        )  # fmt: skip
-    await admin.brokers.configure(wanted.broker, {wanted.name: wanted.value})
+        return Change.to_come(await previews.configure(admin, wanted.broker, change))
+    await admin.brokers.configure(wanted.broker, change)
     said = f"{wanted.name} of {wanted.broker} is {wanted.value}.{holds}"
     return Change(is_dry_run=False, said=said, count=1)
 

@@ -12,10 +12,10 @@ from msgspec import Meta
 
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.dead_letters import DeadLetter
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Row
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import MessageShown, shown, stretch
-from escrowmq.console.api.settling import ROWS_MAX
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.console.problems import Problem
 from escrowmq.console.tables import SIZE_MAX, Listed
 from escrowmq.errors import RouteMissing, TopicNotFound, UsageError

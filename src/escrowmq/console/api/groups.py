@@ -12,11 +12,12 @@ from msgspec import Meta
 
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.groups import GroupInfo, Lag, Members
+from escrowmq.client.admin.previews import groups as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.console.tables import Listed, Paging, cut, ordered
-from escrowmq.errors import EscrowMQError, GroupNotFound, RouteMissing, TopicNotFound, UsageError
+from escrowmq.errors import EscrowMQError, RouteMissing, TopicNotFound, UsageError
 
 
 class GroupsWanted(Paging, kw_only=True):
@@ -199,53 +200,25 @@ async def lags(asking: Asking, wanted: LagsWanted) -> Listed[QueueLag]:
     return cut(ordered(found, wanted, by, "queue"), wanted)
 
 
-_NAMES: Final = {
-    "attempts_max": "attempts until a message is a dead letter", "retry_queues": "retry queues",
-    "is_enabled": "may consume", "may_broadcast": "may broadcast", "is_ordered": "in order",
-}  # fmt: skip
+_FIELDS: Final = ("attempts_max", "retry_queues", "is_enabled", "may_broadcast", "is_ordered")
 
 
 async def create(asking: Asking, wanted: GroupMade) -> Change:
     """Make a group, or change what is given of one."""
     admin = await asking.desk.admin()
-    given = {name: getattr(wanted, name) for name in _NAMES if getattr(wanted, name) is not None}
-    try:
-        info: GroupInfo | None = (await admin.groups.describe(wanted.group)).brokers[0]
-    except GroupNotFound:
-        info = None
-    doing = "made" if info is None else "changed"
+    given = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
     if wanted.dry_run:
-        rows = [
-            Row(what=_NAMES[name], after=_said(value),
-                before="" if info is None else _said(getattr(info, name)))
-            for name, value in given.items()
-        ]  # fmt: skip
-        said = f"The group {wanted.group} would be {doing}."
-        return Change(is_dry_run=True, said=said, count=1, rows=rows)
+        return Change.to_come(await previews.create(admin, wanted.group, **given))
     await admin.groups.create(wanted.group, **given)
-    return Change(is_dry_run=False, said=f"The group {wanted.group} is {doing}.", count=1)
-
-
-def _said(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return Change(is_dry_run=False, said=f"The group {wanted.group} is as you wish.", count=1)
 
 
 async def delete(asking: Asking, wanted: GroupGone) -> Change:
     """Delete a group with its offsets, retries and dead letters."""
     admin = await asking.desk.admin()
-    found = await admin.groups.describe(wanted.group)
-    dead = await _dead(asking, wanted.group)
+    found = await previews.delete(admin, wanted.group)
     if wanted.dry_run:
-        rows = [
-            Row(what=f"member {one.client_id} at {one.address}", before="connected")
-            for one in found.online.members
-        ]
-        return Change(
-            is_dry_run=True, count=1, rows=rows,
-            said=f"This would delete the group {wanted.group}: its offsets, and "
-            f"{'an unknown number of' if dead is None else dead} dead letters. They cannot be had "
-            "back.",
-        )  # fmt: skip
+        return Change.to_come(found)
     await admin.groups.delete(wanted.group)
     return Change(is_dry_run=False, said=f"The group {wanted.group} is deleted.", count=1)
 

@@ -10,9 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from escrowmq.aio import Admin, MessageQueue
+from escrowmq.client.admin.previews import messages as previews
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.errors import NotFound, UsageError
 
 SHOWN_MAX: Final = 64 * 1024
@@ -201,13 +202,7 @@ async def resend(asking: Asking, wanted: Resend) -> Change:
     admin = await asking.desk.admin()
     message = await find_one(asking, wanted.id, wanted.topic)
     if wanted.dry_run:
-        target = wanted.to or "its own topic"
-        return Change(
-            is_dry_run=True, count=1,
-            said=f"A copy would be sent to {target}, as a new message that every group of it sees.",
-            rows=[Row(what=f"{message.message_id} {' '.join(message.key_list)}".strip(),
-                      before=message.topic, after=wanted.to or message.topic)],
-        )  # fmt: skip
+        return Change.to_come(await previews.resend(admin, message, topic=wanted.to))
     sent = await admin.messages.resend(message, topic=wanted.to)
     return Change(is_dry_run=False, said=f"Sent as {sent.message_id}.", count=1)
 
@@ -217,8 +212,9 @@ async def deliver(asking: Asking, wanted: Deliver) -> Change:
     admin = await asking.desk.admin()
     message = await find_one(asking, wanted.id, wanted.topic)
     if wanted.dry_run:
-        said = f"{wanted.client_id} of {wanted.group} would consume it now."
-        return Change(is_dry_run=True, said=said, count=1)
+        return Change.to_come(
+            await previews.deliver(admin, message, group=wanted.group, client_id=wanted.client_id)
+        )
     await admin.messages.deliver(message, group=wanted.group, client_id=wanted.client_id)
     return Change(is_dry_run=False, said=f"{wanted.client_id} has consumed it.", count=1)
 

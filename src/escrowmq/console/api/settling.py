@@ -3,28 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 from msgspec import Meta
 
-from escrowmq.base.spoken import span
-from escrowmq.client.admin.transactions import PendingTransaction
-from escrowmq.console.api.transactions import DiscardedWanted, TransactionWanted, Which, page_of
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
-from escrowmq.console.problems import Problem
+from escrowmq.client.admin.previews import transactions as previews
+from escrowmq.console.api.transactions import TransactionWanted, Which
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.errors import EscrowMQError, TransportError, UsageError
-
-ROWS_MAX: Final = 20
-"""Things that a preview names; the rest it counts."""
 
 SETTLED_MAX: Final = 100_000
 """Transactions of one job."""
 
 RESUMED_MAX: Final = 10_000
-_PENDING: Final = frozenset({"waiting", "asked", "parked"})
-_Verdict = Literal["commit", "rollback"]
-_OUTCOMES: Final = {"commit": "committed", "rollback": "rolled_back"}
-_DOES: Final = {"commit": "commit: its consumers will see it", "rollback": "roll back"}
 
 
 class SettleOne(TransactionWanted, kw_only=True):
@@ -58,23 +49,12 @@ def reason_of(asking: Asking, reason: str) -> str:
     return f"{asking.who.name} at the console{f': {reason}' if reason else ''}"
 
 
-async def _settle(asking: Asking, wanted: SettleOne, verdict: _Verdict) -> Change:
+async def _settle(asking: Asking, wanted: SettleOne, verdict: previews.Verdict) -> Change:
     admin = await asking.desk.admin()
     transactions = admin.transactions
     if wanted.dry_run:
-        items = await transactions.show(wanted.transaction, topic=wanted.topic)
-        ended = next((item for item in items if item.state not in _PENDING), None)
-        if ended is not None:
-            raise Problem(
-                409, f"already_{ended.state}", f"it is {ended.state.replace('_', ' ')} already",
-                "its outcome is final",
-            )  # fmt: skip
-        many = f", with all {len(items)} messages of it" if len(items) > 1 else ""
-        return Change(
-            is_dry_run=True,
-            said=f"This would {_DOES[verdict]}{many}. It cannot be taken back.",
-            count=len(items),
-            rows=[_row(item, _OUTCOMES[verdict]) for item in items[:ROWS_MAX]],
+        return Change.to_come(
+            await previews.settle(admin, wanted.transaction, verdict, topic=wanted.topic)
         )
     settle = transactions.commit if verdict == "commit" else transactions.rollback
     outcome = await settle(
@@ -99,13 +79,7 @@ async def check(asking: Asking, wanted: SettleOne) -> Change:
     """Let its producer be asked at once."""
     admin = await asking.desk.admin()
     if wanted.dry_run:
-        items = await admin.transactions.show(wanted.transaction, topic=wanted.topic)
-        return Change(
-            is_dry_run=True,
-            said="Its producer group would be asked at once what became of it.",
-            count=len(items),
-            rows=[_row(item, "asked") for item in items[:ROWS_MAX]],
-        )
+        return Change.to_come(await previews.check(admin, wanted.transaction))
     asked = await admin.transactions.check(
         wanted.transaction, reason=reason_of(asking, wanted.reason)
     )
@@ -124,11 +98,13 @@ async def check_all(asking: Asking, wanted: SettleAll) -> Change:
     return Change(is_dry_run=False, said=f"{asked} asked about.", count=asked)
 
 
-async def _settle_all(asking: Asking, wanted: SettleAll, verdict: _Verdict) -> Change:
+async def _settle_all(asking: Asking, wanted: SettleAll, verdict: previews.Verdict) -> Change:
     doing = "Commit" if verdict == "commit" else "Roll back"
-    outcome = _OUTCOMES[verdict]
+    outcome = previews.OUTCOMES[verdict]
     if wanted.dry_run:
-        said = f"This would {_DOES[verdict].partition(':')[0]} each. It cannot be taken back."
+        said = (
+            f"This would {previews.DOES[verdict].partition(':')[0]} each. It cannot be taken back."
+        )
         return await _preview(asking, wanted, outcome, said)
     admin = await asking.desk.admin()
     which = wanted.filter()
@@ -178,14 +154,8 @@ async def rollback_all(asking: Asking, wanted: SettleAll) -> Change:
 
 async def _preview(asking: Asking, wanted: SettleAll, after: str, said: str) -> Change:
     admin = await asking.desk.admin()
-    which = wanted.filter()
-    count = (await admin.transactions.count(**which)).count
-    first = await page_of(admin.transactions.pending(**which), 1, ROWS_MAX)
-    return Change(
-        is_dry_run=True,
-        said=f"{count} pending transactions {wanted.said()} match. {said}",
-        count=count,
-        rows=[_row(item, after) for item in first.items],
+    return Change.to_come(
+        await previews.matching(admin, after, said, which=wanted.said(), **wanted.filter())
     )
 
 
@@ -195,34 +165,16 @@ async def resume(asking: Asking, wanted: Resume) -> Change:
     if not (wanted.offset_id or wanted.topic or wanted.group):
         raise UsageError("say which: an offset_id, a topic or a group")
     if wanted.dry_run:
-        which = DiscardedWanted(topic=wanted.topic, group=wanted.group)
-        found = await page_of(
-            admin.transactions.discarded(topic=which.topic, group=which.group), 1, ROWS_MAX
-        )
-        items = [
-            item for item in found.items
-            if item.state == "expired" and wanted.offset_id in ("", item.offset_id)
-        ]  # fmt: skip
-        return Change(
-            is_dry_run=True,
-            said="They would be pending again, and their producers asked once more.",
-            count=1 if wanted.offset_id else None if found.has_more else len(items),
-            rows=[_row(item, "waiting") for item in items],
+        return Change.to_come(
+            await previews.resume(
+                admin, wanted.offset_id, topic=wanted.topic, group=wanted.group, limit=wanted.limit
+            )
         )
     count = await admin.transactions.resume(
         wanted.offset_id, topic=wanted.topic, group=wanted.group, limit=wanted.limit,
         reason=reason_of(asking, wanted.reason),
     )  # fmt: skip
     return Change(is_dry_run=False, said=f"{count} pending again.", count=count)
-
-
-def _row(item: PendingTransaction, after: str) -> Row:
-    keys = f", keys {item.keys}" if item.keys else ""
-    return Row(
-        what=f"{item.message_id} of {item.topic}{keys}, {span(item.age_ms)} old",
-        before=item.state.replace("_", " "),
-        after=after.replace("_", " "),
-    )
 
 
 _ONE: Final = "/transactions/{transaction}"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 from msgspec import Meta
 
-from escrowmq.base.message import Topic
+from escrowmq.client.admin.previews import topics as previews
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation, Row
+from escrowmq.console.operations import Asking, Change, Deed, Operation
 from escrowmq.console.tables import Listed, Paging, cut, ordered
-from escrowmq.errors import EscrowMQError, TopicNotFound, UsageError
+from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500
 """Of more topics nobody asks for all figures to sort by one of them."""
@@ -133,65 +133,28 @@ async def show(asking: Asking, wanted: TopicWanted) -> TopicShown:
 async def create(asking: Asking, wanted: TopicMade) -> Change:
     """Make a topic, or change what is given of one."""
     admin = await asking.desk.admin()
-    try:
-        before = await admin.topics.describe(wanted.topic)
-    except TopicNotFound:
-        before = None
-    rows = _rows(wanted, before)
-    doing = "made" if before is None else "changed"
+    given: dict[str, Any] = {
+        "queues": wanted.queues,
+        "permission": "" if wanted.permission == "none" else wanted.permission,
+        "is_ordered": wanted.is_ordered,
+        "attributes": {"message.type": wanted.kind} if wanted.kind else None,
+        "broker": wanted.broker,
+    }
     if wanted.dry_run:
-        said = f"The topic {wanted.topic} would be {doing}."
-        return Change(is_dry_run=True, said=said, count=1, rows=rows)
-    await admin.topics.create(
-        wanted.topic,
-        queues=wanted.queues,
-        permission="" if wanted.permission == "none" else wanted.permission,
-        is_ordered=wanted.is_ordered,
-        attributes={"message.type": wanted.kind} if wanted.kind else None,
-        broker=wanted.broker,
-    )
-    return Change(is_dry_run=False, said=f"The topic {wanted.topic} is {doing}.", count=1)
-
-
-def _rows(wanted: TopicMade, before: TopicDescription | None) -> list[Row]:
-    info = before.brokers[0] if before is not None and before.brokers else None
-    rows = []
-    if wanted.queues is not None:
-        was = "" if info is None else f"{info.read_queues} read, {info.write_queues} written"
-        rows.append(Row(what="queues of each broker", before=was, after=str(wanted.queues)))
-    if wanted.permission is not None:
-        was = "" if info is None else info.permission or "none"
-        rows.append(Row(what="permission", before=was, after=wanted.permission))
-    if wanted.is_ordered is not None:
-        was = "" if info is None else str(info.is_ordered).lower()
-        rows.append(Row(what="ordered", before=was, after=str(wanted.is_ordered).lower()))
-    if wanted.kind is not None:
-        was = "" if info is None else info.attributes.get("message.type", "")
-        rows.append(Row(what="message.type", before=was, after=wanted.kind))
-    return rows
+        return Change.to_come(await previews.create(admin, wanted.topic, **given))
+    await admin.topics.create(wanted.topic, **given)
+    return Change(is_dry_run=False, said=f"The topic {wanted.topic} is as you wish.", count=1)
 
 
 async def delete(asking: Asking, wanted: TopicGone) -> Change:
     """Delete a topic with its messages."""
     admin = await asking.desk.admin()
-    found = await admin.topics.describe(wanted.topic)
-    if wanted.topic.startswith(Topic.SYSTEM_PREFIX):
-        raise UsageError(f"{wanted.topic} is the brokers' own, and is not deleted here")
-    rows = [
-        Row(what=f"group {group} reads it", before="reads", after="nothing")
-        for group in found.groups
-    ]
-    said = f"{found.count} messages on {len(found.brokers)} brokers"
+    found = await previews.delete(admin, wanted.topic)
     if wanted.dry_run:
-        return Change(
-            is_dry_run=True, count=found.count, rows=rows,
-            said=f"This would delete the topic {wanted.topic} with its {said}. They cannot be had "
-            "back.",
-        )  # fmt: skip
+        return Change.to_come(found)
     await admin.topics.delete(wanted.topic)
-    return Change(
-        is_dry_run=False, said=f"{wanted.topic} is deleted, with {said}.", count=found.count
-    )
+    said = f"{wanted.topic} is deleted, with {found.count} messages."
+    return Change(is_dry_run=False, said=said, count=found.count)
 
 
 OPERATIONS: Final = (

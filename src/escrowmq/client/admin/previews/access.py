@@ -1,0 +1,142 @@
+"""Previews of changed users and policies."""
+
+from __future__ import annotations
+
+from typing import Final, Unpack
+
+from escrowmq.client.admin.access import PolicyEntry, UserFields, UserSummary
+from escrowmq.client.admin.admin import Admin
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row, spread
+from escrowmq.errors import NotFound, UsageError
+
+KINDS: Final = {True: "Default", False: "Custom"}
+"""Types of policies: of last resort, or not."""
+
+
+async def create_user(
+    admin: Admin, name: str, *, is_super: bool = False, broker: str = ""
+) -> Preview:
+    """Preview `admin.access.create_user`. UsageError if the name is taken."""
+    known = [one.broker for one in await _users(admin, name, broker)]
+    if known:
+        raise UsageError(f"there is a user {name!r} already, on {', '.join(known)}")
+    names = sorted(await Cluster(admin.instance).masters(broker))
+    return Preview(
+        said=f"The user {name} would be made on {', '.join(names)}.",
+        count=len(names),
+        rows=[Row(what="kind", after=_kind(is_super)), Row(what="state", after=_state(True))],
+    )
+
+
+async def update_user(
+    admin: Admin, name: str, *, broker: str = "", **fields: Unpack[UserFields]
+) -> Preview:
+    """Preview `admin.access.update_user`. Raises NotFound if there is no such user."""
+    if not fields:
+        raise UsageError("nothing to change was given; name a password, a type or a status")
+    known = await _known(admin, name, broker)
+    rows = []
+    if "is_super" in fields:
+        before = spread((one.broker, _kind(one.is_super)) for one in known)
+        rows.append(Row(what="kind", before=before, after=_kind(fields["is_super"])))
+    if "is_enabled" in fields:
+        before = spread((one.broker, _state(one.is_enabled)) for one in known)
+        rows.append(Row(what="state", before=before, after=_state(fields["is_enabled"])))
+    if "password" in fields:
+        rows.append(Row(what="password", before="(secret)", after="a new one"))
+    if "keeps_former" in fields:
+        after = "stays valid" if fields["keeps_former"] else "is no longer valid"
+        rows.append(Row(what="previous password", after=after))
+    return Preview(said=f"The user {name} would be changed.", count=len(known), rows=rows)
+
+
+async def delete_user(admin: Admin, name: str, *, broker: str = "") -> Preview:
+    """Preview `admin.access.delete_user`. Raises NotFound if there is no such user."""
+    known = await _known(admin, name, broker)
+    entries = [one for one in await admin.access.policies(name, broker=broker) if one.user == name]
+    return Preview(
+        said=f"This would delete the user {name} on {', '.join(one.broker for one in known)}, "
+        f"with {len(entries)} policy entries.",
+        count=len(known),
+        rows=[_gone(one) for one in entries[:ROWS_MAX]],
+    )
+
+
+async def put_policy(admin: Admin, entry: PolicyEntry) -> Preview:
+    """Preview `admin.access.put_policy` of an entry; an empty broker means all."""
+    known = await _known(admin, entry.user, entry.broker)
+    is_default = entry.policy_type == KINDS[True]
+    there = await _entries(
+        admin, entry.user, entry.resource, is_default=is_default, broker=entry.broker
+    )
+    before = {one.broker: _text(one) for one in there}
+    kind = "default policy" if is_default else "policy"
+    return Preview(
+        said=f"The {kind} of {entry.user} for {entry.resource} would be "
+        f"{'replaced' if before else 'added'}.",
+        count=len(known),
+        rows=[
+            Row(
+                what=f"{entry.resource} on {one.broker}",
+                before=before.get(one.broker, ""),
+                after=_text(entry),
+            )
+            for one in known[:ROWS_MAX]
+        ],
+    )
+
+
+async def delete_policy(
+    admin: Admin, user: str, resource: str = "", *, is_default: bool = False, broker: str = ""
+) -> Preview:
+    """Preview `admin.access.delete_policy`."""
+    entries = await _entries(admin, user, resource, is_default=is_default, broker=broker)
+    what = f"for {resource}" if resource else "for all resources"
+    return Preview(
+        said=f"{len(entries)} policy entries of {user} {what} would be deleted.",
+        count=len(entries),
+        rows=[_gone(one) for one in entries[:ROWS_MAX]],
+    )
+
+
+async def _users(admin: Admin, name: str, broker: str) -> list[UserSummary]:
+    return [one for one in await admin.access.users(name, broker=broker) if one.name == name]
+
+
+async def _known(admin: Admin, name: str, broker: str) -> list[UserSummary]:
+    found = await _users(admin, name, broker)
+    if not found:
+        raise NotFound(f"there is no user {name!r}; `escrowmq acl user list` lists all")
+    return found
+
+
+async def _entries(
+    admin: Admin, user: str, resource: str, *, is_default: bool, broker: str
+) -> list[PolicyEntry]:
+    """A user's entries; of one resource if it is named."""
+    found = await admin.access.policies(user, resource=resource, broker=broker)
+    return [
+        one
+        for one in found
+        if one.user == user
+        and resource in ("", one.resource)
+        and one.policy_type in ("", KINDS[is_default])
+    ]
+
+
+def _gone(one: PolicyEntry) -> Row:
+    return Row(what=f"{one.resource} on {one.broker}", before=_text(one))
+
+
+def _text(one: PolicyEntry) -> str:
+    source = f" from {', '.join(one.sources)}" if one.sources else ""
+    return f"{one.decision.lower()} {', '.join(name.lower() for name in one.actions)}{source}"
+
+
+def _kind(is_super: bool) -> str:
+    return "super" if is_super else "normal"
+
+
+def _state(is_enabled: bool) -> str:
+    return "enabled" if is_enabled else "disabled"

@@ -1,0 +1,53 @@
+"""Previews of changed settings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.setting_facts import Setting, settings_of
+from escrowmq.client.admin.admin import Admin
+from escrowmq.client.admin.previews.preview import Preview, Row, shown
+from escrowmq.errors import UsageError
+
+HOLDS: Final = {"live": "at once", "restart": "from the next start", "fixed": "never"}
+
+
+async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -> Preview:
+    """Preview `admin.brokers.configure`. UsageError for a setting that the broker does not have, or
+    that no request changes."""
+    config = await admin.brokers.config(broker)
+    facts = facts_by_name()
+    rows = []
+    when: defaultdict[str, list[str]] = defaultdict(list)
+    for name, value in settings.items():
+        if name not in config:
+            raise UsageError(
+                f"{broker} has no setting {name!r}; `escrowmq broker config --name {broker}` lists "
+                "all"
+            )
+        fact = facts.get(name)
+        if fact is not None and fact.holds == "fixed":
+            raise UsageError(
+                f"no request changes {name}; set it in the broker's file, and start it again"
+            )
+        if fact is not None:
+            when[fact.holds].append(name)
+        rows.append(Row(what=name, before=config[name], after=shown(value)))
+    count = len(rows)
+    said = f"{count} setting{'s' if count != 1 else ''} of {broker} would be changed"
+    parts = [f"{', '.join(names)} {HOLDS[holds]}" for holds, names in sorted(when.items())]
+    return Preview(
+        said=f"{said}; in effect: {'; '.join(parts)}." if parts else f"{said}.",
+        count=count,
+        rows=rows,
+    )
+
+
+def facts_by_name() -> dict[str, Setting]:
+    """What is known of each setting of our brokers."""
+    return {
+        one.name: one for table in (BrokerSettings, StoreSettings) for one in settings_of(table)
+    }

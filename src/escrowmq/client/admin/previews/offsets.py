@@ -1,0 +1,124 @@
+"""Previews of groups that continue at other offsets: what they would get again, or miss."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.spoken import moment
+from escrowmq.client.admin.admin import Admin
+from escrowmq.client.admin.groups import Lag
+from escrowmq.client.admin.offsets import Place
+from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.errors import EscrowMQError, UsageError
+
+PEEKED_MAX: Final = 8
+"""Queues whose first message is read for a preview."""
+
+
+class Moves(msgspec.Struct, kw_only=True):
+    """Offsets of one group, now and after a reset."""
+
+    before: dict[MessageQueue, int]
+    """Committed offsets; queues that the group has not read are missing."""
+    after: dict[MessageQueue, int]
+
+    def step(self, queue: MessageQueue) -> int:
+        """By how many messages a queue is set back; negative if it skips messages."""
+        return max(0, self.before.get(queue, self.after[queue])) - self.after[queue]
+
+    @property
+    def again(self) -> int:
+        """Messages that the group gets once more."""
+        return sum(max(0, self.step(queue)) for queue in self.after)
+
+    @property
+    def missed(self) -> int:
+        """Messages that the group never gets."""
+        return sum(max(0, -self.step(queue)) for queue in self.after)
+
+    def said(self) -> str:
+        """Both numbers, for people."""
+        parts = [
+            f"{count} messages would be {what}"
+            for count, what in ((self.again, "delivered again"), (self.missed, "passed over"))
+            if count
+        ]
+        return " and ".join(parts) or "Nothing would change"
+
+
+async def moves(
+    admin: Admin, group: str, topic: str, to: Place | int, queue: MessageQueue | None = None
+) -> Moves:
+    """The offsets that `admin.offsets.reset` would set, or `admin.offsets.set` for one queue."""
+    before = committed(await admin.groups.lag(group, topic=topic))
+    if queue is None:
+        assert not isinstance(to, int), to
+        return Moves(before=before, after=await admin.offsets.preview(group, topic, to))
+    assert isinstance(to, int), to
+    return Moves(before=before, after={queue: to})
+
+
+def committed(lags: list[Lag]) -> dict[MessageQueue, int]:
+    """Committed offsets by queue."""
+    return {one.queue: one.committed for one in lags}
+
+
+async def reset(
+    admin: Admin, group: str, topic: str, to: Place | int, queue: MessageQueue | None = None
+) -> Preview:
+    """Preview `admin.offsets.reset`, or `admin.offsets.set` if a queue is given."""
+    found = await moves(admin, group, topic, to, queue)
+    return Preview(
+        said=f"{found.said()}: {group} in {topic}.",
+        count=len(found.after),
+        rows=await _rows(admin, found),
+    )
+
+
+async def clone(admin: Admin, source: str, target: str, *, topic: str = "") -> Preview:
+    """Preview `admin.offsets.clone`. UsageError if both are one group."""
+    if source == target:
+        raise UsageError(f"{source} and {target} are one group; name another one")
+    after = committed(await admin.offsets.show(source, topic=topic))
+    before = committed(await admin.groups.lag(target, topic=topic))
+    found = Moves(before=before, after={queue: max(0, at) for queue, at in after.items()})
+    rows = [
+        Row(
+            what=f"{queue.topic} on {queue.broker_name}, queue {queue.queue_id}",
+            before=str(before.get(queue, "")),
+            after=str(found.after[queue]),
+        )
+        for queue in sorted(found.after)[:ROWS_MAX]
+    ]
+    return Preview(
+        said=f"{target} would continue where {source} is, in {len(after)} queues. {found.said()}.",
+        count=len(after),
+        rows=rows,
+    )
+
+
+async def _rows(admin: Admin, found: Moves) -> list[Row]:
+    rows: list[Row] = []
+    for nth, queue in enumerate(sorted(found.after)[:ROWS_MAX]):
+        offset, step = found.after[queue], found.step(queue)
+        what = f"{queue.broker_name}, queue {queue.queue_id}"
+        if step > 0:
+            what += f": {step} again"
+            if nth < PEEKED_MAX:
+                what += await _first(admin, queue, offset)
+        elif step < 0:
+            what += f": {-step} passed over"
+        rows.append(Row(what=what, before=str(offset + step), after=str(offset)))
+    return rows
+
+
+async def _first(admin: Admin, queue: MessageQueue, offset: int) -> str:
+    try:
+        (first,) = await admin.messages.at(queue, offset)
+    except (EscrowMQError, ValueError):
+        return ", the first of which is no longer kept"
+    keys = f" ({' '.join(first.key_list)})" if first.key_list else ""
+    return f", from that of {moment(first.stored_ms)}{keys} on"
