@@ -8,6 +8,7 @@ SPARK_PINS := requirements-spark-base.txt requirements-spark.txt
 SPARK := $(VENV)/.spark-$(shell cat $(SPARK_PINS) | cksum | cut -d' ' -f1)
 AUDIT := build/audit/.ready-$(shell cksum < requirements-audit.txt | cut -d' ' -f1)
 CHECKING := build/check/.ready-$(shell cat requirements.txt requirements-check.txt | cksum | cut -d' ' -f1)
+SITE := build/docs/.ready-$(shell cksum < requirements-docs.txt | cut -d' ' -f1)
 DEPLOY := build/deploy/.ready-$(shell cksum < requirements-deploy.txt | cut -d' ' -f1)
 LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
@@ -207,8 +208,14 @@ format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-docs: $(READY)    ## the reference pages anew, from the docstrings
+docs: $(READY) $(SITE) ## the reference pages anew, from the docstrings, and the site in build/site; a broken link ends it
 	$(BIN)/python tools/reference.py
+	build/docs/bin/sphinx-build -q -W --keep-going -c docs -b html -d build/docs/trees . build/site
+
+$(SITE): requirements-docs.txt
+	$(PYTHON) -m venv --clear build/docs
+	build/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	touch $@
 
 protos: $(READY)  ## proxy/gen anew, from proxy/v2.proto
 	$(BIN)/python tools/protos.py

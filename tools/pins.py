@@ -26,6 +26,7 @@ LAYERS: Final[dict[str, tuple[str, ...]]] = {
     "requirements-spark-4.3": ("requirements-spark-base",),
     "requirements-audit": (),
     "requirements-deploy": (),
+    "requirements-docs": (),
 }
 """Each file, and those that it builds on."""
 

@@ -155,6 +155,23 @@ def test_the_example_of_django(server: Server, using: str) -> None:
     del connections["default"]
 
 
+def test_the_example_for_users_of_celery(server: Server, using: str) -> None:
+    page = PAGE.with_name("coming-from-celery.md").read_text()
+    (text,) = [
+        one for one in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "atomic" in one
+    ]
+    connections["default"] = connections[using].copy("default")  # for this thread
+    names: dict[str, Any] = {"escrowmq": escrowmq, "nameserver": server.nameserver}
+    before = len(delivered(server, "paid"))
+    try:
+        exec(compile(text, str(PAGE), "exec"), {**names, "Order": DjangoOrder}, names)
+        names["producer"].close()
+        until("order 1", lambda: len(delivered(server, "paid")) == before + 1)
+    finally:
+        connections["default"].close()
+        del connections["default"]
+
+
 def test_the_example_without_an_orm(server: Server, new_place: Callable[[str], Place]) -> None:
     place = new_place("postgresql")
     names = prepared(server, place)
