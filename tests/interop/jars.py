@@ -80,6 +80,17 @@ def go_driver() -> Path:
     return _made(BUILD, "go", digest(*sources), compile_into) / "driver"
 
 
+def otel_collector() -> Path:
+    """OpenTelemetry's collector, with its OTLP receiver and its debug exporter."""
+    folder = HERE / "otelcol"
+    sources = sorted([*folder.glob("*.go"), folder / "go.mod", folder / "go.sum"])
+
+    def compile_into(target: Path) -> None:
+        run(["go", "build", "-C", str(folder), "-mod=readonly", "-o", str(target / "otelcol"), "."])
+
+    return _made(BUILD, "otelcol", digest(*sources), compile_into) / "otelcol"
+
+
 def loopback() -> Path:
     """The shared library that keeps every Java listener on 127.0.0.1."""
     source = HERE / "java" / "loopback.c"

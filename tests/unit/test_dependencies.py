@@ -17,9 +17,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "escrowmq"
 MODULES = {"pyyaml": "yaml", "prometheus-client": "prometheus_client", "opentelemetry-api":
-           "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends"}  # fmt: skip
+           "opentelemetry", "protobuf": "google", "fast-depends": "fast_depends",
+           "opentelemetry-sdk": "opentelemetry",
+           "opentelemetry-exporter-otlp-proto-http": "opentelemetry"}  # fmt: skip
 LOCKS = ("requirements.txt", "requirements-audit.txt", "requirements-check.txt",
          "requirements-console.txt", "requirements-deploy.txt", "requirements-dev.txt",
+         "requirements-docs.txt",
          "requirements-spark-base.txt", "requirements-spark.txt",
          "requirements-spark-4.1.txt", "requirements-spark-4.3.txt")  # fmt: skip
 EXTRAS = {
@@ -27,6 +30,7 @@ EXTRAS = {
     "compensation": ["compensation"],
     "console": ["console", "mcp"],
     "pipeline": ["spark"],
+    "node": ["otlp"],
     "integrations": ["otel", "sqlalchemy", "django", "faststream", "celery"],
 }
 """Rooms that need extras."""

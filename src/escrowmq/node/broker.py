@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import os
 import random
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
@@ -38,9 +39,14 @@ from escrowmq.store.commit_log import FOLDER
 if TYPE_CHECKING:
     from escrowmq.group.seat import Seat
     from escrowmq.node.metrics_port import Exporter
+    from escrowmq.node.otlp import OtlpExport
     from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
+_OTLP: Final = "OTEL_EXPORTER_OTLP_"
+"""The start of OpenTelemetry's variables: without any, and without the setting, nothing of it is
+loaded."""
+
 
 _PRESETS = {
     "RocketMQ": {
@@ -112,6 +118,7 @@ class BrokerNode:
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         self._exporter: Exporter | None = None
+        self._otlp: OtlpExport | None = None
         names = {"cluster": settings.cluster, "node_id": settings.name}
         self.labels = {**names, "node_type": "broker"}
 
@@ -213,7 +220,13 @@ class BrokerNode:
         return found
 
     def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
-        """Serve metrics if the settings say so; return the open port."""
+        """Serve and send metrics if the settings say so; return the open port."""
+        if node.otlp or any(name.startswith(_OTLP) for name in os.environ):
+            from escrowmq.node.otlp import start_export
+
+            vitals = functools.partial(self.vitals, asyncio.get_running_loop())
+            name = self.labels["node_id"]
+            self._otlp = start_export(vitals, node.otlp, node=name, version=self.build)
         if node.exporter != "PROM":
             return {}
         from escrowmq.node.metrics_port import Exporter
@@ -260,6 +273,8 @@ class BrokerNode:
 
     async def close(self) -> None:
         """Unregister, save, close."""
+        if self._otlp is not None:
+            await self._otlp.close()
         if self._exporter is not None:
             await self._exporter.close()
         if self._letting_in is not None:

@@ -74,6 +74,13 @@ class NodeSettings(msgspec.Struct, kw_only=True):
     names_exporter_port: Annotated[
         int, msgspec.Meta(ge=-1, le=_PORT_MAX, description="of the name server; -1 for none")
     ] = msgspec.field(default=-1, name="escrowNameServerMetricsPort")
+    otlp: Annotated[
+        str,
+        msgspec.Meta(
+            description="where metrics are sent by OTLP/HTTP, as http://HOST:4318; the standard "
+            "variables OTEL_EXPORTER_OTLP_... count where it is empty"
+        ),
+    ] = msgspec.field(default="", name="escrowOtlpEndpoint")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
     spin_us: Annotated[
         int,
