@@ -153,12 +153,15 @@ class Api:
             if operation.method == "POST":
                 given |= await json_of(request)
             given |= request.path_params
+            if operation.takes_password and "password" in request.query_params:
+                raise Problem(400, "bad_request", "a password stands in the address",
+                              "give it in the body: addresses are kept in logs")  # fmt: skip
             asking = Asking(desk=self._desks.of(who.credentials), who=who)
             found = await operation(asking, given)
             if operation.changes and not getattr(found, "is_dry_run", False):
                 audit(
                     "call", who=who.name, peer=address_of(request), call=operation.name,
-                    said=found.said,
+                    said=found.said, reason=str(given.get("reason", "")),
                 )  # fmt: skip
             return _json(msgspec.json.encode(found))
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from escrowmq.console.api import (
     access,
+    access_changes,
     brokers,
     dead_letters,
     groups,
@@ -30,6 +31,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *dead_letters.OPERATIONS,
     *brokers.OPERATIONS,
     *access.OPERATIONS,
+    *access_changes.OPERATIONS,
     *search.OPERATIONS,
     *messages.OPERATIONS,
     *jobs.OPERATIONS,

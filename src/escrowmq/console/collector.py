@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from escrowmq.aio import Admin
+from escrowmq.client.admin.brokers import Replica
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.client.admin.transactions import TransactionCounts
@@ -75,6 +76,11 @@ class Collector:
         """What a broker tells of itself."""
         admin = await self._admin()
         return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
+
+    async def replicas(self, broker: str) -> list[Replica]:
+        """The slaves that copy a master's log."""
+        admin = await self._admin()
+        return await self._memo.get(("replicas", broker), lambda: admin.brokers.replicas(broker))
 
     async def broker_names(self) -> list[str]:
         """Brokers that have a master."""

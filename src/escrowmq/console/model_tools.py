@@ -128,7 +128,7 @@ class Tools:
 
     async def _propose(self, given: Mapping[str, object]) -> str:
         operation = BY_NAME.get(str(given.get("call", "")))
-        if operation is None or not operation.changes:
+        if operation is None or operation.name not in _calls():
             raise Problem(404, "no_call", f"{given.get('call')!r} changes nothing",
                           f"there are {', '.join(_calls())}")  # fmt: skip
         parameters = given.get("parameters") or {}
@@ -183,7 +183,7 @@ class Tools:
 
 
 def _calls() -> list[str]:
-    return [one.name for one in BY_NAME.values() if one.changes]
+    return [one.name for one in BY_NAME.values() if one.changes and not one.takes_password]
 
 
 def _changing() -> list[types.Tool]:

@@ -77,6 +77,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     handler: Handler
     is_open_to_viewers: bool = False
     """A call by POST that changes nothing of the cluster."""
+    takes_password: bool = False
+    """Whether its confirmation asks for one: no page carries it, and no model is asked for it."""
 
     @property
     def changes(self) -> bool:

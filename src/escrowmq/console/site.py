@@ -232,14 +232,14 @@ class Site:
             page = Page(self, request, session)
             hidden = [
                 (key, value) for key, values in form.items() for value in values
-                if key not in (CSRF, "back", "confirmed", "reason")
+                if key not in (CSRF, "back", "confirmed", "reason", "password")
             ]  # fmt: skip
             return page.render(
                 "confirm.html", change=change, call=operation, hidden=hidden, back=back
             )
         audit(
             "deed", who=session.who.name, peer=address_of(request), call=operation.name,
-            said=change.said,
+            said=change.said, reason=_one(form, "reason"),
         )  # fmt: skip
         session.notice = change.said
         return RedirectResponse("/jobs" if change.job is not None else back, SEE_OTHER)
@@ -292,7 +292,7 @@ def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[
         if is_list:
             if len(values) > _LISTED_MAX:
                 raise Problem(400, "bad_request", f"more than {_LISTED_MAX} are marked")
-            found[field.encode_name] = values
+            found[field.encode_name] = [value for value in values if value]
         elif values and values[-1] != "":
             found[field.encode_name] = values[-1]
     return found

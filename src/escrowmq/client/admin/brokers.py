@@ -53,6 +53,31 @@ class _Change(msgspec.Struct, rename="camel"):
     at_ms: int = 0
 
 
+class Replica(msgspec.Struct, kw_only=True, rename="camel"):
+    """A slave that copies a master's log, as the master sees it."""
+
+    address: str
+    is_in_sync: bool
+    behind_size: int
+    """Bytes of the log that it has not reported as taken."""
+    bytes_per_s: int
+
+
+class _Connection(msgspec.Struct):
+    """RocketMQ's HAConnectionRuntimeInfo."""
+
+    addr: str = ""
+    diff: int = 0
+    in_sync: bool = msgspec.field(default=False, name="inSync")
+    bytes_per_s: int = msgspec.field(default=0, name="transferredByteInSecond")
+
+
+class _HaStatus(msgspec.Struct):
+    """RocketMQ's HARuntimeInfo, of a master."""
+
+    slaves: list[_Connection] = msgspec.field(default_factory=list, name="haConnectionInfo")
+
+
 class _Table(msgspec.Struct):
     table: dict[str, str] = {}
 
@@ -92,6 +117,20 @@ class Brokers:
             await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
         )
         return dict(sorted(found.table.items()))
+
+    async def replicas(self, broker: str) -> list[Replica]:
+        """Return the slaves that copy a broker's log now, by address; none of a broker alone."""
+        status = await self._cluster.ask_for(
+            await self._address(broker), Request.GET_BROKER_HA_STATUS, _HaStatus
+        )
+        found = [
+            Replica(
+                address=one.addr, is_in_sync=one.in_sync, behind_size=one.diff,
+                bytes_per_s=one.bytes_per_s,
+            )
+            for one in status.slaves
+        ]  # fmt: skip
+        return sorted(found, key=lambda one: one.address)
 
     async def config(self, broker: str) -> dict[str, str]:
         """Return a broker's settings, under RocketMQ's names."""

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeVar
 import msgspec
 from msgspec import Meta
 
+from escrowmq.client.admin.brokers import Replica
 from escrowmq.console.answers import Answer
 from escrowmq.console.collector import rate
 from escrowmq.console.operations import Asking, Nothing, Operation
@@ -37,6 +38,8 @@ class BrokerNow(Answer, kw_only=True):
     disk_used: float | None = None
     """Part of the disk that is in use, 0 to 1."""
     up_since_ms: int | None = None
+    replicas: list[Replica] | None = None
+    """Of a master: the slaves that copy its log; null when it does not tell."""
 
 
 class Overview(Answer, kw_only=True):
@@ -91,6 +94,7 @@ async def brokers(asking: Asking, wanted: Nothing) -> list[BrokerNow]:
         if one.id == 0:
             try:
                 _tell(now, await desk.collector.runtime(one.name))
+                now.replicas = await _or_unknown(desk.collector.replicas(one.name))
             except EscrowMQError:
                 now.state = "unreachable"
         found.append(now)
