@@ -40,7 +40,7 @@ def inside(chromium: Chromium, address: str) -> Chromium:
         chromium.run(f"document.querySelector('[name=name]').value = '{NAME}'")
         chromium.run(f"document.querySelector('[name=password]').value = '{PASSWORD}'")
         chromium.run("document.querySelector('[name=password]').form.requestSubmit()")
-        until(lambda: bool(chromium.run("location.pathname") == "/"))
+        chromium.until_loaded()
     chromium.errors.clear()
     return chromium
 
@@ -57,7 +57,8 @@ def test_a_user_is_made_in_a_dialog_that_asks_for_its_password(
     inside.picture(pictures / "accounts-dialog-light.png")
     inside.type("secret-of-orders")  # the box has the focus
     inside.press("Enter")
-    until(lambda: bool("The user orders is made." in inside.run("document.body.textContent")))
+    inside.until_loaded()
+    assert "The user orders is made." in inside.run("document.body.textContent")
     assert "orders" in inside.run("document.querySelector('tbody').textContent")
     assert inside.errors == []
 
