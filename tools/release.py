@@ -69,6 +69,23 @@ def build() -> None:
         subprocess.run(wheel, check=True, env={**os.environ, "ESCROWMQ_PURE": pure})
 
 
+def repair(folder: Path, tools: Path) -> Path | None:
+    """Give the wheel with the accelerator the tag of the oldest Linux that it runs on
+    (manylinux_2_17, as `auditwheel` finds from the symbols that it uses), so that an index takes
+    it. None on other systems, whose wheels have their tag already."""
+    if not sys.platform.startswith("linux"):
+        return None
+    (wheel,) = folder.glob("*-linux_*.whl")
+    command = [str(tools / "auditwheel"), "repair", f"--wheel-dir={folder}", str(wheel)]
+    where = {**os.environ, "PATH": f"{tools}{os.pathsep}{os.environ.get('PATH', '')}"}
+    done = subprocess.run(command, env=where, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotReady(f"{wheel.name} runs on no manylinux: {done.stderr.strip()}")
+    wheel.unlink()
+    (repaired,) = folder.glob("*manylinux*.whl")
+    return repaired
+
+
 def sums() -> str:
     """The checksums of all files, as `sha256sum --check` reads them."""
     files = sorted(path for path in OUT.iterdir() if path.name != "SHA256SUMS")
@@ -95,6 +112,11 @@ def main(version: str, *, is_draft: bool) -> int:
     shutil.rmtree(OUT, ignore_errors=True)
     OUT.mkdir(parents=True)
     build()
+    try:
+        repair(OUT, ROOT / "build" / "audit" / "bin")
+    except NotReady as error:
+        print(f"not ready: {error}")
+        return 1
     (OUT / "NOTES.md").write_text(f"# EscrowMQ {version}\n\n{text}", encoding="utf-8")
     bom = ROOT / "build" / "escrowmq.cdx.json"
     if bom.exists():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
+import re
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -68,3 +70,23 @@ def test_what_could_not_be_released_is_refused(
 def test_the_changelog_of_the_project_has_notes(release: ModuleType) -> None:
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert "### " in release.notes(changelog, "Unreleased")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc is Linux's")
+def test_the_accelerator_asks_for_no_newer_glibc_than_manylinux_2_17_has() -> None:
+    compiled = pytest.importorskip("escrowmq.lane._compiled")
+    found = re.findall(rb"GLIBC_(\d+)\.(\d+)", Path(compiled.__file__).read_bytes())
+    assert found
+    assert max((int(major), int(minor)) for major, minor in found) <= (2, 17)
+
+
+def test_a_wheel_that_cannot_be_repaired_is_named(release: ModuleType, tmp_path: Path) -> None:
+    if not sys.platform.startswith("linux"):
+        assert release.repair(tmp_path, tmp_path) is None
+        return
+    (tmp_path / "escrowmq-1-cp311-abi3-linux_x86_64.whl").write_bytes(b"")
+    tool = tmp_path / "auditwheel"
+    tool.write_text("#!/bin/sh\necho 'too new a glibc' >&2\nexit 1\n")
+    tool.chmod(0o755)
+    with pytest.raises(release.NotReady, match="runs on no manylinux: too new a glibc"):
+        release.repair(tmp_path, tmp_path)
