@@ -23,9 +23,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare the actions of the verb; without an action it runs a broker."""
     actions: Any = parser.add_subparsers(dest="action", metavar="ACTION")
     add_action(actions, "list", "list brokers")
+    add_action(actions, "producers", "list connected producers, by group")
     show = add_action(actions, "show", "show a broker's figures")
     show.add_argument("--all", action="store_true", help="all of it, under RocketMQ's names")
     config = add_action(actions, "config", "show a broker's settings")
+    config.add_argument(
+        "--differs", action="store_true", help="only settings that differ from their defaults"
+    )
     config.add_argument(
         "--changed",
         action="store_true",
@@ -69,7 +73,16 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             )
             return OK
         case "config":
-            return _table(admin.brokers.config(arguments.name), arguments)
+            found = admin.brokers.config(arguments.name)
+            return _table(_differing(found) if arguments.differs else found, arguments)
+        case "producers":
+            show_all(
+                admin.brokers.producers(),
+                is_json=arguments.json,
+                columns=("GROUP", "CLIENT", "ADDRESS", "LANGUAGE", "BROKER"),
+                row=lambda one: (one.group, one.client_id, one.address, one.language, one.broker),
+            )
+            return OK
         case _:
             settings = pairs(arguments.pairs)
             if arguments.dry_run:
@@ -78,6 +91,21 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
                 return show_preview(arguments, preview(admin, configure, arguments.name, settings))
             admin.brokers.configure(arguments.name, settings)
             return told(arguments, settings, f"{arguments.name} has {len(settings)} new settings")
+
+
+def _differing(found: dict[str, str]) -> dict[str, str]:
+    """Settings with another value than their default. Those of RocketMQ alone have none here."""
+    from escrowmq.client.admin.previews.brokers import facts_by_name
+    from escrowmq.client.admin.previews.preview import shown
+
+    facts = facts_by_name()
+    return {
+        name: value
+        for name, value in found.items()
+        if (fact := facts.get(name)) is not None
+        and not fact.is_secret
+        and shown(fact.default) != value
+    }
 
 
 def _row(one: BrokerInfo) -> tuple[object, ...]:

@@ -63,6 +63,30 @@ class Replica(msgspec.Struct, kw_only=True, rename="camel"):
     bytes_per_s: int
 
 
+class ConnectedProducer(msgspec.Struct, kw_only=True, rename="camel"):
+    """A producer that is connected to a broker."""
+
+    group: str
+    client_id: str
+    address: str
+    language: str
+    broker: str
+
+
+class _Producer(msgspec.Struct, rename="camel"):
+    """RocketMQ's ProducerInfo."""
+
+    client_id: str
+    language: str | int = ""
+    remote_ip: str = msgspec.field(default="", name="remoteIP")
+
+
+class _Producers(msgspec.Struct):
+    """RocketMQ's ProducerTableInfo."""
+
+    data: dict[str, list[_Producer]] = {}
+
+
 class _Connection(msgspec.Struct):
     """RocketMQ's HAConnectionRuntimeInfo."""
 
@@ -117,6 +141,22 @@ class Brokers:
             await self._address(broker), Request.GET_BROKER_RUNTIME_INFO, _Table
         )
         return dict(sorted(found.table.items()))
+
+    async def producers(self) -> list[ConnectedProducer]:
+        """Return the producers that are connected to any broker, by group. Brokers do not know
+        which topics a producer sends to."""
+        found: list[ConnectedProducer] = []
+        for name, address in (await self._cluster.masters()).items():
+            table = await self._cluster.ask_for(address, Request.GET_ALL_PRODUCER_INFO, _Producers)
+            found += [
+                ConnectedProducer(
+                    group=self._cluster.unwrap(group), client_id=one.client_id,
+                    address=one.remote_ip.removeprefix("/"), language=str(one.language),
+                    broker=name,
+                )
+                for group, several in table.data.items() for one in several
+            ]  # fmt: skip
+        return sorted(found, key=lambda one: (one.group, one.client_id, one.broker))
 
     async def replicas(self, broker: str) -> list[Replica]:
         """Return the slaves that copy a broker's log now, by address; none of a broker alone."""

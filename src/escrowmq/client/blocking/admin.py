@@ -40,6 +40,7 @@ class Brokers(Face[brokers.Brokers]):
     gone = plain(brokers.Brokers.gone)
     missing = plain(brokers.Brokers.missing)
     runtime = plain(brokers.Brokers.runtime)
+    producers = plain(brokers.Brokers.producers)
     replicas = plain(brokers.Brokers.replicas)
     config = plain(brokers.Brokers.config)
     changes = plain(brokers.Brokers.changes)
