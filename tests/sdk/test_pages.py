@@ -130,16 +130,16 @@ def test_the_tutorial_ends_with_both_orders_and_a_settled_transaction(
     said = capsys.readouterr().out
     assert "order 1: COMMIT" in said
     assert "order 2 is pending: " in said
-    where = ("-n", broker.nameserver)
-    listed = run("tx", "list", *where).stdout.splitlines()
-    message_id = listed[1].split("\t")[0]
     lines = [line for text in blocks("tutorial", "sh") for line in text.splitlines()]
+    assert f"export NAMESRV_ADDR={NAME_SERVER}" in lines
+    listed = run("tx", "list", nameserver=broker.nameserver).stdout.splitlines()
+    message_id = listed[1].split("\t")[0]
     settling = [line.removeprefix("demo/bin/escrowmq ") for line in lines if "MESSAGE_ID" in line]
     assert len(settling) == 3
     for line in settling:
         words = line.replace("MESSAGE_ID", message_id).replace("'", "").split(" --reason ")
         reason = ["--reason", words[1]] if len(words) > 1 else []
-        done = run(*words[0].split(), *reason, *where)
+        done = run(*words[0].split(), *reason, nameserver=broker.nameserver)
         assert done.returncode == 0, done
     assert "seen in the tutorial" in done.stdout
     assert "an operator" in done.stdout

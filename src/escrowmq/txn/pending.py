@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.txn.half_shape import HalfShape
-from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Page, Pages
+from escrowmq.txn.pending_columns import GONE, PAGE_SIZE, Page, Pages, Row
 from escrowmq.txn.plain_halves import PlainHalf
 
 BUCKET_MS: Final = 50
@@ -68,6 +68,16 @@ class Sources:
         source = self._sources[number]
         assert source is not None, number
         return source
+
+    def of(self, *, group: str | None, topic: str | None) -> frozenset[int] | None:
+        """The numbers of a group's, or a topic's, sources; None for all."""
+        if group is None and topic is None:
+            return None
+        return frozenset(
+            number
+            for source, number in self._numbers.items()
+            if group in (None, source[0]) and topic in (None, source[1])
+        )
 
     def give_back(self, number: int, count: int = 1) -> Source:
         """A source has this many fewer halves."""
@@ -256,6 +266,23 @@ class Pending:
     def after(self, queue_offset: int) -> list[int]:
         """Pending queue offsets after one, in order."""
         return list(self.pages.behind(queue_offset))
+
+    def matching(
+        self,
+        after: int,
+        *,
+        count_max: int,
+        group: str | None = None,
+        topic: str | None = None,
+        since_ms: int = 0,
+        until_ms: int = NEVER_MS,
+    ) -> tuple[list[Row], int]:
+        """Halves after a queue offset, in order, of a group and a topic and stored within a span;
+        the first `count_max` alone are examined. And the offset after which to continue, -1 at the
+        end."""
+        span_ms = range(since_ms, until_ms + 1)
+        wanted = self.sources.of(group=group, topic=topic)
+        return self.pages.matching(after, count_max, wanted, span_ms)
 
     # -- columns -----------------------------------------------------------------------------
 

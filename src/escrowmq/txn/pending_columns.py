@@ -10,14 +10,18 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Container, Iterable, Iterator, Sequence
+from itertools import compress, islice
 from typing import Final
 
 PAGE_SIZE: Final = 4096
 _SPARSE_SHARE: Final = 4
 GONE: Final = -1
 """The source of a removed row."""
+
+
+Row = tuple[int, int, int]
+"""Queue offset, source and store time of a half."""
 
 
 class Page:
@@ -84,6 +88,40 @@ class Page:
         """Queue offsets of present rows, in order."""
         return compress(self.offsets, map(GONE.__ne__, self.sources))
 
+    def rows_after(
+        self, queue_offset: int, count_max: int, sources: Container[int] | None, span_ms: range
+    ) -> tuple[list[Row], int, int]:
+        """Of the first `count_max` present rows after a queue offset, those of these sources (None:
+        all) and stored within a span. And how many there were, and the offset of the last."""
+        begin = bisect_right(self.offsets, queue_offset)
+        rows: list[Row]
+        if begin == 0 and self.live_count <= count_max:
+            count, last = self.live_count, self._last_live()
+            each = zip(self.offsets, self.sources, self.stored_ms, strict=True)
+            if sources is not None:  # GONE is none of them
+                rows = [row for row in each if row[1] in sources]
+            elif count == len(self.offsets):
+                rows = list(each)
+            else:
+                rows = [row for row in each if row[1] != GONE]
+        else:
+            columns = (self.offsets[begin:], self.sources[begin:], self.stored_ms[begin:])
+            present = (row for row in zip(*columns, strict=True) if row[1] != GONE)
+            rows = list(islice(present, count_max))
+            count, last = len(rows), rows[-1][0] if rows else queue_offset
+            if sources is not None:
+                rows = [row for row in rows if row[1] in sources]
+        if rows and not (min(self.stored_ms) in span_ms and max(self.stored_ms) in span_ms):
+            rows = [row for row in rows if row[2] in span_ms]
+        return rows, count, last
+
+    def _last_live(self) -> int:
+        """The highest of them; -1 without any."""
+        for at in range(len(self.offsets) - 1, -1, -1):
+            if self.sources[at] != GONE:
+                return self.offsets[at]
+        return -1
+
     def oldest(self) -> int:
         """The lowest of them; there must be one."""
         sources, at = self.sources, self._head
@@ -149,6 +187,28 @@ class Pages:
             for found in page.live():
                 if found > queue_offset:
                     yield found
+
+    def matching(
+        self, after: int, count_max: int, sources: Container[int] | None, span_ms: range
+    ) -> tuple[list[Row], int]:
+        """Rows after a queue offset, in order, of these sources (None: all) and stored within a
+        span, among the first `count_max`; and the offset after which to continue, -1 at the end.
+        Measured: 0.07 us a row, where `find` and a PendingRow take 2.5."""
+        found: list[Row] = []
+        left, last = count_max, after
+        nth = max(bisect_right(self._firsts, after) - 1, 0)
+        for page in self._pages[nth:]:
+            if not left:
+                if page.rows_after(after, 1, None, span_ms)[1]:
+                    return found, last
+                continue
+            rows, count, end = page.rows_after(after, left, sources, span_ms)
+            found += rows
+            if count:
+                left, last = left - count, end
+            if not left and page.rows_after(last, 1, None, span_ms)[1]:
+                return found, last
+        return found, -1
 
     def oldest(self) -> int | None:
         """The lowest queue offset."""

@@ -38,6 +38,36 @@ class PendingAgainstModel(RuleBasedStateMachine):
         self.next_offset = 0
         self.now_ms = 0
 
+    @rule(
+        after=st.integers(-1, 40), count_max=st.integers(1, 9), since_ms=TIMES, lasting_ms=TIMES,
+        group=st.none() | NAMES, topic=st.none() | NAMES,
+    )  # fmt: skip
+    def look_for(
+        self,
+        after: int,
+        count_max: int,
+        since_ms: int,
+        lasting_ms: int,
+        group: str | None,
+        topic: str | None,
+    ) -> None:
+        behind = [number for number in sorted(self.rows) if number > after]
+        examined = behind[:count_max]
+        found, last = self.pending.matching(
+            after, count_max=count_max, group=group, topic=topic, since_ms=since_ms,
+            until_ms=since_ms + lasting_ms,
+        )  # fmt: skip
+        assert last == (examined[-1] if len(behind) > count_max else -1)
+        rows = [(number, self.rows[number]) for number in examined]
+        assert [(number, stored_ms) for number, _, stored_ms in found] == [
+            (number, row.stored_ms)
+            for number, row in rows
+            if group in (None, row.group) and topic in (None, row.topic)
+            and since_ms <= row.stored_ms <= since_ms + lasting_ms
+        ]  # fmt: skip
+        for number, source, _ in found:
+            assert self.pending.sources.source(source)[0] == self.rows[number].group
+
     @rule(due_ms=TIMES, group=NAMES, topic=NAMES, origin=NAMES, checks=st.integers(0, 70_000))
     def add(self, due_ms: int, group: str, topic: str, origin: str, checks: int) -> None:
         row = PendingRow(

@@ -6,6 +6,7 @@ import ipaddress
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import islice
+from operator import itemgetter
 from typing import Final
 
 import msgspec
@@ -19,7 +20,7 @@ from escrowmq.broker.access.audit_log import Denials
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.pending_filter import is_wanted_half, is_wanted_row
+from escrowmq.broker.requests.pending_filter import is_wanted_half
 from escrowmq.broker.requests.transaction_view import Showing
 from escrowmq.codec.client_bodies import read_own_body
 from escrowmq.codec.ids import parse_offset_id
@@ -29,6 +30,8 @@ from escrowmq.errors import UsageError
 from escrowmq.store.store import Store
 from escrowmq.store.walk import walk_queue
 from escrowmq.txn.end_claim import Claim
+from escrowmq.txn.pending import NEVER_MS
+from escrowmq.txn.pending_columns import Row
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
 
@@ -91,37 +94,39 @@ class PendingHandlers:
         """A page of the pending transactions."""
         wanted = read_own_body(asked.command, Filter)
         items: list[Item] = []
-        last = -1
-        for queue_offset in self._matching(wanted, asked.now_ms):
-            last = queue_offset
+        matching, last = self._matching(wanted, asked.now_ms)
+        for queue_offset, _, _ in matching:
             half = self._engine.halves.half(queue_offset)
             if half is not None:
                 items.append(self._showing.item(half, queue_offset, asked.now_ms))
             if len(items) == wanted.limit:
+                last = queue_offset
                 break
-        else:
-            last = self._stretch(wanted)[1]
         return _reply(PendingPage(items=items, next=last))
 
-    def _stretch(self, wanted: Filter) -> tuple[list[int], int]:
-        """The halves that one request examines, and the offset after which to continue; -1 at the
-        end."""
-        count_max = _SCANNED_MAX if wanted.transaction is None else _READ_MAX
-        behind = self._engine.halves.pending.after(wanted.after)
-        stretch = behind[:count_max]
-        return stretch, stretch[-1] if len(behind) > count_max else -1
+    def _matching(self, wanted: Filter, now_ms: int) -> tuple[Iterator[Row], int]:
+        """The halves that match a filter, among a bounded number of pending ones, and the offset
+        after which to continue; -1 at the end."""
+        until_ms = now_ms - (wanted.min_age_ms or 0)
+        since_ms = 0 if wanted.max_age_ms is None else max(0, now_ms - wanted.max_age_ms)
+        rows, last = self._engine.halves.pending.matching(
+            wanted.after,
+            count_max=_SCANNED_MAX if wanted.transaction is None else _READ_MAX,
+            group=wanted.group,
+            topic=wanted.topic,
+            since_ms=since_ms,
+            until_ms=until_ms if wanted.min_age_ms else NEVER_MS,
+        )
+        found = iter(rows)
+        if wanted.state is not None:
+            found = filter(lambda row: self._state(row) == wanted.state, found)
+        if wanted.transaction is not None:
+            found = filter(lambda row: self._is_part(row[0], wanted), found)
+        return found, last
 
-    def _matching(self, wanted: Filter, now_ms: int) -> Iterator[int]:
-        """The halves that match a filter, among a bounded number of pending ones."""
-        pending = self._engine.halves.pending
-        for queue_offset in self._stretch(wanted)[0]:
-            row = pending.row(queue_offset)
-            if (
-                is_wanted_row(row, wanted, now_ms)
-                and wanted.state in (None, self._showing.pending_state(queue_offset, row.group))
-                and (wanted.transaction is None or self._is_part(queue_offset, wanted))
-            ):
-                yield queue_offset
+    def _state(self, row: Row) -> str:
+        group, *_ = self._engine.halves.pending.sources.source(row[1])
+        return self._showing.pending_state(row[0], group)
 
     def _is_part(self, queue_offset: int, wanted: Filter) -> bool:
         half = self._engine.halves.half(queue_offset)
@@ -150,25 +155,28 @@ class PendingHandlers:
         )
 
     def _count_some(self, wanted: Filter, now_ms: int) -> PendingCounts:
+        matching, last = self._matching(wanted, now_ms)
+        rows = list(matching)
         by_topic: Counter[str] = Counter()
         by_group: Counter[str] = Counter()
         parked: Counter[str] = Counter()
-        oldest_ms = -1
-        for queue_offset in self._matching(wanted, now_ms):
-            row = self._engine.halves.pending.row(queue_offset)
-            by_topic[row.topic] += 1
-            by_group[row.group] += 1
-            if self._showing.pending_state(queue_offset, row.group) == "parked":
-                parked[row.group] += 1
-            oldest_ms = row.stored_ms if oldest_ms < 0 else min(oldest_ms, row.stored_ms)
+        sources = self._engine.halves.pending.sources
+        for number, count in Counter(map(itemgetter(1), rows)).items():
+            group, topic, *_ = sources.source(number)
+            by_topic[topic] += count
+            by_group[group] += count
+        if not by_group.keys().isdisjoint(self._transactions.checker.parked_groups()):
+            for row in rows:
+                if self._state(row) == "parked":
+                    parked[sources.source(row[1])[0]] += 1
         return PendingCounts(
-            count=sum(by_topic.values()),
+            count=len(rows),
             parked=parked.total(),
-            oldest_ms=oldest_ms,
+            oldest_ms=min(map(itemgetter(2), rows), default=-1),
             by_topic=dict(by_topic),
             by_group=dict(by_group),
             parked_by_group=dict(parked),
-            next=self._stretch(wanted)[1],
+            next=last,
         )
 
     @_for_operators
@@ -229,9 +237,10 @@ class PendingHandlers:
             offsets = [offset for offset in offsets if offset in self._engine.halves.pending]
             behind = -1
         else:
-            offsets = list(islice(self._matching(which, asked.now_ms), _CHECKED_MAX))
-            is_full = len(offsets) == _CHECKED_MAX
-            behind = offsets[-1] if is_full else self._stretch(which)[1]
+            matching, behind = self._matching(which, asked.now_ms)
+            offsets = [queue_offset for queue_offset, _, _ in islice(matching, _CHECKED_MAX)]
+            if len(offsets) == _CHECKED_MAX:
+                behind = offsets[-1]
         self._transactions.checker.ask_now(offsets, asked.now_ms)
         self._note(asked, f"check of {len(offsets)} halves", which.reason)
         return _reply(Done(count=len(offsets), next=behind))

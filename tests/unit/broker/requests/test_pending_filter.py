@@ -5,28 +5,8 @@ import pytest
 
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.own_properties import TRANSACTION
-from escrowmq.broker.requests.pending_filter import is_wanted_half, is_wanted_row
+from escrowmq.broker.requests.pending_filter import is_wanted_half
 from escrowmq.codec.pending_bodies import Filter
-from escrowmq.txn.pending import PendingRow
-
-NOW_MS = 10_000
-ROW = PendingRow(log_offset=0, stored_ms=4_000, due_ms=0, group="G", topic="T", origin="")
-
-
-@pytest.mark.parametrize(
-    ("wanted", "is_meant"),
-    [
-        (Filter(), True),
-        (Filter(topic="T", group="G", min_age_ms=6_000, max_age_ms=6_000), True),
-        (Filter(topic="G"), False),
-        (Filter(group="T"), False),
-        (Filter(min_age_ms=6_001), False),
-        (Filter(max_age_ms=5_999), False),
-        (Filter(max_age_ms=0), False),
-    ],
-)
-def test_a_pending_half_is_known_by_its_row(wanted: Filter, *, is_meant: bool) -> None:
-    assert is_wanted_row(ROW, wanted, NOW_MS) is is_meant
 
 
 @pytest.mark.parametrize(
