@@ -239,3 +239,16 @@ def test_names_of_others_are_shown_and_not_obeyed(broker: Broker, browser: Brows
         page = browser.get(path)
         assert "<script>alert" not in page.text
         assert key in page.words()
+
+
+def test_a_page_is_there_before_a_count_that_takes_long(
+    broker: Broker, browser: Browser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_pending(broker, "paid", ["k-1"])
+    monkeypatch.setattr("escrowmq.console.site.SOON_S", 0)
+    page = browser.get("/transactions?topic=paid")
+    assert "Counting: the figures come in a moment." in page.words()
+    assert "k-1" in page.words()
+    assert "/api/v1/transactions/count?topic=paid" in page.text
+    monkeypatch.undo()
+    assert "Pending 1" in browser.get("/transactions?topic=paid").words()

@@ -24,7 +24,7 @@ async def transactions(page: Page) -> Response:
     which = {name: query.get(name, "") for name in ("topic", "group", "state", "broker")}
     which["min_age_ms"] = minutes_as_ms(query.get("older_than", ""))
     found = await page.ask("transactions.list", **which, page=query.get("page", ""))
-    counted = await page.ask("transactions.count", **which)
+    counted = await page.ask_soon("transactions.count", **which)
     return page.render("transactions.html", found=found, counted=counted, which=which)
 
 

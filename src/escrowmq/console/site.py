@@ -3,6 +3,7 @@ its foot."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
@@ -50,6 +51,9 @@ _PLACES: Final = (
 """What the side of each page leads to."""
 
 SEE_OTHER: Final = 303
+SOON_S: Final = 0.1
+"""How long a page waits for a figure without which it can be shown."""
+
 Handler = Callable[[Request], Awaitable[Response]]
 
 
@@ -82,6 +86,16 @@ class Page:
         query = f"?{urlencode(rest)}" if rest else ""
         self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
         return await operation(self.asking, wanted)
+
+    async def ask_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
+        """The answer of a call that may take long; None if it is not there within SOON_S. It is
+        waited for all the same, so that the page's next look finds it."""
+        task = asyncio.ensure_future(self.ask(name, **given))
+        done, _ = await asyncio.wait({task}, timeout=SOON_S)
+        if done:
+            return task.result()
+        self._site.keep(task)
+        return None
 
     async def try_ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
         """The answer of a call, or the Problem that there is none: the rest of the page stands."""
@@ -131,6 +145,7 @@ class Site:
         self._accounts = accounts
         self._clock = SystemClock()
         self._assets = Assets()
+        self._asked: set[asyncio.Task[Any]] = set()
         self._templates = Environment(
             loader=FileSystemLoader(_FOLDER),
             autoescape=True,
@@ -147,6 +162,12 @@ class Site:
             "login": options.login,
             "places": [place for place in _PLACES if place[0] in {path for path, _ in pages}],
         }
+
+    def keep(self, task: asyncio.Task[Any]) -> None:
+        """Let a question that no page waits for come to its end."""
+        self._asked.add(task)
+        task.add_done_callback(self._asked.discard)
+        task.add_done_callback(lambda one: one.cancelled() or one.exception())
 
     def routes(self) -> list[Route]:
         """Each page, the forms, and what all pages load."""

@@ -15,11 +15,15 @@ from escrowmq.client.admin.transactions import (
     TransactionFilter,
 )
 from escrowmq.console.answers import Answer
+from escrowmq.console.memo import FRESH_S
 from escrowmq.console.operations import Asking, Operation
 from escrowmq.console.tables import SIZE_MAX, Listed
 from escrowmq.errors import EscrowMQError, UsageError
 
 AGES_MS: Final = (0, 60_000, 5 * 60_000, 30 * 60_000, 2 * 3_600_000, 12 * 3_600_000)
+COUNTED_FRESH_S: Final = 5.0
+"""With a filter, brokers look at every pending half: not for each look of a page."""
+
 AGED_MAX: Final = 20_000
 """Of more pending transactions nobody counts the ages: each look would go through all of them."""
 
@@ -172,7 +176,10 @@ async def count(asking: Asking, wanted: Which) -> Counted:
     desk = asking.desk
     admin = await desk.admin()
     which = wanted.filter()
-    counts = await desk.memo.get(("count", repr(which)), lambda: admin.transactions.count(**which))
+    fresh_s = COUNTED_FRESH_S if which else FRESH_S
+    counts = await desk.memo.get(
+        ("count", repr(which)), lambda: admin.transactions.count(**which), fresh_s=fresh_s
+    )
     if counts.count > AGED_MAX:
         return Counted(counts=counts, ages=None)
     ages = await desk.memo.get(("ages", repr(which)), lambda: _ages(asking, which), fresh_s=10)
