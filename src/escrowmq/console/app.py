@@ -48,14 +48,20 @@ _HEADERS: Final = (
 
 
 def build_app(
-    options: ConsoleOptions, vitals: Vitals | None, *, now_s: Callable[[], float], port: int
+    options: ConsoleOptions,
+    vitals: Vitals | None,
+    *,
+    now_s: Callable[[], float],
+    port: int,
+    is_ending: Callable[[], bool],
 ) -> ASGIApp:
-    """The whole console, for a port. `now_s` is a clock that never goes back."""
+    """The whole console, for a port. `now_s` is a clock that never goes back, `is_ending` says that
+    the server stops."""
     desks = Desks(options, now_s)
     sessions = Sessions(now_s, port=port)
     accounts = Accounts(options, desks, now_s)
     api = Api(desks, sessions, accounts)
-    site = Site(options, desks, sessions, accounts, pages=PAGES)
+    site = Site(options, desks, sessions, accounts, pages=PAGES, is_ending=is_ending)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

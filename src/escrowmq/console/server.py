@@ -37,7 +37,10 @@ class ConsoleServer:
     def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
         self._door = door
         self._waiting = Waiting()
-        app = build_app(options, vitals, now_s=steady_s, port=int(door.getsockname()[1]))
+        port = int(door.getsockname()[1])
+        app = build_app(
+            options, vitals, now_s=steady_s, port=port, is_ending=lambda: self._server.should_exit
+        )
         config = uvicorn.Config(
             app,
             http=self._waiting.protocol(),

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,6 +31,7 @@ from escrowmq.console.doorman import (
     form_of,
     session_of,
 )
+from escrowmq.console.live import MEDIA_TYPE, Streams
 from escrowmq.console.operations import PREFIX, Asking, Change
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
@@ -51,6 +53,9 @@ _PLACES: Final = (
 """What the side of each page leads to."""
 
 SEE_OTHER: Final = 303
+LIVE: Final = "x-live"
+"""A page that asks for itself has this header: only its figures are shown."""
+
 SOON_S: Final = 0.1
 """How long a page waits for a figure without which it can be shown."""
 
@@ -115,7 +120,8 @@ class Page:
     def render(self, template: str, status: int = 200, **context: object) -> Response:
         """The page."""
         session = self.session
-        notice, session.notice = session.notice, ""
+        notice = "" if LIVE in self.request.headers else session.notice
+        session.notice = session.notice.removeprefix(notice)
         return self._site.html(
             template, status, who=session.who, csrf=session.csrf, notice=notice,
             sources=self.sources, query=self.query, path=self.request.url.path,
@@ -137,13 +143,16 @@ class Site:
         accounts: Accounts,
         *,
         pages: Sequence[tuple[str, Shown]],
+        is_ending: Callable[[], bool],
     ) -> None:
         self._pages = pages
+        self._streams = Streams(is_ending)
         self._options = options
         self._desks = desks
         self._sessions = sessions
         self._accounts = accounts
         self._clock = SystemClock()
+        self._csrf_mark = secrets.token_urlsafe()
         self._assets = Assets()
         self._asked: set[asyncio.Task[Any]] = set()
         self._templates = Environment(
@@ -275,9 +284,34 @@ class Site:
                 if request.url.query:
                     target += f"?{request.url.query}"
                 return RedirectResponse(f"/login?{urlencode({'back': target})}", SEE_OTHER)
+            if request.headers.get("accept", "") == MEDIA_TYPE:
+                check_origin(request)
+                return self._stream(request, session, show)
             return await show(Page(self, request, session))
 
         return self._guarded(serve)
+
+    def _stream(self, request: Request, session: Session, show: Shown) -> Response:
+        """The page again and again. It is drawn once for all browsers of an account, with a mark
+        where each browser's forms have what only they know."""
+        everybody = msgspec.structs.replace(session, csrf=self._csrf_mark, notice="")
+
+        async def draw() -> Response:
+            try:
+                return await show(Page(self, request, everybody))
+            except Problem as problem:
+                return Response(status_code=problem.status)
+            except Exception:  # noqa: BLE001 - one page; logged with its trace
+                _log.exception("%s could not be drawn again", request.url.path)
+                return Response(status_code=500)
+
+        return self._streams.begin(
+            (session.who, request.url.path, request.url.query),
+            draw,
+            session=session.csrf,
+            is_over=lambda: session_of(request, self._sessions) is None,
+            finish=lambda text: text.replace(self._csrf_mark, session.csrf),
+        )
 
     def _guarded(self, serve: Handler) -> Handler:
         async def guarded(request: Request) -> Response:

@@ -32,37 +32,75 @@ function replace(page) {
   }
 }
 
+// The server sends the page again when it has changed. Where it does not, because too many pages
+// are followed or something between does not let it through, the page asks by itself.
+let source = null, mayListen = "EventSource" in window;
+
+function listen() {
+  timer = 0;
+  if (document.hidden || !parts().length || source) return;
+  if (!mayListen) { look(); return; }
+  let wasOpen = false;
+  source = new EventSource(location.href);
+  source.onopen = () => { wasOpen = true; pause_ms = EVERY_MS; };
+  source.onmessage = (event) => { show(event.data); tell("live"); };
+  source.addEventListener("lost", () => tell("no answer, trying again"));
+  source.addEventListener("over", () => { quiet(); tell("logged out, load the page again"); });
+  source.onerror = () => {
+    if (!wasOpen) mayListen = false;
+    quiet();
+    tell("no answer, trying again");
+    pause_ms = Math.min(SLOWEST_MS, pause_ms * 2);
+    later();
+  };
+}
+
+function quiet() {
+  if (source) source.close();
+  source = null;
+  clearTimeout(timer);
+  timer = 0;
+}
+
+function show(text) {
+  replace(new DOMParser().parseFromString(text, "text/html"));
+}
+
 async function look() {
   timer = 0;
   if (document.hidden || !parts().length) return;
   try {
     const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "error" });
     if (answer.ok) {
-      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      show(await answer.text());
       pause_ms = EVERY_MS;
     } else pause_ms = Math.min(SLOWEST_MS, pause_ms * 2);
-    tell(answer.ok);
+    tell(answer.ok ? "live" : "no answer, trying again");
   } catch {
     pause_ms = Math.min(SLOWEST_MS, pause_ms * 2);
-    tell(false);
+    tell("no answer, trying again");
   }
   later();
 }
 
-function tell(isWell) {
+function tell(word) {
   for (const mark of document.querySelectorAll(".live")) {
-    mark.classList.toggle("lost", !isWell);
-    mark.textContent = isWell ? "live" : "no answer, trying again";
+    mark.classList.toggle("lost", word !== "live");
+    if (mark.textContent !== word) mark.textContent = word;
   }
 }
 
 function later() {
-  if (!timer && !document.hidden && parts().length) timer = setTimeout(look, pause_ms);
+  if (!timer && !document.hidden && parts().length) timer = setTimeout(listen, pause_ms);
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (document.hidden) { clearTimeout(timer); timer = 0; } else { pause_ms = EVERY_MS; look(); }
+  quiet();
+  if (!document.hidden) { pause_ms = EVERY_MS; look(); }
 });
+
+window.addEventListener("pagehide", quiet);
+window.addEventListener("pageshow", (event) => { if (event.persisted) later(); });
 
 // -- confirmations in a dialog ------------------------------------------------------------------
 document.addEventListener("submit", async (event) => {
@@ -125,4 +163,4 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "?") location.href = "/help";
 });
 
-later();
+listen();

@@ -1,0 +1,149 @@
+"""Pages that move: a page that is followed is drawn every two seconds, once for all that follow it,
+and sent to each when it has changed, as events for a browser's EventSource.
+
+Measured with twenty windows on one page: benchmarks/console_viewers.py, docs/console.md."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
+from typing import Final
+
+from starlette.responses import Response, StreamingResponse
+
+from escrowmq.console.rings import STEP_S
+
+MEDIA_TYPE: Final = "text/event-stream"
+STREAMS_MAX: Final = 64
+"""Streams at a time; the page of one that is refused asks by itself."""
+
+STREAMS_OF_SESSION_MAX: Final = 4
+"""Browsers hold six connections to a host at most: some must be left for what people click."""
+
+_CHECK_S: Final = 0.25
+"""How soon a stream notices that the server stops."""
+
+_ALIVE_EVERY: Final = 5
+"""After so many drawings that changed nothing, something is sent, so that nothing on the way takes
+the connection for dead."""
+
+_OVER: Final = b"event: over\ndata:\n\n"
+_LOST: Final = b"event: lost\ndata:\n\n"
+_AS_BEFORE: Final = b": as before\n\n"
+
+Draw = Callable[[], Awaitable[Response]]
+
+
+class _Followed:
+    """A page that somebody follows."""
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+        """As it was drawn last; None when it could not be."""
+        self.followers_count = 0
+        self.task: asyncio.Task[None] | None = None
+        self._turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    async def next(self) -> bool:
+        """Wait for the next drawing; False when there is none."""
+        return await asyncio.shield(self._turn)
+
+    def turn(self) -> None:
+        """It was drawn."""
+        done, self._turn = self._turn, asyncio.get_running_loop().create_future()
+        done.set_result(True)
+
+    def end(self) -> None:
+        """It is drawn no more; one that was busy sending hears it too."""
+        self._turn.set_result(False)
+
+
+class Streams:
+    """The streams that are open."""
+
+    def __init__(self, is_ending: Callable[[], bool], *, step_s: float = STEP_S) -> None:
+        self._is_ending = is_ending
+        self._step_s = step_s
+        self._open: Counter[str] = Counter()
+        self._followed: dict[Hashable, _Followed] = {}
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._open.total()
+
+    def begin(
+        self, page: Hashable, draw: Draw, *, session: str, is_over: Callable[[], bool],
+        finish: Callable[[str], str],
+    ) -> Response:  # fmt: skip
+        """A stream of a page, or a refusal: then the page asks by itself.
+
+        `draw` is called for all that follow the page, `finish` puts into it what is this
+        session's alone."""
+        if self.count >= STREAMS_MAX or self._open[session] >= STREAMS_OF_SESSION_MAX:
+            return Response("too many pages are followed\n", 503, media_type="text/plain")
+        events = self._events(page, draw, session, is_over, finish)
+        return StreamingResponse(events, media_type=MEDIA_TYPE)
+
+    async def _events(
+        self, page: Hashable, draw: Draw, session: str, is_over: Callable[[], bool],
+        finish: Callable[[str], str],
+    ) -> AsyncIterator[bytes]:  # fmt: skip
+        self._open[session] += 1
+        followed = self._follow(page, draw)
+        try:
+            yield _AS_BEFORE  # so that the browser knows that it is connected
+            sent: str | None = None
+            silent_count = 0
+            while await followed.next():
+                if is_over():
+                    yield _OVER
+                    return
+                silent_count += 1
+                if followed.text is None:
+                    yield _LOST
+                elif followed.text != sent:
+                    sent, silent_count = followed.text, 0
+                    yield event(finish(sent))
+                elif silent_count % _ALIVE_EVERY == 0:
+                    yield _AS_BEFORE
+        finally:
+            self._open[session] -= 1
+            self._leave(page, followed)
+
+    def _follow(self, page: Hashable, draw: Draw) -> _Followed:
+        followed = self._followed.get(page)
+        if followed is None:
+            followed = self._followed[page] = _Followed()
+            followed.task = asyncio.ensure_future(self._draw_again(followed, draw))
+        followed.followers_count += 1
+        return followed
+
+    def _leave(self, page: Hashable, followed: _Followed) -> None:
+        followed.followers_count -= 1
+        if not followed.followers_count:
+            assert followed.task is not None
+            followed.task.cancel()
+            del self._followed[page]
+
+    async def _draw_again(self, followed: _Followed, draw: Draw) -> None:
+        while await self._is_time():
+            answer = await draw()
+            followed.text = bytes(answer.body).decode() if answer.status_code == 200 else None
+            followed.turn()
+        followed.end()
+
+    async def _is_time(self) -> bool:
+        """Wait for the next look; False when the server stops."""
+        left_s = self._step_s
+        while left_s > 0 and not self._is_ending():
+            await asyncio.sleep(min(left_s, _CHECK_S))
+            left_s -= _CHECK_S
+        return not self._is_ending()
+
+
+def event(text: str) -> bytes:
+    """A text as one event."""
+    lines = "".join(f"data: {line}\n" for line in text.splitlines())
+    return f"{lines}\n".encode()
