@@ -36,8 +36,7 @@ def forget(share: float) -> None:
 
     EndRequests.end = end  # type: ignore[method-assign]
     # All of them by the general path, which asks here.
-    FastPath._may_end = lambda *_: False  # type: ignore[method-assign]
-    FastPath._end_by_lane = lambda *words: words[4]  # type: ignore[method-assign]
+    FastPath._end = lambda *words: words[4]  # type: ignore[method-assign]
 
 
 def set_clock(ahead_ms: int) -> None:

@@ -13,7 +13,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.properties import encode_properties
-from escrowmq.lane.native import EndsLaidOut, EndsLane, LaidOut, ends_lane, lay_out_sends
+from escrowmq.lane.native import requests_lane
 from tests.unit.broker.both import (
     HALF,
     PLAIN,
@@ -22,11 +22,13 @@ from tests.unit.broker.both import (
     Begun,
     Both,
     Side,
+    Watched,
     begun_of,
     end,
     half,
     send,
 )
+from tests.unit.broker.fast.test_publish_grants import ACCOUNTS, signed
 
 from .frames import SECONDS, SEED, TALLY, spoil
 
@@ -93,98 +95,78 @@ def odd_frame(chance: random.Random) -> bytes:
     return frame[:at] + odd + frame[at + len(odd) :]
 
 
-@pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
+needs_lane = pytest.mark.skipif(requests_lane is None, reason="the lane is not built")
+NONSENSE: tuple[Any, ...] = (None, -1, 1 << 80, b"", "text", (), [()], [None], {b"": ()})
+
+
+def refused_count(function: Any, given: tuple[Any, ...]) -> int:
+    """How often a function of the lane refuses nonsense instead of one of its arguments, or of a
+    part of one: a mistake on its own side is to cost an exception at most."""
+    count = 0
+    for nth, value in enumerate(given):
+        for odd in NONSENSE:
+            changed = [(*given[:nth], odd, *given[nth + 1 :])]
+            if isinstance(value, tuple):
+                parts = [(*value[:at], odd, *value[at + 1 :]) for at in range(len(value))]
+                changed += [(*given[:nth], part, *given[nth + 1 :]) for part in parts]
+            if isinstance(value, list) and value and isinstance(value[0], tuple):
+                shape = value[0]
+                parts = [(*shape[:at], odd, *shape[at + 1 :]) for at in range(len(shape))]
+                changed += [(*given[:nth], [part], *given[nth + 1 :]) for part in parts]
+            for one in changed:
+                try:
+                    function(*one)
+                except Exception:  # noqa: BLE001 - whichever; the process goes on
+                    count += 1
+    return count
+
+
+@needs_lane
 def test_lane_that_is_told_nonsense_refuses_it() -> None:
-    """Its own side tells it what it knows; a mistake there is to cost an exception at most."""
-    assert lay_out_sends is not None
-    lane, told = lay_out_sends, list[tuple[Any, ...]]()
-
-    def lay_out(*given: Any) -> LaidOut | None:
-        told.append(given)
-        return lane(*given)
-
-    side, chance = Side(is_short=True, lay_out=lay_out), random.Random(SEED)
+    side, chance = Side(is_short=True), random.Random(SEED)
+    lane = Watched(side)
     for _ in range(6):
         side.feed((1, b"".join(plain_frame(chance) for _ in range(8))))
-    refused_count = 0
-    for given in told[-3:]:
-        for nth, value in enumerate(given):
-            for odd in (None, -1, 1 << 80, b"", "text", (), [()], [None], {b"": ()}):
-                changed = [(*given[:nth], odd, *given[nth + 1 :])]
-                if isinstance(value, tuple):
-                    parts = [(*value[:at], odd, *value[at + 1 :]) for at in range(len(value))]
-                    changed += [(*given[:nth], part, *given[nth + 1 :]) for part in parts]
-                if isinstance(value, list) and value:
-                    shape = value[0]
-                    parts = [(*shape[:at], odd, *shape[at + 1 :]) for at in range(len(shape))]
-                    changed += [(*given[:nth], [part], *given[nth + 1 :]) for part in parts]
-                for one in changed:
-                    try:
-                        lane(*one)
-                    except Exception:  # noqa: BLE001 - whichever; the process goes on
-                        refused_count += 1
-    assert refused_count > len(told)
+    for given, _ in lane.calls["lay_out_sends"][-3:]:
+        assert refused_count(requests_lane.lay_out_sends, given) > 100  # type: ignore[union-attr]
 
 
-@pytest.mark.skipif(ends_lane is None, reason="the lane is not built, or left aside")
+@needs_lane
+def test_lane_of_signed_sends_that_is_told_nonsense_refuses_it() -> None:
+    side = Side(is_short=True, files={"plain_acl.yml": ACCOUNTS}, acl_enabled=True)
+    lane = Watched(side)
+    for is_binary in (True, False):
+        for _ in range(4):
+            side.feed((1, signed(send(is_binary=is_binary)) * 2))
+    for given, _ in lane.calls["find_signed"][-3:]:
+        assert refused_count(requests_lane.find_signed, given) > 50  # type: ignore[union-attr]
+
+
+@needs_lane
 def test_lane_of_ends_that_is_told_nonsense_refuses_it() -> None:
-    assert ends_lane is not None
-    lane, told = ends_lane, list[tuple[Any, tuple[Any, ...]]]()
-
-    def find(*given: Any) -> tuple[list[int], list[int]] | None:
-        told.append((lane.find, given))
-        return lane.find(*given)
-
-    def lay_out(*given: Any) -> EndsLaidOut | None:
-        told.append((lane.lay_out, given))
-        return lane.lay_out(*given)
-
-    side, chance = Side(is_short=True, lay_out=lay_out_sends), random.Random(SEED)
-    assert side.core.remoting.fast_path is not None
-    side.core.remoting.fast_path.ends_lane = EndsLane(find, lay_out)
+    side, chance = Side(is_short=True), random.Random(SEED)
+    lane = Watched(side)
     for _ in range(4):
         halves = begun([side], chance, 8)
         for some in halves[:4], halves[4:]:
             side.feed((1, b"".join(end_of(one, chance) for one in some)))
-    refused_count = 0
-    for function, given in told[-4:]:
-        for nth, value in enumerate(given):
-            for odd in (None, -1, 1 << 80, b"", "text", (), [()], [None], {b"": ()}):
-                changed = [(*given[:nth], odd, *given[nth + 1 :])]
-                if isinstance(value, tuple):
-                    parts = [(*value[:at], odd, *value[at + 1 :]) for at in range(len(value))]
-                    changed += [(*given[:nth], part, *given[nth + 1 :]) for part in parts]
-                if isinstance(value, list) and value and isinstance(value[0], tuple):
-                    shape = value[0]
-                    parts = [(*shape[:at], odd, *shape[at + 1 :]) for at in range(len(shape))]
-                    changed += [(*given[:nth], [part], *given[nth + 1 :]) for part in parts]
-                for one in changed:
-                    try:
-                        function(*one)
-                    except Exception:  # noqa: BLE001 - whichever; the process goes on
-                        refused_count += 1
-    assert refused_count > 100
+    for name in ("find_ends", "lay_out_ends"):
+        for given, _ in lane.calls[name][-2:]:
+            assert refused_count(getattr(requests_lane, name), given) > 50
 
 
-@pytest.mark.skipif(ends_lane is None, reason="the lane is not built, or left aside")
+@needs_lane
 def test_lane_of_ends_reads_no_further_than_there_are_bytes() -> None:
     """Bytes of the log that are cut off or changed anywhere, in exact allocations."""
-    assert ends_lane is not None
-    lane, chance, told = ends_lane, random.Random(SEED), list[tuple[Any, ...]]()
-
-    def lay_out(*given: Any) -> EndsLaidOut | None:
-        told.append(given)
-        return lane.lay_out(*given)
-
-    side = Side(is_short=True, lay_out=lay_out_sends)
-    assert side.core.remoting.fast_path is not None
-    side.core.remoting.fast_path.ends_lane = EndsLane(lane.find, lay_out)
+    assert requests_lane is not None
+    side, chance = Side(is_short=True), random.Random(SEED)
+    lane = Watched(side)
     for _ in range(3):
         halves = begun([side], chance, 4)
         for some in halves[:2], halves[2:]:
             side.feed((1, b"".join(end_of(one, chance) for one in some)))
-    *before, log, starts, rules = told[-1]
-    again: Any = lane.lay_out
+    (*before, log, starts, rules), _ = lane.calls["lay_out_ends"][-1]
+    again: Any = requests_lane.lay_out_ends
     served_count = 0
     for size in range(len(log)):
         again(*before, log[:size], starts, rules)
@@ -217,7 +199,8 @@ def begun(sides: list[Side], chance: random.Random, count: int) -> list[Begun]:
 
 
 def end_of(one: Begun, chance: random.Random) -> bytes:
-    return end(one, chance.choice(("8", "8", "12")), flag=chance.choice((0, 2)))
+    verdict, flag = chance.choice(("8", "8", "12")), chance.choice((0, 2))
+    return end(one, verdict, flag=flag, is_binary=chance.random() < 0.7)
 
 
 def odd_end(one: Begun, chance: random.Random) -> bytes:

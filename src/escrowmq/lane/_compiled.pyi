@@ -12,9 +12,9 @@ from escrowmq.lane.native import (
     FindRecords,
     FindRepeated,
     FindRuns,
+    FindSigned,
     FindStarts,
     IndexKeyOf,
-    LayOutBatch,
     LayOutEnds,
     LayOutSends,
     Lead,
@@ -29,7 +29,7 @@ index_key: IndexKeyOf
 find_blocks: FindBlocks
 chain: Chain
 lead: Lead
-lay_out_batch: LayOutBatch
+find_signed: FindSigned
 alike_halves: AlikeHalves
 find_starts: FindStarts
 find_runs: FindRuns

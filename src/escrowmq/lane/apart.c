@@ -1,84 +1,12 @@
-/* Takes requests apart: whether one is of a known shape, and what is special about it. All of it
-   was written by strangers: no length is used before it is known to lie within what was read. */
+/* Takes send requests apart: whether what is special about one may be. All of it was written by
+   strangers: no length is used before it is known to lie within what was read. */
 
 #include "apart.h"
 
-/* What is the same in either form. */
-static int read_meaning(PyObject *tuple, Py_ssize_t first, Shape *shape)
+void known_begin(Known *known, PyObject *plans)
 {
-    int64_t number[8];
-    if (span_at(tuple, 2, &shape->topic) < 0)
-        return -1;
-    for (int nth = 0; nth < 8; nth++)
-        if (number_at(tuple, first + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
-            return -1;
-    shape->flag = (int32_t)number[0];
-    shape->sys_flag = (int32_t)number[1];
-    shape->half_sys_flag = (int32_t)number[2];
-    shape->reconsume_times = (int32_t)number[3];
-    shape->is_one_way = number[4] != 0;
-    shape->may_be_plain = number[5] != 0;
-    shape->may_be_half = number[6] != 0;
-    shape->is_batch = number[7] != 0;
-    return 0;
-}
-
-static int read_shape(PyObject *tuple, Shape *shape)
-{
-    int64_t number[4];
-    PyObject *first = PyTuple_GetItem(tuple, 0), *second = PyTuple_GetItem(tuple, 1);
-    if (first == NULL || second == NULL)
-        return -1;
-    shape->is_json = PyTuple_Check(first);
-    if (shape->is_json)
-        return read_json_shape(first, second, shape) < 0 ? -1 : read_meaning(tuple, 3, shape);
-    if (span_of(first, &shape->front) < 0 || span_of(second, &shape->suffix) < 0 ||
-        read_meaning(tuple, 7, shape) < 0)
-        return -1;
-    for (int nth = 0; nth < 4; nth++)
-        if (number_at(tuple, 3 + nth, INT32_MIN, INT32_MAX, &number[nth]) < 0)
-            return -1;
-    shape->queue_at = (Py_ssize_t)number[0];
-    shape->queue_end = (Py_ssize_t)number[1];
-    shape->born_at = (Py_ssize_t)number[2];
-    shape->born_end = (Py_ssize_t)number[3];
-    if (shape->queue_at < FIXED_SIZE || shape->queue_end <= shape->queue_at ||
-        shape->born_at < shape->queue_end || shape->born_end <= shape->born_at ||
-        shape->front.size - 4 < shape->born_end) {
-        PyErr_SetString(PyExc_ValueError, "a shape's places are out of order");
-        return -1;
-    }
-    return 0;
-}
-
-void known_begin(Known *known, PyObject *shapes, PyObject *plans)
-{
-    known->shapes = shapes;
     known->plans = plans;
-    known->shapes_count = known->last_shape = known->plans_count = known->next_plan = 0;
-    known->texts = (Pile){NULL, 0, 0};
-}
-
-int known_shapes(Known *known)
-{
-    Py_ssize_t count = PyList_Size(known->shapes);
-    if (count < 0)
-        return -1;
-    known->shapes_count = count < SHAPES_MAX ? (int)count : SHAPES_MAX;
-    memset(known->is_read, 0, sizeof known->is_read);
-    return 0;
-}
-
-/* One of them, which is read when it is tried: most requests are of the first or the last one. */
-static const Shape *shape_at(Known *known, int nth)
-{
-    if (!known->is_read[nth]) {
-        PyObject *tuple = PyList_GetItem(known->shapes, nth);
-        if (tuple == NULL || read_shape(tuple, &known->shape[nth]) < 0)
-            return NULL;
-        known->is_read[nth] = 1;
-    }
-    return &known->shape[nth];
+    known->plans_count = known->next_plan = 0;
 }
 
 void known_forget(Known *known)
@@ -86,56 +14,6 @@ void known_forget(Known *known)
     for (int nth = 0; nth < known->plans_count; nth++)
         Py_CLEAR(known->plan[nth].names);
     known->plans_count = 0;
-    PyMem_Free(known->texts.bytes);
-    known->texts.bytes = NULL;
-}
-
-/* -- the header -------------------------------------------------------------------------------- */
-
-/* Whether a header, which is known to be whole, is of a shape; what differs, if it is. */
-static int matches(const Shape *shape, const uint8_t *frame, Py_ssize_t header_end, Message *found)
-{
-    Span front = shape->front;
-    if (front.size > header_end || header_end - FIXED_SIZE != (Py_ssize_t)read_32(frame + 25) ||
-        !is_same(frame, front, 8, OPAQUE_AT) || !is_same(frame, front, BEHIND_OPAQUE, 25) ||
-        !is_same(frame, front, FIXED_SIZE, shape->queue_at) ||
-        !is_same(frame, front, shape->queue_end, shape->born_at) ||
-        !is_same(frame, front, shape->born_end, front.size - 4))
-        return 0;
-    uint32_t size = read_32(frame + front.size - 4);
-    if (size > header_end - front.size)
-        return 0;
-    found->properties = (Span){frame + front.size, (Py_ssize_t)size};
-    Span rest = {frame + front.size + size, header_end - front.size - (Py_ssize_t)size};
-    if (!span_equals(rest, shape->suffix))
-        return 0;
-    found->shape = shape;
-    found->opaque = (Span){frame + OPAQUE_AT, 4};
-    found->queue = (Span){frame + shape->queue_at, shape->queue_end - shape->queue_at};
-    found->born = (Span){frame + shape->born_at, shape->born_end - shape->born_at};
-    return 1;
-}
-
-/* The shape of a header, which is known to be whole: the last one, or another. */
-static int find_shape(Known *known, const uint8_t *frame, Py_ssize_t header_end, int is_json,
-                      Message *found)
-{
-    Span header = {frame + 8, header_end - 8};
-    for (int turn = 0; turn < known->shapes_count; turn++) {
-        int nth = (known->last_shape + turn) % known->shapes_count;
-        const Shape *shape = shape_at(known, nth);
-        if (shape == NULL)
-            return -1;
-        if (shape->is_json != is_json)
-            continue;
-        int is_alike = is_json ? matches_json(shape, header, &known->texts, found)
-                               : matches(shape, frame, header_end, found);
-        if (is_alike != 0) {
-            known->last_shape = nth;
-            return is_alike;
-        }
-    }
-    return 0;
 }
 
 /* -- the properties ---------------------------------------------------------------------------- */
@@ -255,19 +133,21 @@ int find_keys(Message *message, int keys_max)
 
 /* -- all of it --------------------------------------------------------------------------------- */
 
-int take_apart(Known *known, const uint8_t *at, const uint8_t *end, int64_t size_max,
-               Message *found)
+int take_apart(Known *known, Frames *frames, Message *found)
 {
-    Py_ssize_t header_end, size;
-    int is_json = end - at > 4 && at[4] == 0;
-    if (!(is_json ? is_json_frame : is_frame)(at, end, size_max, &header_end, &size))
-        return 0;
-    int is_alike = find_shape(known, at, header_end, is_json, found);
+    Request request;
+    int64_t queue_id;
+    int is_alike = next_request(frames, &request);
     if (is_alike <= 0)
         return is_alike;
-    if (!is_number(found->queue, &found->queue_id) || !is_number(found->born, &found->born_ms))
+    found->shape = request.shape;
+    found->end = request.end;
+    found->body = request.body;
+    found->opaque = request.value[OPAQUE];
+    found->queue = request.value[QUEUE];
+    found->properties = request.value[PROPERTIES];
+    if (!is_number(found->queue, &queue_id) || !is_number(request.value[BORN], &found->born_ms) ||
+        !is_ascii(request.value[SIGNATURE]))
         return 0;
-    found->end = at + size;
-    found->body = (Span){at + header_end, found->end - at - header_end};
     return found->shape->is_batch ? 1 : read_properties(known, found);
 }

@@ -1,5 +1,4 @@
-/* Lays out the records of a batch (broker/fast/short_batches): all of them, or none. It changes nothing
-   that it was given. */
+/* Lays out the records of a batch: all of them, or none. It changes nothing that it was given. */
 
 #include "work.h"
 
@@ -10,15 +9,10 @@
 /* Whether a record more is put; -1 with an exception. */
 static int put(Work *work, Tail *tail, const Message *message)
 {
-    int64_t log_offset = work->log_end;
     int64_t size = add_record(work, tail, message, NULL);
     if (size <= 0)
         return (int)size;
-    if (add_unit(tail, log_offset, size, tags_code_of(message)) < 0 ||
-        add_keys(work, tail, message, log_offset) < 0)
-        return -1;
-    work->log_end += size;
-    return 1;
+    return lead_to_record(work, tail, message, size) < 0 ? -1 : 1;
 }
 
 /* One entry: how many bytes it takes; 0 when it is none to be served here, -1 with an exception. */
@@ -66,7 +60,7 @@ static int64_t put_entries(Work *work, Tail *tail, const Shape *like, int64_t bo
     return taken > 0 && at == entries.size ? count : 0;
 }
 
-/* -- one of a stretch of requests -------------------------------------------------------------- */
+/* -- the whole --------------------------------------------------------------------------------- */
 
 /* How far all that is made had come. */
 typedef struct {
@@ -134,7 +128,7 @@ int put_batch(Work *work, Place *place, Message *whole)
     Sent sent = {whole->opaque, key,
                  (const uint8_t *)PyByteArray_AsString(tail->units) + mark.units, count,
                  mark.queue_offset, whole->shape->is_json};
-    if (!is_one_way && add_reply(work, place, &sent) < 0)
+    if (!is_one_way && answer_sent(work, place, &sent) < 0)
         return -1;
     if (work->batches == NULL && (work->batches = PyList_New(0)) == NULL)
         return -1;
@@ -143,57 +137,4 @@ int put_batch(Work *work, Place *place, Message *whole)
     int done = batch == NULL ? -1 : PyList_Append(work->batches, batch);
     Py_XDECREF(batch);
     return done < 0 ? -1 : 1;
-}
-
-/* -- one alone --------------------------------------------------------------------------------- */
-
-static PyObject *answer(Work *work, Tail *tail, PyObject *common, Span entries)
-{
-    Shape like;
-    int64_t sys_flag, born_ms, times;
-    if (number_at(common, 0, INT32_MIN, INT32_MAX, &sys_flag) < 0 ||
-        number_at(common, 1, INT64_MIN, INT64_MAX, &born_ms) < 0 ||
-        number_at(common, 3, INT32_MIN, INT32_MAX, &times) < 0)
-        return NULL;
-    memset(&like, 0, sizeof like);
-    like.sys_flag = (int32_t)sys_flag;
-    like.reconsume_times = (int32_t)times;
-    int64_t count = put_entries(work, tail, &like, born_ms, entries);
-    if (count <= 0)
-        return count < 0 ? NULL : Py_NewRef(Py_None);
-    PyObject *ids = PyBytes_FromStringAndSize(NULL, ids_size(count));
-    if (ids == NULL)
-        return NULL;
-    write_ids((uint8_t *)PyBytes_AsString(ids), work->store_host,
-              (const uint8_t *)PyByteArray_AsString(tail->units), count);
-    return Py_BuildValue("(NOON)", bytes_of_pile(&work->records), tail->units, work->keys, ids);
-}
-
-const char lay_out_batch_doc[] =
-    "lay_out_batch(data, begin, end, plans, tail, common, moment)\n\n"
-    "See broker/fast/short_batches.py.";
-
-PyObject *lay_out_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
-{
-    Work work;
-    Tail tail;
-    Span data;
-    PyObject *found = NULL;
-    if (count != 7 || !PyDict_Check(args[3])) {
-        PyErr_SetString(PyExc_TypeError, "data, begin, end, plans, tail, common, moment");
-        return NULL;
-    }
-    Py_ssize_t begin = PyLong_AsSsize_t(args[1]), end = PyLong_AsSsize_t(args[2]);
-    if (PyErr_Occurred() || span_of(args[0], &data) < 0)
-        return NULL;
-    if (begin < 0 || end < begin || end > data.size) {
-        PyErr_SetString(PyExc_ValueError, "a batch beyond the data");
-        return NULL;
-    }
-    memset(&tail, 0, sizeof tail);
-    if (work_begin(&work, NULL, args[3], NULL, args[6]) == 0 && read_tail(args[4], &tail) == 0)
-        found = answer(&work, &tail, args[5], (Span){data.at + begin, end - begin});
-    forget_tail(&tail);
-    work_forget(&work);
-    return found;
 }

@@ -1,18 +1,27 @@
-/* Lays out what a stretch of ENDs has stored and answered, as broker/fast/short_ends does for each alone:
-   the messages of halves that are committed. It changes nothing that it was given: either all of an
-   END is in what it returns, or it was not begun, and is served by whoever called this. */
+/* Finds which halves ENDs are about, and lays out what a stretch of them has stored and answered: the
+   messages of halves that are committed. It changes nothing that it was given: either all of an END
+   is in what it returns, or it was not begun, and takes the general path. */
 
-#include "ends.h"
 #include "record.h"
+#include "work.h"
 
-#define NOTE_SIZE 6
+#define NOTE_SIZE 7
+
+/* An END that was taken apart. */
+typedef struct {
+    const Shape *shape;
+    const uint8_t *end; /* of its frame */
+    Span opaque, key;
+    uint32_t number; /* the opaque */
+    int64_t queue_offset, log_offset;
+} End;
 
 /* What lay_out_ends is given besides what lay_out_sends is. */
 typedef struct {
     Span log; /* bytes of the log */
     PyObject *starts;
     int64_t odd_flags, commit_flag;
-    Span reply[2][2]; /* in front of the number and behind it, of a rollback and of a commit */
+    Template reply[2]; /* to a rollback, and to a commit */
     Pile notes;
 } Halves;
 
@@ -23,6 +32,60 @@ typedef struct {
     Message sent; /* its properties, as its sender wrote them */
     Place *place;
 } Half;
+
+/* -- ENDs -------------------------------------------------------------------------------------- */
+
+/* The next one: as next_request returns. It has no body, and its message id is text. */
+static int next_end(Frames *frames, End *found)
+{
+    Request request;
+    int is_alike = next_request(frames, &request);
+    if (is_alike <= 0)
+        return is_alike;
+    const Span *value = request.value;
+    found->shape = request.shape;
+    found->end = request.end;
+    found->opaque = value[OPAQUE];
+    found->key = value[HALF_KEY];
+    int64_t number = 0; /* a request in JSON has one */
+    if (!request.shape->is_json)
+        number = read_32(found->opaque.at);
+    else if (!is_number(found->opaque, &number))
+        return 0;
+    found->number = (uint32_t)number;
+    return request.body.size == 0 && value[MESSAGE_ID].size > 0 && is_ascii(value[MESSAGE_ID]) &&
+           is_ascii(found->key) && is_number(value[HALF_QUEUE_OFFSET], &found->queue_offset) &&
+           is_number(value[HALF_LOG_OFFSET], &found->log_offset);
+}
+
+const char find_ends_doc[] =
+    "find_ends(data, at, size_max, shapes, count_max)\n\nSee lane/native.py.";
+
+PyObject *find_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Frames frames;
+    End end;
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, count_max");
+        return NULL;
+    }
+    int64_t left = PyLong_AsLongLong(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *queue_offsets = PyList_New(0), *log_offsets = PyList_New(0), *found = NULL;
+    int failed = frames_begin(&frames, args) < 0 || queue_offsets == NULL || log_offsets == NULL;
+    int is_one = 1;
+    while (!failed && left-- > 0 && (is_one = next_end(&frames, &end)) > 0)
+        failed = append_number(queue_offsets, end.queue_offset) < 0 ||
+                 append_number(log_offsets, end.log_offset) < 0;
+    if (!failed && is_one >= 0)
+        found = PyList_Size(log_offsets) > 0 ? PyTuple_Pack(2, queue_offsets, log_offsets)
+                                             : Py_NewRef(Py_None);
+    Py_XDECREF(queue_offsets);
+    Py_XDECREF(log_offsets);
+    frames_forget(&frames);
+    return found;
+}
 
 /* -- halves ------------------------------------------------------------------------------------ */
 
@@ -108,7 +171,7 @@ static int read_half(Work *work, const End *end, Half *half)
     const Plan *plan = sent->plan;
     if (!sent->has_last_separator || plan->is_half < 0 || plan->group < 0 ||
         !is_true(sent->value[plan->is_half]) || !span_equals(sent->value[plan->key], end->key) ||
-        !span_equals(sent->value[plan->group], end->shape->group) ||
+        !span_equals(sent->value[plan->group], end->shape->name) ||
         !find_keys(sent, (int)work->keys_max))
         return 0;
     return find_place(work, (Span){key_end + 1, last - key_end - 1}, &half->place);
@@ -120,64 +183,36 @@ static int read_half(Work *work, const End *end, Half *half)
 static int add_final(Work *work, const Halves *halves, const Half *half, const End *end)
 {
     Place *place = half->place;
-    Tail *tail = &place->tail;
-    const uint8_t *head = half->head;
-    int64_t size = HEAD_SIZE + half->body.size + tail->topic.size + 2 + half->properties.size;
-    if (!place->has_tail || half->body.size > work->body_size_max || size > INT32_MAX ||
-        half->properties.size > work->properties_size_max ||
-        size > work->room_end - work->log_end)
+    const uint8_t *from = half->head;
+    uint8_t *at;
+    if (!place->has_tail)
         return 0;
-    uint8_t *at = pile_room(&work->records, (Py_ssize_t)size);
-    if (at == NULL)
-        return -1;
-    at = write_32(at, (uint32_t)size);
-    at = write_32(at, tail->magic);
-    at = write_32(at, read_32(head + CRC_AT));
-    at = write_32(at, (uint32_t)tail->queue_id);
-    at = write_span(at, (Span){head + FLAG_AT, 4});
-    at = write_64(at, tail->queue_offset);
-    at = write_64(at, work->log_end);
-    at = write_32(at, read_32(head + SYS_FLAG_AT) | (uint32_t)halves->commit_flag);
-    at = write_span(at, (Span){head + BORN_AT, BORN_SIZE});
-    at = write_64(at, work->stored_ms);
-    at = write_span(at, work->store_host);
-    at = write_span(at, (Span){head + TIMES_AT, 4});
-    at = write_64(at, end->log_offset);
-    at = write_32(at, (uint32_t)half->body.size);
-    at = write_span(at, half->body);
-    at = write_span(at, tail->topic);
-    at = write_16(at, (uint32_t)half->properties.size);
-    at = write_span(at, half->properties);
-    work->records.size += (Py_ssize_t)size;
-    assert(at == work->records.bytes + work->records.size);
-    if (add_unit(tail, work->log_end, size, tags_code_of(&half->sent)) < 0 ||
-        add_keys(work, tail, &half->sent, work->log_end) < 0)
-        return -1;
-    work->log_end += size;
-    return 1;
+    Head head = {half->body, {from + BORN_AT, BORN_SIZE}, read_32(from + CRC_AT),
+                 read_32(from + FLAG_AT), read_32(from + SYS_FLAG_AT) | (uint32_t)halves->commit_flag,
+                 read_32(from + TIMES_AT), end->log_offset};
+    int64_t size = begin_record(work, &place->tail, &head, half->properties.size, &at);
+    if (size <= 0)
+        return (int)size;
+    write_span(at, half->properties);
+    return lead_to_record(work, &place->tail, &half->sent, size) < 0 ? -1 : 1;
 }
 
-/* How it ended, whether nobody is to be told, the number; and the reply. */
+/* How it ended, whether nobody is to be told, whether it is in JSON, its number; and the reply. */
 static int add_note(Work *work, Halves *halves, const End *end)
 {
-    const EndShape *shape = end->shape;
+    const Shape *shape = end->shape;
     uint8_t *at = pile_room(&halves->notes, NOTE_SIZE);
     if (at == NULL)
         return -1;
     *at++ = (uint8_t)shape->is_commit;
     *at++ = (uint8_t)shape->is_one_way;
-    write_span(at, end->opaque);
+    *at++ = (uint8_t)shape->is_json;
+    write_32(at, end->number);
     halves->notes.size += NOTE_SIZE;
     if (shape->is_one_way)
         return 1;
-    const Span *reply = halves->reply[shape->is_commit];
-    Py_ssize_t size = reply[0].size + end->opaque.size + reply[1].size;
-    at = pile_room(&work->replies, size);
-    if (at == NULL)
-        return -1;
-    write_span(write_span(write_span(at, reply[0]), end->opaque), reply[1]);
-    work->replies.size += size;
-    return 1;
+    Reply reply = {shape->is_json, 0, end->opaque, {{NULL, 0}}, 0};
+    return add_reply(work, &halves->reply[shape->is_commit], &reply) < 0 ? -1 : 1;
 }
 
 static int serve(Work *work, Halves *halves, Py_ssize_t nth, const End *end)
@@ -205,9 +240,11 @@ static int halves_begin(Halves *halves, PyObject *log, PyObject *starts, PyObjec
         number_at(rules, 0, 0, UINT32_MAX, &halves->odd_flags) < 0 ||
         number_at(rules, 1, 0, INT32_MAX, &halves->commit_flag) < 0)
         return -1;
-    for (int nth = 0; nth < 4; nth++)
-        if (span_at(rules, 2 + nth, &halves->reply[nth / 2][nth % 2]) < 0)
+    for (int nth = 0; nth < 2; nth++) {
+        PyObject *pieces = PyTuple_GetItem(rules, 2 + nth);
+        if (pieces == NULL || read_template(pieces, 0, &halves->reply[nth]) < 0)
             return -1;
+    }
     return 0;
 }
 
@@ -231,7 +268,7 @@ const char lay_out_ends_doc[] =
 
 PyObject *lay_out_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
-    EndFrames frames;
+    Frames frames;
     Work work;
     Halves halves;
     End end;
@@ -242,9 +279,13 @@ PyObject *lay_out_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
                                          "starts, rules");
         return NULL;
     }
-    if (frames_begin(&frames, args) < 0 || halves_begin(&halves, args[7], args[8], args[9]) < 0)
+    if (halves_begin(&halves, args[7], args[8], args[9]) < 0)
         return NULL;
-    if (work_begin(&work, NULL, args[4], args[5], args[6]) < 0)
+    if (frames_begin(&frames, args) < 0) {
+        frames_forget(&frames);
+        return NULL;
+    }
+    if (work_begin(&work, args[4], args[5], args[6]) < 0)
         is_put = -1;
     else if (!work.has_half_tail || work.half_mark.size == 0)
         is_put = 0;
@@ -260,6 +301,7 @@ PyObject *lay_out_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ss
         found = halves.notes.size > 0 ? answer(&work, &halves, served_end - frames.begin)
                                       : Py_NewRef(Py_None);
     work_forget(&work);
+    frames_forget(&frames);
     PyMem_Free(halves.notes.bytes);
     return found;
 }

@@ -1,4 +1,4 @@
-/* Reads what lay_out_sends is given (lane/native.Moment, Place and TailGiven). */
+/* Reads what requests are laid out with (lane/native.Moment, Place and TailGiven). */
 
 #include "work.h"
 
@@ -45,7 +45,7 @@ static int64_t upcoming(PyObject *held)
     return found;
 }
 
-int read_tail(PyObject *tuple, Tail *tail)
+static int read_tail(PyObject *tuple, Tail *tail)
 {
     int64_t magic, queue_id, prefix;
     PyObject *held = PyTuple_GetItem(tuple, 0);
@@ -68,7 +68,7 @@ int read_tail(PyObject *tuple, Tail *tail)
     return 0;
 }
 
-void forget_tail(Tail *tail)
+static void forget_tail(Tail *tail)
 {
     Py_XDECREF(tail->tail);
     Py_XDECREF(tail->units);
@@ -83,9 +83,8 @@ static int read_place(PyObject *tuple, Place *place)
         number_at(tuple, 3, 0, INT32_MAX, &place->queue_id) < 0 ||
         span_at(tuple, 5, &place->half_place) < 0)
         return -1;
-    for (int nth = 0; nth < REPLY_PIECES; nth++)
-        if (span_at(reply, nth, &place->reply[nth]) < 0)
-            return -1;
+    if (read_template(reply, 3, &place->reply) < 0)
+        return -1;
     if (tail != Py_None) {
         if (read_tail(tail, &place->tail) < 0)
             return -1;
@@ -129,16 +128,14 @@ static int read_moment(Work *work, PyObject *moment)
     return 0;
 }
 
-int work_begin(Work *work, PyObject *shapes, PyObject *plans, PyObject *places,
-               PyObject *moment)
+int work_begin(Work *work, PyObject *plans, PyObject *places, PyObject *moment)
 {
     memset(work, 0, offsetof(Work, known));
-    known_begin(&work->known, shapes, plans);
+    known_begin(&work->known, plans);
     work->places = places;
     work->keys = PyByteArray_FromStringAndSize(NULL, 0);
     work->halves = PyList_New(0);
-    if (work->keys == NULL || work->halves == NULL ||
-        (shapes != NULL && known_shapes(&work->known) < 0))
+    if (work->keys == NULL || work->halves == NULL)
         return -1;
     return read_moment(work, moment);
 }
@@ -158,6 +155,7 @@ void work_forget(Work *work)
     Py_XDECREF(work->batches);
     PyMem_Free(work->records.bytes);
     PyMem_Free(work->replies.bytes);
+    PyMem_Free(work->ids.bytes);
 }
 
 int work_new_place(Work *work, PyObject *name, Place **found)
@@ -175,7 +173,7 @@ int work_new_place(Work *work, PyObject *name, Place **found)
 
 int work_place(Work *work, const Message *message, Place **found)
 {
-    Span topic = message->shape->topic;
+    Span topic = message->shape->name;
     for (int nth = 0; nth < work->places_count; nth++) {
         Place *place = &work->place[nth];
         if (span_equals(place->asked_queue, message->queue) &&

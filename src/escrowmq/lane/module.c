@@ -4,7 +4,7 @@
 
 /* One more with each change of what goes in or comes out, here and in lane/native.py: a build of
    other sources may lie beside these. */
-#define CONTRACT 15
+#define CONTRACT 16
 
 static PyMethodDef methods[] = {
     {"lay_out_sends", (PyCFunction)(void (*)(void))lay_out_sends, METH_FASTCALL,
@@ -15,8 +15,7 @@ static PyMethodDef methods[] = {
     {"find_blocks", (PyCFunction)(void (*)(void))find_blocks, METH_FASTCALL, find_blocks_doc},
     {"chain", (PyCFunction)(void (*)(void))chain, METH_FASTCALL, chain_doc},
     {"lead", (PyCFunction)(void (*)(void))lead, METH_FASTCALL, lead_doc},
-    {"lay_out_batch", (PyCFunction)(void (*)(void))lay_out_batch, METH_FASTCALL,
-     lay_out_batch_doc},
+    {"find_signed", (PyCFunction)(void (*)(void))find_signed, METH_FASTCALL, find_signed_doc},
     {"alike_halves", (PyCFunction)(void (*)(void))alike_halves, METH_FASTCALL,
      alike_halves_doc},
     {"find_starts", (PyCFunction)(void (*)(void))find_starts, METH_FASTCALL, find_starts_doc},

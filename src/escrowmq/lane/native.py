@@ -1,19 +1,16 @@
 """The compiled functions, if there are any: they are built with the distribution on machines with a
-compiler, and not used with ESCROWMQ_PURE=1. Each has a plain Python version elsewhere, which is the
-reference.
+compiler, and not used with ESCROWMQ_PURE=1. Most have a plain Python version elsewhere, which is
+the reference. The functions that lay out requests have none: the general path defines what they do.
 
 `lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
-can, as the fast path does one by one (broker/fast/fast_path, broker/fast/short_puts). It leaves its
-arguments unchanged.
+can. `find_signed` finds what was signed in such requests, so that it can be verified first. Both
+leave their arguments unchanged.
 
 `find_ends` finds which halves consecutive ENDs name; `lay_out_ends` serves as many of them as it
-can, given the bytes of these halves (one by one: broker/fast/short_ends).
+can, given the bytes of these halves.
 
 `index_key` makes a key that waits to be indexed, as store/index_chains does; `find_blocks`, `chain`
 and `lead` put such keys into an index file in memory, as store/index does.
-
-`lay_out_batch` makes the records of a batch, and returns their positions, as
-broker/fast/short_batches does if it knows the names of all properties.
 
 `alike_halves` reads consecutive halves in the log, as far as they are complete and have known
 shapes, as txn/stored_halves does one by one.
@@ -40,23 +37,41 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, Final, NamedTuple, Protocol
 
-CONTRACT: Final = 15
+CONTRACT: Final = 16
 """Incremented with each change of arguments or results, here and in module.c."""
 
 Buffer = Any
 """Bytes, or a contiguous array."""
 
-Shape = tuple[bytes, bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool]
-"""The common part of similar requests: the frame up to the properties, the header after them, the
-topic followed by a zero; start and end of queue and time; flag, sysFlag, sysFlag of a half,
-reconsume times; whether they are one-way; whether they may be plain messages, and halves; whether
-they are batches."""
 
-JsonShape = tuple[
-    tuple[bytes, bytes, bytes, bytes, bytes], bytes, bytes, int, int, int, int, int, int, int, bool
-]
-"""The same for requests in JSON: the header around the four varying values, and their order (0
-queue, 1 time, 2 properties, 3 number); then topic, flag and the rest as in `Shape`."""
+class Shape(NamedTuple):
+    """What requests have in common that are alike (codec/alike), and how they are served."""
+
+    pieces: tuple[bytes, ...]
+    """The header around the values that vary."""
+
+    order: bytes
+    """Which value is at which position."""
+
+    is_json: bool
+    name: bytes
+    """The topic of sends, followed by a zero; the group of ENDs."""
+
+    flag: int = 0
+    sys_flag: int = 0
+    half_sys_flag: int = 0
+    """The sysFlag with which halves are stored."""
+
+    reconsume_times: int = 0
+    is_one_way: bool = False
+    may_be_plain: bool = False
+    may_be_half: bool = False
+    is_batch: bool = False
+    wants_id: bool = False
+    """Whether the sender of a half requests a signed id, so that Python has to answer."""
+
+    is_commit: bool = False
+
 
 TailGiven = tuple[Any, bytes, int, int, int]
 """The end of a queue: the object itself (store/run.Tail), the topic in a record's form, magic,
@@ -64,7 +79,7 @@ queue id and the hash of the keys' prefix."""
 
 Place = tuple[Any, TailGiven | None, str, int, tuple[bytes, ...], bytes]
 """A queue named by requests: its number in the result, its end (None: none yet), topic, queue id,
-pieces of a reply (codec/sent_template), and the values that a half keeps of it."""
+pieces of a reply (codec/reply_template), and the values that a half keeps of it."""
 
 Moment = tuple[
     int,
@@ -100,53 +115,64 @@ LaidOut = tuple[
     list[tuple[str, int, int, int]],
     int,
     int,
+    tuple[bytes, bool] | None,
 ]
 """The offset of the first request not served; records; replies; for each queue its new entries; for
 each topic the sizes of the records; index keys; the values of each half (txn/plain_halves); for
 each batch its topic, its number of messages, the size of its records, and whether it is one-way;
-the number of other requests, and how many of them are one-way."""
+the number of other requests, and how many of them are one-way. Last, for a half whose sender
+requests a signed id, its opaque as it was written, and whether it is in JSON: such a half is the
+last request, and has no reply here."""
 
 
 class LayOutSends(Protocol):
     """The type of `lay_out_sends`."""
 
-    def __call__(
+    def __call__(  # noqa: PLR0913 - it asks nobody for more
         self,
         data: bytes,
         at: int,
         size_max: int,
-        shapes: list[Shape | JsonShape],
+        shapes: list[Shape],
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
         places: dict[bytes, Place],
         moment: Moment,
+        count_max: int,
         /,
     ) -> LaidOut | None:
-        """None if not even the first request is served."""
+        """Serves at most so many requests. None if not even the first is served."""
 
 
-EndShape = tuple[bytes, bytes, int, int, int, int, int, int, int, int, int, int, int, bool, bool]
-"""The common part of similar ENDs: the frame, and the group; start and end of each of the four
-varying values; which of these are queue offset, log offset and key; whether they commit, and
-whether they are one-way."""
+SignedParts = tuple[int, bytes, bytes, bytes, bytes, bytes]
+"""The number of a shape; queue, time, properties, signature, and body of a request."""
+
+
+class FindSigned(Protocol):
+    """The type of `find_signed`."""
+
+    def __call__(
+        self, data: bytes, at: int, size_max: int, shapes: list[Shape], count_max: int, /
+    ) -> list[SignedParts]:
+        """Consecutive signed requests of these shapes."""
 
 
 class FindEnds(Protocol):
     """The type of `find_ends`."""
 
     def __call__(
-        self, data: bytes, at: int, size_max: int, shapes: list[EndShape], count_max: int, /
+        self, data: bytes, at: int, size_max: int, shapes: list[Shape], count_max: int, /
     ) -> tuple[list[int], list[int]] | None:
         """Queue offsets and log offsets named by ENDs of these shapes; None if the first request is
         not one."""
 
 
-EndRules = tuple[int, int, bytes, bytes, bytes, bytes]
-"""Bits of a half's sysFlag that exclude it, and of a commit's; the bytes before and after the
-number in a reply to a rollback, and in one to a commit."""
+EndRules = tuple[int, int, tuple[bytes, ...], tuple[bytes, ...]]
+"""Bits of a half's sysFlag that exclude it, and of a commit's; the pieces (codec/reply_template) of
+a reply to a rollback, and of one to a commit."""
 
 EndsLaidOut = tuple[int, bytes, bytes, bytes, list[tuple[Any, bytearray]], bytearray]
-"""The offset of the first request not served; records; replies; for each END six bytes: whether it
-commits, whether it is one-way, its number; entries of each queue; index keys."""
+"""The offset of the first request not served; records; replies; for each END seven bytes: whether
+it commits, is one-way, is in JSON, and its number; entries of each queue; index keys."""
 
 
 class LayOutEnds(Protocol):
@@ -157,7 +183,7 @@ class LayOutEnds(Protocol):
         data: bytes,
         at: int,
         size_max: int,
-        shapes: list[EndShape],
+        shapes: list[Shape],
         plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
         places: dict[bytes, Place],
         moment: Moment,
@@ -170,11 +196,13 @@ class LayOutEnds(Protocol):
         bytes of the log. None if not even the first is served."""
 
 
-class EndsLane(NamedTuple):
-    """The functions for ENDs."""
+class RequestsLane(NamedTuple):
+    """The functions for requests."""
 
-    find: FindEnds
-    lay_out: LayOutEnds
+    lay_out_sends: LayOutSends
+    find_signed: FindSigned
+    find_ends: FindEnds
+    lay_out_ends: LayOutEnds
 
 
 class IndexKeyOf(Protocol):
@@ -228,28 +256,6 @@ class IndexLane(NamedTuple):
     lead: Lead
 
 
-BatchLaidOut = tuple[bytes, bytearray, bytearray, bytes]
-"""Records; their queue entries; index keys; the ids of the messages, separated by commas."""
-
-
-class LayOutBatch(Protocol):
-    """The type of `lay_out_batch`."""
-
-    def __call__(
-        self,
-        data: bytes,
-        begin: int,
-        end: int,
-        plans: Mapping[tuple[bytes, ...], tuple[Any, ...] | None],
-        tail: TailGiven,
-        common: tuple[int, int, bytes, int],
-        moment: Moment,
-        /,
-    ) -> BatchLaidOut | None:
-        """Lay out the batch between two positions of the data; its records have a common
-        (store/run.Common) sysFlag, born time and host, and reconsume times."""
-
-
 class AlikeHalves(Protocol):
     """The type of `alike_halves`."""
 
@@ -296,11 +302,6 @@ class CopyRuns(Protocol):
         completely in it."""
 
 
-ReplyPieces = tuple[bytes, bytes, bytes, bytes, bytes, bytes]
-"""The constant bytes of a reply to a pull: before its opaque, before its fields, before each of the
-three offsets, and after the last one (codec/pulled_reply)."""
-
-
 class ReplyWithRuns(Protocol):
     """The type of `reply_with_runs`."""
 
@@ -313,7 +314,7 @@ class ReplyWithRuns(Protocol):
         size_max: int,
         memory: Buffer,
         base: int,
-        pieces: ReplyPieces,
+        pieces: tuple[bytes, ...],
         opaque: int,
         low: int,
         high: int,
@@ -408,15 +409,17 @@ def _load() -> tuple[ModuleType | None, str]:
 
 
 _module, why_plain = _load()
-lay_out_sends: LayOutSends | None = getattr(_module, "lay_out_sends", None)
-ends_lane: EndsLane | None = (
-    None if _module is None else EndsLane(_module.find_ends, _module.lay_out_ends)
+requests_lane: RequestsLane | None = (
+    None
+    if _module is None
+    else RequestsLane(
+        _module.lay_out_sends, _module.find_signed, _module.find_ends, _module.lay_out_ends
+    )
 )
 index_key: IndexKeyOf | None = getattr(_module, "index_key", None)
 index_lane: IndexLane | None = (
     None if _module is None else IndexLane(_module.find_blocks, _module.chain, _module.lead)
 )
-lay_out_batch: LayOutBatch | None = getattr(_module, "lay_out_batch", None)
 alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
 find_starts: FindStarts | None = getattr(_module, "find_starts", None)
 find_runs: FindRuns | None = getattr(_module, "find_runs", None)

@@ -1,10 +1,10 @@
-/* Lays out the record of a message, and what leads to it: its unit, and its keys for the index. */
+/* Lays out records, all of them, and what leads to them: their units, and their keys for the index. */
 
 #include "record.h"
 #include "keys.h"
 #include "work.h"
 
-int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code)
+static int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code)
 {
     if (tail->units == NULL && (tail->units = PyByteArray_FromStringAndSize(NULL, 0)) == NULL)
         return -1;
@@ -21,7 +21,7 @@ static int add_key(Work *work, const Tail *tail, Span key, int64_t log_offset)
     return add_index_key(work->keys, tail->prefix, key, log_offset, work->stored_ms);
 }
 
-int add_keys(Work *work, const Tail *tail, const Message *message, int64_t log_offset)
+static int add_keys(Work *work, const Tail *tail, const Message *message, int64_t log_offset)
 {
     if (add_key(work, tail, message->value[message->plan->key], log_offset) < 0)
         return -1;
@@ -56,13 +56,12 @@ int64_t properties_size(const Work *work, const Message *message, const Place *h
     return size;
 }
 
-int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place)
+int64_t begin_record(Work *work, const Tail *tail, const Head *head, int64_t properties_size,
+                     uint8_t **properties)
 {
-    int64_t size_of_properties = properties_size(work, message, half_place);
-    int64_t size = HEAD_SIZE + message->body.size + tail->topic.size + 2 + size_of_properties;
-    const Shape *shape = message->shape;
-    if (message->body.size < 1 || message->body.size > work->body_size_max ||
-        size_of_properties > work->properties_size_max || size > work->room_end - work->log_end ||
+    int64_t size = HEAD_SIZE + head->body.size + tail->topic.size + 2 + properties_size;
+    if (head->body.size < 1 || head->body.size > work->body_size_max ||
+        properties_size > work->properties_size_max || size > work->room_end - work->log_end ||
         size > INT32_MAX)
         return 0;
     uint8_t *at = pile_room(&work->records, (Py_ssize_t)size);
@@ -70,24 +69,46 @@ int64_t add_record(Work *work, const Tail *tail, const Message *message, const P
         return -1;
     at = write_32(at, (uint32_t)size);
     at = write_32(at, tail->magic);
-    at = write_32(at, body_crc(message->body));
+    at = write_32(at, head->crc);
     at = write_32(at, (uint32_t)tail->queue_id);
-    at = write_32(at, (uint32_t)shape->flag);
+    at = write_32(at, head->flag);
     at = write_64(at, tail->queue_offset);
     at = write_64(at, work->log_end);
-    at = write_32(at, (uint32_t)(half_place == NULL ? shape->sys_flag : shape->half_sys_flag));
-    at = write_64(at, message->born_ms);
-    at = write_span(at, work->born_host);
+    at = write_32(at, head->sys_flag);
+    at = write_span(at, head->born);
     at = write_64(at, work->stored_ms);
     at = write_span(at, work->store_host);
-    at = write_32(at, (uint32_t)shape->reconsume_times);
-    at = write_64(at, 0); /* it commits no half */
-    at = write_32(at, (uint32_t)message->body.size);
-    at = write_span(at, message->body);
+    at = write_32(at, head->reconsume_times);
+    at = write_64(at, head->prepared_at);
+    at = write_32(at, (uint32_t)head->body.size);
+    at = write_span(at, head->body);
     at = write_span(at, tail->topic);
-    at = write_16(at, (uint32_t)size_of_properties);
-    at = write_properties(at, work, message, half_place);
+    *properties = write_16(at, (uint32_t)properties_size);
     work->records.size += (Py_ssize_t)size;
-    assert(at == work->records.bytes + work->records.size);
     return size;
+}
+
+int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place)
+{
+    const Shape *shape = message->shape;
+    uint8_t born[BORN_SIZE], *at;
+    write_span(write_64(born, message->born_ms), work->born_host);
+    Head head = {message->body, {born, BORN_SIZE}, body_crc(message->body), (uint32_t)shape->flag,
+                 (uint32_t)(half_place == NULL ? shape->sys_flag : shape->half_sys_flag),
+                 (uint32_t)shape->reconsume_times, 0};
+    int64_t size = begin_record(work, tail, &head, properties_size(work, message, half_place), &at);
+    if (size > 0) {
+        at = write_properties(at, work, message, half_place);
+        assert(at == work->records.bytes + work->records.size);
+    }
+    return size;
+}
+
+int lead_to_record(Work *work, Tail *tail, const Message *message, int64_t size)
+{
+    if (add_unit(tail, work->log_end, size, tags_code_of(message)) < 0 ||
+        add_keys(work, tail, message, work->log_end) < 0)
+        return -1;
+    work->log_end += size;
+    return 0;
 }

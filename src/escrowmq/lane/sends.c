@@ -1,8 +1,50 @@
-/* Lays out what a stretch of send requests has stored and answered, as broker/fast/short_puts does for
-   each alone. It changes nothing that it was given: either all of a message is in what it returns,
-   or the message was not begun, and is served by whoever called this. */
+/* Lays out what a stretch of send requests has stored and answered. It changes nothing that it was
+   given: either all of a message is in what it returns, or the message was not begun, and takes the
+   general path. */
 
 #include "work.h"
+
+/* -- replies ----------------------------------------------------------------------------------- */
+
+#define ID_SIZE (2 * HEX_SIZE)
+
+/* Where messages are, as their answer says it: with commas between them; NULL with an exception. */
+static const uint8_t *write_ids(Work *work, const Sent *sent)
+{
+    uint8_t front[HEX_SIZE];
+    work->ids.size = 0;
+    uint8_t *at = pile_room(&work->ids, (Py_ssize_t)sent->count * (ID_SIZE + 1));
+    if (at == NULL)
+        return NULL;
+    write_hex(front, read_64(work->store_host.at));
+    for (int64_t nth = 0; nth < sent->count; nth++) {
+        at = write_span(at, (Span){front, HEX_SIZE});
+        at = write_hex(at, read_64(sent->units + nth * UNIT_SIZE));
+        *at++ = ',';
+    }
+    return work->ids.bytes;
+}
+
+int add_reply(Work *work, const Template *template, const Reply *reply)
+{
+    Py_ssize_t size = reply_size(template, reply);
+    uint8_t *at = pile_room(&work->replies, size);
+    if (at == NULL)
+        return -1;
+    write_reply(at, template, reply);
+    work->replies.size += size;
+    return 0;
+}
+
+int answer_sent(Work *work, const Place *place, const Sent *sent)
+{
+    uint8_t digits[NUMBER_SIZE_MAX];
+    const uint8_t *ids = write_ids(work, sent);
+    Reply reply = {sent->is_json, sent->key.size > 0 ? 3 : 2, sent->opaque,
+                   {{ids, (Py_ssize_t)sent->count * (ID_SIZE + 1) - 1},
+                    {digits, write_digits(digits, sent->queue_offset)}, sent->key}, 0};
+    return ids == NULL ? -1 : add_reply(work, &place->reply, &reply);
+}
 
 /* -- halves ------------------------------------------------------------------------------------ */
 
@@ -36,7 +78,7 @@ static int may_be_half(Work *work, const Message *message, PyObject **group)
 
 /* The values of a txn/plain_halves.PlainHalf, in the order of its fields. */
 static int add_half(Work *work, const Place *place, const Message *message, PyObject *group,
-                    int64_t log_offset, int64_t size, int64_t tags_code)
+                    int64_t log_offset, int64_t size)
 {
     Span key = message->value[message->plan->key];
     int64_t size_stored = properties_size(work, message, place);
@@ -48,7 +90,7 @@ static int add_half(Work *work, const Place *place, const Message *message, PyOb
         "(LLLOOOLy#Ny#y#LiiLOOi)", (long long)work->half_tail.queue_offset, (long long)log_offset,
         (long long)size, work->stored_ms_given, group, place->topic, (long long)place->queue_id,
         (const char *)key.at, key.size, keys, (const char *)stored, (Py_ssize_t)size_stored,
-        (const char *)message->body.at, message->body.size, (long long)tags_code,
+        (const char *)message->body.at, message->body.size, (long long)tags_code_of(message),
         (int)message->shape->flag, (int)message->shape->half_sys_flag,
         (long long)message->born_ms, work->born_host_given, work->store_host_given,
         (int)message->shape->reconsume_times);
@@ -63,28 +105,29 @@ static int add_half(Work *work, const Place *place, const Message *message, PyOb
 /* Whatever follows from a message that goes to a tail; as take_apart returns. */
 static int put(Work *work, Place *place, Tail *tail, const Message *message, PyObject *group)
 {
-    int64_t code = tags_code_of(message);
     int64_t log_offset = work->log_end, queue_offset = tail->queue_offset;
     int64_t size = add_record(work, tail, message, group == NULL ? NULL : place);
     if (size <= 0)
         return (int)size;
     if (place->sizes == NULL && (place->sizes = PyList_New(0)) == NULL)
         return -1;
-    if ((group != NULL && add_half(work, place, message, group, log_offset, size, code) < 0) ||
-        append_number(place->sizes, size) < 0 || add_unit(tail, log_offset, size, code) < 0 ||
-        add_keys(work, tail, message, log_offset) < 0)
+    if ((group != NULL && add_half(work, place, message, group, log_offset, size) < 0) ||
+        append_number(place->sizes, size) < 0 || lead_to_record(work, tail, message, size) < 0)
         return -1;
-    work->log_end += size;
     work->count++;
     if (message->shape->is_one_way) {
         work->one_way_count++;
+        return 1;
+    }
+    if (group != NULL && message->shape->wants_id) {
+        work->asking = message;
         return 1;
     }
     Py_ssize_t units_size = PyByteArray_Size(tail->units);
     Sent sent = {message->opaque, message->value[message->plan->key],
                  (const uint8_t *)PyByteArray_AsString(tail->units) + units_size - UNIT_SIZE, 1,
                  queue_offset, message->shape->is_json};
-    return add_reply(work, place, &sent) < 0 ? -1 : 1;
+    return answer_sent(work, place, &sent) < 0 ? -1 : 1;
 }
 
 static int serve(Work *work, Message *message)
@@ -123,6 +166,16 @@ int add_pair(PyObject *list, PyObject *one, PyObject *other)
     return done;
 }
 
+/* The opaque of the last request, if Python has to answer it, and whether it is in JSON. */
+static PyObject *asked(const Work *work)
+{
+    if (work->asking == NULL)
+        return Py_NewRef(Py_None);
+    Span opaque = work->asking->opaque;
+    return Py_BuildValue("(y#i)", (const char *)opaque.at, opaque.size,
+                         work->asking->shape->is_json);
+}
+
 static PyObject *answer(Work *work, Py_ssize_t at)
 {
     PyObject *tails = PyList_New(0), *sent = PyList_New(0), *found = NULL;
@@ -140,52 +193,49 @@ static PyObject *answer(Work *work, Py_ssize_t at)
                            bytes_of_pile(&work->replies), Py_NewRef(tails), Py_NewRef(sent),
                            Py_NewRef(work->keys), Py_NewRef(work->halves),
                            Py_NewRef(work->batches), PyLong_FromLongLong(work->count),
-                           PyLong_FromLongLong(work->one_way_count)},
-            10);
+                           PyLong_FromLongLong(work->one_way_count), asked(work)},
+            11);
     Py_XDECREF(tails);
     Py_XDECREF(sent);
     return found;
 }
 
 const char lay_out_sends_doc[] =
-    "lay_out_sends(data, at, size_max, shapes, plans, places, moment)\n\n"
+    "lay_out_sends(data, at, size_max, shapes, plans, places, moment, count_max)\n\n"
     "See lane/native.py.";
 
 PyObject *lay_out_sends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
 {
+    Frames frames;
     Work work;
     Message message;
-    Span data;
-    Py_ssize_t at, begin;
     PyObject *found = NULL;
-    int is_put = 0;
-    if (count != 7 || !PyList_Check(args[3]) || !PyDict_Check(args[4]) || !PyDict_Check(args[5])) {
-        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, plans, places, moment");
+    int is_put = 1;
+    if (count != 8 || !PyDict_Check(args[4]) || !PyDict_Check(args[5])) {
+        PyErr_SetString(PyExc_TypeError,
+                        "data, at, size_max, shapes, plans, places, moment, count_max");
         return NULL;
     }
-    if (span_of(args[0], &data) < 0)
-        return NULL;
-    at = begin = PyLong_AsSsize_t(args[1]);
-    int64_t size_max = PyLong_AsLongLong(args[2]);
+    int64_t left = PyLong_AsLongLong(args[7]);
     if (PyErr_Occurred())
         return NULL;
-    if (at < 0 || at > data.size) {
-        PyErr_SetString(PyExc_ValueError, "a place beyond the data");
+    if (frames_begin(&frames, args) < 0) {
+        frames_forget(&frames);
         return NULL;
     }
-    const uint8_t *bytes = data.at, *end = bytes + data.size;
-    if (work_begin(&work, args[3], args[4], args[5], args[6]) < 0)
+    const uint8_t *begin = frames.at, *served_end = begin;
+    if (work_begin(&work, args[4], args[5], args[6]) < 0)
         is_put = -1;
-    while (is_put >= 0) {
-        is_put = take_apart(&work.known, bytes + at, end, size_max, &message);
+    while (is_put > 0 && left-- > 0 && work.asking == NULL) {
+        is_put = take_apart(&work.known, &frames, &message);
         if (is_put > 0)
             is_put = serve(&work, &message);
-        if (is_put <= 0)
-            break;
-        at = message.end - bytes;
+        if (is_put > 0)
+            served_end = message.end;
     }
-    if (is_put == 0)
-        found = at > begin ? answer(&work, at) : Py_NewRef(Py_None);
+    if (is_put >= 0)
+        found = served_end > begin ? answer(&work, served_end - frames.begin) : Py_NewRef(Py_None);
     work_forget(&work);
+    frames_forget(&frames);
     return found;
 }

@@ -1,12 +1,12 @@
-/* What lay_out_sends is given, as given.c reads it, and what sends.c has made of it so far. */
+/* What requests are laid out with, as given.c reads it, and what has been made of them so far. */
 
 #ifndef ESCROWMQ_LANE_WORK_H
 #define ESCROWMQ_LANE_WORK_H
 
 #include "apart.h"
+#include "replies.h"
 
 #define PLACES_MAX 64
-#define REPLY_PIECES 10
 #define UNIT_SIZE 20 /* of a consume queue (codec/entries.py) */
 
 /* The end of a queue (store/run.Tail). */
@@ -23,7 +23,8 @@ typedef struct {
     PyObject *given, *sizes; /* sizes: a list, once something was sent to it */
     PyObject *target, *topic;  /* lent */
     int64_t queue_id;
-    Span reply[REPLY_PIECES], half_place;
+    Template reply; /* to what is sent there: ids, queue offset, key */
+    Span half_place;
     Span asked_topic, asked_queue; /* by which requests name it */
     int has_tail;
     Tail tail;
@@ -40,10 +41,11 @@ typedef struct {
     PyObject *stored_ms_given, *groups, *store_host_given, *born_host_given, *unnamed; /* lent */
     Span store_host, born_host, suffix, half_mark;
 
-    Pile records, replies;
+    Pile records, replies, ids;
     PyObject *keys, *halves; /* keys: a bytearray (keys.h) */
     PyObject *batches;       /* a list, once there is one */
     int64_t count, one_way_count, halves_count;
+    const Message *asking; /* a half whose sender wants a signed id, which Python answers */
 
     /* From here on nothing is set before it is used: to clear it would take as long as a send. */
     Known known;
@@ -53,10 +55,8 @@ typedef struct {
 /* Once, before all else: 0, or -1 with an exception. */
 int given_prepare(void);
 
-/* 0, or -1 with an exception. In both cases work_forget gives back all that is held. Without shapes
-   (NULL) no sends are read. */
-int work_begin(Work *work, PyObject *shapes, PyObject *plans, PyObject *places,
-               PyObject *moment);
+/* 0, or -1 with an exception. In both cases work_forget gives back all that is held. */
+int work_begin(Work *work, PyObject *plans, PyObject *places, PyObject *moment);
 void work_forget(Work *work);
 
 /* Where a message is to go: 1; 0 when that is not known, -1 with an exception. */
@@ -65,21 +65,31 @@ int work_place(Work *work, const Message *message, Place **found);
 /* The same by the name under which it was given. */
 int work_new_place(Work *work, PyObject *name, Place **found);
 
-/* The end of a queue as it was given (lane/native.TailGiven): 0, or -1 with an exception. In both
-   cases forget_tail gives back what a tail holds that was all zeros before. */
-int read_tail(PyObject *tuple, Tail *tail);
-void forget_tail(Tail *tail);
-
 /* What the properties of its record take. */
 int64_t properties_size(const Work *work, const Message *message, const Place *half_place);
 
-/* A record at the end of all others: its size; 0 when there is no room, -1 with an exception. */
+/* What a record has besides its queue, its place and its properties. */
+typedef struct {
+    Span body, born; /* born: time and host, as a record has them */
+    uint32_t crc, flag, sys_flag, reconsume_times;
+    int64_t prepared_at; /* the log offset of the half that it commits, or 0 */
+} Head;
+
+/* A record at the end of all others, up to its properties: its size, and where these are to be
+   written; 0 when there is no room, -1 with an exception. */
+int64_t begin_record(Work *work, const Tail *tail, const Head *head, int64_t properties_size,
+                     uint8_t **properties);
+
+/* The record of a message, as begin_record returns. */
 int64_t add_record(Work *work, const Tail *tail, const Message *message, const Place *half_place);
+
+/* Its unit and its keys, once it is there: 0, or -1 with an exception. */
+int lead_to_record(Work *work, Tail *tail, const Message *message, int64_t size);
 
 /* A whole batch, and what follows from it; as take_apart returns. */
 int put_batch(Work *work, Place *place, Message *whole);
 
-/* What is told of messages that were put, in the form of their request. */
+/* Messages that were put by one request, to be answered. */
 typedef struct {
     Span opaque, key;     /* no key: empty */
     const uint8_t *units; /* of all of them */
@@ -87,8 +97,9 @@ typedef struct {
     int is_json;
 } Sent;
 
-/* That, as a reply at the end of all others: 0, or -1 with an exception. */
-int add_reply(Work *work, const Place *place, const Sent *sent);
+/* The reply at the end of all others: 0, or -1 with an exception. */
+int answer_sent(Work *work, const Place *place, const Sent *sent);
+int add_reply(Work *work, const Template *template, const Reply *reply);
 
 /* Whether the reply to a request can say this key as it is. */
 static inline int is_sayable(const Shape *shape, Span key)
@@ -101,14 +112,7 @@ static inline int is_sayable(const Shape *shape, Span key)
     return 1;
 }
 
-/* Where messages are, as the answer names it, by their units: with commas between them. */
-uint8_t *write_ids(uint8_t *at, Span host, const uint8_t *units, int64_t count);
-Py_ssize_t ids_size(int64_t count);
-
-/* What follows from a message that goes to a tail, and a pair at the end of a list, when there is a
-   second one: each 0, or -1 with an exception. */
-int add_unit(Tail *tail, int64_t log_offset, int64_t size, int64_t tags_code);
-int add_keys(Work *work, const Tail *tail, const Message *message, int64_t log_offset);
+/* A pair at the end of a list, when there is a second one: 0, or -1 with an exception. */
 int add_pair(PyObject *list, PyObject *one, PyObject *other);
 
 #endif

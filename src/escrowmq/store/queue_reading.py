@@ -112,24 +112,12 @@ class QueueReader:
         self._collect_checked(queue, got, units, count_max, size_max, codes, accept)
         return got
 
-    def read_trusted(self, wish: ReadRequest) -> Stretch | None:
-        """The result of `get` in the simple case: some messages that are trusted and not old."""
-        found = self._trusted_units(wish)
-        if found is None:
-            return None
-        queue, _, choice = found
-        chosen = runs_of(*choice)
-        if chosen is None or not chosen[0]:
-            return None
-        runs, offsets, following, size = chosen
-        return self._log.read_runs(runs), len(offsets), size, following, queue.min, queue.end
-
     def reply(
-        self, wish: ReadRequest, pieces: native.ReplyPieces, opaque: int
+        self, wish: ReadRequest, pieces: tuple[bytes, ...], opaque: int
     ) -> tuple[bytes, int, int, int] | None:
-        """The result of `read_trusted` as a frame of these pieces, built by the native lane: the
-        frame, how many messages and bytes it has, and the next offset. None, too, when they are in
-        two files."""
+        """Messages that this process has written or verified, and that are not old, as a frame of
+        these pieces, built by the native lane: the frame, how many messages and bytes it has, and
+        the next offset. None when there are none, or they are in two files."""
         found = self._trusted_units(wish)
         if found is None or native.reply_with_runs is None:
             return None

@@ -2,43 +2,22 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
-from zlib import crc32
+from typing import Final
 
-from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
+from escrowmq.base.message import Message
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
-from escrowmq.codec.record import topic_part
+from escrowmq.codec.record import encode_record, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
-from escrowmq.store.index_chains import index_key
 from escrowmq.store.results import Arrival
 from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
 
-_head: Final = HEAD_V4.fields.pack
-_size_of: Final = PROPERTIES_SIZE.pack
-_unit: Final = ENTRY.pack
-_EMPTY_SIZE: Final = HEAD_V4.size
 _TAILS_MAX: Final = 10_000
-
-
-class Common(NamedTuple):
-    """What the records of a batch have in common."""
-
-    sys_flag: int
-    born_ms: int
-    born_host: bytes
-    reconsume_times: int
-
-
-Piece = tuple[bytes, bytes, int, int, bytes, tuple[bytes, ...]]
-"""Body, properties as stored, tags code, flag, unique key and other keys of a message."""
 
 
 class Tail:
@@ -46,8 +25,7 @@ class Tail:
     run."""
 
     __slots__ = (
-        "empty_size", "key_prefix", "log_offset", "magic", "next_offset", "queue", "queue_id",
-        "rest_of", "topic", "topic_part", "units",
+        "key_prefix", "magic", "next_offset", "queue", "queue_id", "topic", "topic_part", "units",
     )  # fmt: skip
 
     def __init__(self, queue: ConsumeQueue) -> None:
@@ -56,12 +34,9 @@ class Tail:
         self.key_prefix = queue.key_prefix
         self.magic, topic = topic_part(self.topic)
         self.topic_part = topic
-        self.empty_size = HEAD_V4.size + len(topic) + PROPERTIES_SIZE.size
-        self.next_offset = self.log_offset = 0
-        """Behind the last record, and of it."""
+        self.next_offset = 0
+        """The queue offset after the last record of this run."""
         self.units = bytearray()
-        self.rest_of = functools.lru_cache(maxsize=256)(lambda size: topic + _size_of(size))
-        """What stands between body and properties of a given size: the topic, and that size."""
 
     @property
     def first_offset(self) -> int:
@@ -84,7 +59,6 @@ class Run:
         self._pieces: list[bytes] = []
         self._data = b""
         """All records, once they are written."""
-        self._body_size_max = held.settings.body_size_max
         self._tails: dict[tuple[str, int], Tail] = {}
         """One for each queue, so that no offset is assigned twice."""
         self._touched: list[Tail] = []
@@ -130,89 +104,20 @@ class Run:
             self.stored_ms = log.stored_ms
         return True
 
-    def fits(self, tail: Tail, count: int, size: int) -> bool:
-        """Whether there is space for this many records with this total size of bodies and
-        properties."""
-        return self.end + count * tail.empty_size + size <= self.room_end
-
-    def put(  # noqa: PLR0913 - what a record is made of
-        self,
-        tail: Tail,
-        body: bytes,
-        properties: bytes,
-        tags_code: int,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        born_host: bytes,
-        reconsume_times: int,
-        prepared_log_offset: int = 0,
-    ) -> int:
-        """Append a record to the run. Returns its log offset; -1, with nothing done, when it cannot
-        be put this way. Its arguments are positional: it is called once a message."""
-        size, body_size = len(properties), len(body)
-        if not 0 < body_size <= self._body_size_max or size > PROPERTIES_SIZE_MAX:
-            return -1
-        rest = tail.rest_of(size)
-        record_size = _EMPTY_SIZE + body_size + len(rest) + size
+    def put(self, tail: Tail, message: Message, properties: bytes, tags_code: int) -> int:
+        """Append a message of our own, which no key finds. Returns its log offset; -1, with nothing
+        done, when there is no space."""
         log_offset = self.end
-        end = log_offset + record_size
-        if end > self.room_end:
-            return -1
-        units = tail.units
-        if not units:
-            self._touched.append(tail)
-            tail.next_offset = tail.queue.next_offset
-        queue_offset = tail.next_offset
-        self._pieces += (
-            _head(
-                record_size, tail.magic, crc32(body) & 0x7FFFFFFF, tail.queue_id, flag,
-                queue_offset, log_offset, sys_flag, born_ms, born_host, self.stored_ms,
-                self.host, reconsume_times, prepared_log_offset, body_size,
-            ),
-            body,
-            rest,
-            properties,
+        record = encode_record(
+            message, properties=properties,
+            queue_offset=tail.next_offset if tail.units else tail.queue.next_offset,
+            log_offset=log_offset, stored_ms=self.stored_ms,
         )  # fmt: skip
-        self.end = end
-        tail.next_offset = queue_offset + 1
-        tail.log_offset = log_offset
-        units += _unit(log_offset, record_size, tags_code)
+        if log_offset + len(record) > self.room_end:
+            return -1
+        units = bytearray(ENTRY.pack(log_offset, len(record), tags_code))
+        self.put_laid_out(record, [(tail, units)], b"")
         return log_offset
-
-    def put_batch(self, tail: Tail, pieces: Iterable[Piece], common: Common) -> list[int]:
-        """Put records of one queue, for which there is space (`fits`). Returns the place of each.
-        Measured: half of the cost of `put` and `index`."""
-        units, queue_id, magic, rest_of = tail.units, tail.queue_id, tail.magic, tail.rest_of
-        prefix, stored_ms, host = tail.key_prefix, self.stored_ms, self.host
-        out, index, empty_size = self._pieces, self._keys, tail.empty_size
-        sys_flag, born_ms, born_host, times = common
-        if not units:
-            self._touched.append(tail)
-            tail.next_offset = tail.queue.next_offset
-        queue_offset, log_offset, places = tail.next_offset, self.end, []
-        for body, properties, code, flag, key, keys in pieces:
-            body_size, properties_size = len(body), len(properties)
-            size = empty_size + body_size + properties_size
-            out += (
-                _head(
-                    size, magic, crc32(body) & 0x7FFFFFFF, queue_id, flag, queue_offset, log_offset,
-                    sys_flag, born_ms, born_host, stored_ms, host, times, 0, body_size,
-                ),
-                body,
-                rest_of(properties_size),
-                properties,
-            )  # fmt: skip
-            index += index_key(prefix, key, log_offset, stored_ms)
-            for one in keys:
-                index += index_key(prefix, one, log_offset, stored_ms)
-            units += _unit(log_offset, size, code)
-            places.append(log_offset)
-            queue_offset += 1
-            log_offset += size
-        assert log_offset <= self.room_end, (log_offset, self.room_end)
-        tail.next_offset, tail.log_offset, self.end = queue_offset, places[-1], log_offset
-        return places
 
     def put_laid_out(
         self, records: bytes, units: Iterable[tuple[Tail, bytearray]], keys: bytes | bytearray
@@ -229,17 +134,9 @@ class Run:
                 tail.next_offset = tail.queue.next_offset
             tail.units += added
             tail.next_offset += len(added) // ENTRY_SIZE
-            tail.log_offset = last_offset
         self._pieces.append(records)
         self._keys += keys
         self.end = end
-
-    def index(self, tail: Tail, key: bytes, keys: Iterable[bytes], log_offset: int) -> None:
-        """Index a record by its unique key, and by others. All are ASCII."""
-        prefix, stored_ms = tail.key_prefix, self.stored_ms
-        self._keys += index_key(prefix, key, log_offset, stored_ms)
-        for one in keys:
-            self._keys += index_key(prefix, one, log_offset, stored_ms)
 
     def write(self) -> bool:
         """Write the run into the log: all of it, or nothing. After success, call `publish`; call

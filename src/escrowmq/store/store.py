@@ -100,7 +100,7 @@ class Store:
         self.standing = held.standing
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
-        self.read_trusted, self.reply = self.reader.read_trusted, self.reader.reply
+        self.reply = self.reader.reply
         self.flusher = Flusher(held)
         self.mending = SyncRepair(
             held,

@@ -24,6 +24,7 @@ from escrowmq.broker.rules import Rule, is_plain, refusal_of
 from escrowmq.broker.sends.half_rules import HALF_RULES
 from escrowmq.broker.sends.send_rules import INPUT_RULES, NAMES_RULES, QUEUE_RULES, SPECIAL
 from escrowmq.codec.frame import FrameReader
+from escrowmq.lane.native import requests_lane
 from escrowmq.txn.end_rules import END_RULES
 from tests.unit.broker.both import HALF, PLAIN, START_MS, Both, Side, begin, end, frame, half, send
 from tests.unit.broker.fast.test_short_pulls import heartbeat, pull
@@ -40,6 +41,10 @@ from tests.unit.broker.rule_examples import (
     nothing,
     setting,
     topic,
+)
+
+pytestmark = pytest.mark.skipif(
+    requests_lane is None, reason="without the native lane there is one path only"
 )
 
 ALL_PULL_RULES = (*BROKER_RULES, *PULL_RULES, UNKNOWN, *SUBSCRIPTION_RULES)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import FRAME_SIZE_MAX
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.pulled_reply import _KEPT_MAX, PulledReplies, pull_fields
+from escrowmq.codec.pulled_reply import _KEPT_MAX, encode_pulled, pull_fields, pulled_template
 from escrowmq.errors import LocalProtocolError
 
 OPAQUES = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 20)
@@ -33,18 +33,17 @@ def anew(reply: Reply) -> bytes:
     return encode_reply(request, code, remark=remark, ext=ext, later_size=body_size)
 
 
-def told(replies: PulledReplies, reply: Reply) -> bytes:
+def told(reply: Reply) -> bytes:
     is_binary, opaque, (code, remark), offsets, flags, body_size = reply
     request = Command(opaque=opaque, is_binary=is_binary)
-    return replies.encode(request, code, remark, *offsets, flags, body_size)
+    return encode_pulled(request, code, remark, *offsets, flags, body_size)
 
 
 @example([(True, 1, (0, "FOUND"), (10, 9, 100), (0, digits), 5) for digits in (0, 10, 1 << 20)])
 @given(st.lists(REPLIES, max_size=6))
 def test_they_are_what_is_encoded_anew(given_replies: list[Reply]) -> None:
-    replies = PulledReplies()
     for reply in given_replies + given_replies:
-        assert told(replies, reply) == anew(reply)
+        assert told(reply) == anew(reply)
 
 
 def test_sizes_that_look_like_a_template_s_marks_are_none() -> None:
@@ -54,22 +53,16 @@ def test_sizes_that_look_like_a_template_s_marks_are_none() -> None:
             flags = (10 ** (flag_digits - 1), 0)
             offsets = (10 ** (digits - 1), 0, 10 ** (digits - 1))
             reply: Reply = (True, 1, (0, "FOUND"), offsets, flags, 0)
-            assert told(PulledReplies(), reply) == anew(reply)
+            assert told(reply) == anew(reply)
 
 
 def test_only_so_many_are_kept() -> None:
-    replies = PulledReplies()
     for flag in range(3 * _KEPT_MAX):
-        for is_binary in (False, True):
-            told(replies, (is_binary, 1, (0, "FOUND"), (1, 1, 1), (flag, 0), 0))
-    assert len(replies._in_json) <= _KEPT_MAX
-    assert len(replies._binary) <= _KEPT_MAX
+        told((True, 1, (0, "FOUND"), (1, 1, 1), (flag, 0), 0))
+    assert pulled_template.cache_info().currsize <= _KEPT_MAX
 
 
 def test_what_is_too_much_for_a_frame_is_told() -> None:
     for is_binary in (False, True):
         with pytest.raises(LocalProtocolError, match="allowed"):
-            told(
-                PulledReplies(),
-                (is_binary, 1, (0, "FOUND"), (1, 1, 1), (0, 0), FRAME_SIZE_MAX),
-            )
+            told((is_binary, 1, (0, "FOUND"), (1, 1, 1), (0, 0), FRAME_SIZE_MAX))

@@ -9,7 +9,7 @@ import pytest
 
 from escrowmq.lane import native
 
-TELL = "from escrowmq.lane import native; print(native.lay_out_sends is None, native.why_plain)"
+TELL = "from escrowmq.lane import native; print(native.requests_lane is None, native.why_plain)"
 
 
 def told(program: str, **environment: str) -> str:
@@ -51,4 +51,4 @@ def test_lane_is_there_where_a_compiler_is() -> None:
 
 
 def test_either_there_is_a_lane_or_a_reason_why_not() -> None:
-    assert (native.lay_out_sends is None) == bool(native.why_plain)
+    assert (native.requests_lane is None) == bool(native.why_plain)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from escrowmq.base.command import Command
 from escrowmq.base.runs import joined
 from escrowmq.codec.entries import ENTRY
-from escrowmq.codec.pulled_reply import PulledReplies, pieces_of
+from escrowmq.codec.pulled_reply import encode_pulled, pulled_template
 from escrowmq.lane import native
 from escrowmq.store.unit_runs import coded, find_runs
 
@@ -50,8 +50,8 @@ def test_frame_is_as_plain_python_writes_it(
     assert native.reply_with_runs is not None
     units = b"".join([ENTRY.pack(*unit) for unit in found])
     frame = native.reply_with_runs(
-        units, first, coded(codes), count_max, size_max, MEMORY, BASE, pieces_of(0, remark, flags),
-        opaque, low, high,
+        units, first, coded(codes), count_max, size_max, MEMORY, BASE,
+        pulled_template(0, remark, flags).pieces, opaque, low, high,
     )  # fmt: skip
     chosen = find_runs(units, first, codes, count_max, size_max)
     body = None
@@ -61,14 +61,14 @@ def test_frame_is_as_plain_python_writes_it(
         assert frame is None
         return
     _, offsets, following, size = chosen
-    front = PulledReplies().encode(
+    front = encode_pulled(
         Command(opaque=opaque, is_binary=True), 0, remark, following, low, high, flags, size
     )
     assert frame == (front + body, len(offsets), size, following)
 
 
 UNITS = ENTRY.pack(BASE, 8, 0)
-PIECES = pieces_of(0, "FOUND", (0, 0))
+PIECES = pulled_template(0, "FOUND", (0, 0)).pieces
 RIGHT = (UNITS, 0, None, 1, 100, MEMORY, BASE, PIECES, 1, 0, 1)
 
 
@@ -85,8 +85,8 @@ RIGHT = (UNITS, 0, None, 1, 100, MEMORY, BASE, PIECES, 1, 0, 1)
         (6, 1 << 70, OverflowError),
         (7, PIECES[:5], TypeError),
         (7, list(PIECES), TypeError),
-        (7, (*PIECES[:5], None), TypeError),
-        (7, (*PIECES[:5], bytes(65_536)), ValueError),
+        (7, (*PIECES[:-1], None), TypeError),
+        (7, (*PIECES[:-1], bytes(65_536)), ValueError),
         (8, 1 << 31, ValueError),
         (8, "1", TypeError),
         (9, None, TypeError),

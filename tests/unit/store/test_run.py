@@ -33,10 +33,12 @@ def tail_of(run: Run, queue_id: int = 0) -> Tail:
 
 
 def put(run: Run, tail: Tail, number: int) -> int:
-    properties = encode_properties(message(number).properties)
-    at = run.put(tail, b"body %05d" % number, properties, 0, 0, 0, 1, HOST, 0)
+    one = message(number, queue_id=tail.queue_id, born_ms=1, topic=tail.topic)
+    at = run.put(tail, one, encode_properties(one.properties), 0)
     if at >= 0:
-        run.index(tail, b"U%05d" % number, [b"k%d" % number, b"all"], at)
+        names = b"U%05d" % number, b"k%d" % number, b"all"
+        keys = [index_key(tail.key_prefix, key, at, run.stored_ms) for key in names]
+        run.put_laid_out(b"", [], b"".join(keys))
     return at
 
 

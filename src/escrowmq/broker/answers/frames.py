@@ -7,9 +7,8 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property
 from escrowmq.codec.command import encode_reply
-from escrowmq.codec.pulled_reply import PulledReplies
-from escrowmq.codec.repeated_replies import ReplyTemplates
-from escrowmq.codec.send_reply import SentReplies
+from escrowmq.codec.pulled_reply import encode_pulled
+from escrowmq.codec.reply_template import ReplyTemplates, escaped, sent_template
 
 
 class Frames:
@@ -20,7 +19,6 @@ class Frames:
         self._is_traced: bool | None = None
         self._said: dict[str, str] = {}
         self._told = ReplyTemplates()
-        self.pulled = PulledReplies()
         self.send_reply_fields()
 
     def send_reply_fields(self) -> dict[str, str]:
@@ -33,7 +31,7 @@ class Frames:
                 Property.MSG_REGION: settings.region,
                 Property.TRACE_ON: "true" if settings.is_traced else "false",
             }
-            self._sent = SentReplies(self._said)
+            self._sent = sent_template(self._said)
         return self._said
 
     @property
@@ -44,18 +42,16 @@ class Frames:
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """The frames of a reply, to be written one after the other."""
         if type(reply) is Sent:
-            if reply.ext is not None or reply.code:
+            if reply.ext is not None or reply.code or not reply.transaction_id.isascii():
                 return self._told_of(command, reply)
-            frame = self._sent.encode(
-                command,
-                reply.message_id,
-                queue_id=reply.queue_id,
-                queue_offset=reply.queue_offset,
-                unique_key=reply.transaction_id,
-            )
-            return (frame,)
+            key, is_binary = reply.transaction_id, command.is_binary
+            values = (
+                reply.message_id.encode(), b"%d" % reply.queue_id, b"%d" % reply.queue_offset,
+                key.encode() if is_binary else escaped(key),
+            )  # fmt: skip
+            return (self._sent.frame(command.opaque, values, is_binary=is_binary),)
         if type(reply) is Pulled:
-            front = self.pulled.encode(
+            front = encode_pulled(
                 command, reply.code, reply.remark or "",
                 reply.next_offset, reply.min_offset, reply.max_offset,
                 reply.flags, reply.size,

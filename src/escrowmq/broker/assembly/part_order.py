@@ -236,6 +236,7 @@ class Assembly:
         )
         fast_path = FastPath(
             settings=b.settings,
+            frames=b.frames,
             identity=b.identity,
             moment=b.moment,
             shedding=b.shedding,
@@ -262,7 +263,6 @@ class Assembly:
                 offsets=b.offsets,
                 stats=b.stats,
                 judge=self.pulls.judge,
-                replies=b.frames.pulled,
                 output=b.output,
                 latency=b.latency,
             ),

@@ -1,6 +1,4 @@
-"""Runs of consecutive requests that the native lane lays out: the data it needs for them. What it
-cannot serve is served one by one (broker/fast/fast_path); what that learns, the lane knows the next
-time."""
+"""What the native lane needs to lay out requests: their shapes, and the queues that they name."""
 
 from __future__ import annotations
 
@@ -10,72 +8,54 @@ from escrowmq.base.codes import Flag, Request
 from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.sends.forbidden_to_senders import ODD, ODD_OF_HALF
-from escrowmq.codec.json_shapes import JsonSendShape
-from escrowmq.codec.request_shapes import EndShape, SendShape
-from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.lane.native import EndShape as GivenEnd
-from escrowmq.lane.native import JsonShape, Place, Shape, TailGiven
+from escrowmq.codec.alike import Alike
+from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2
+from escrowmq.codec.reply_template import ReplyTemplate
+from escrowmq.lane.native import Place, Shape, TailGiven
 from escrowmq.store.run import Tail
 from escrowmq.txn.end_rules import plain_verdict
 from escrowmq.txn.state import State
 
 _PLACES_MAX: Final = 10_000
-_CODE: Final = slice(8, 10)
 
 
-def shape_of(shape: SendShape) -> Shape | None:
-    """A shape of requests in the native lane's form; None when it does not serve them."""
-    header, flag = shape.header, shape.flag
-    sys_flag, code = header.sys_flag, int.from_bytes(shape.front[_CODE], "big")
-    may_be = _may_be(code, sys_flag, header.topic, is_batch=header.batch, asks=shape.wants_id)
-    if shape.signed is not None or flag & Flag.REPLY or may_be is None:
+def shape_of(alike: Alike) -> Shape | None:
+    """A shape of sends or ENDs in the native lane's form; None when it does not serve them."""
+    header, flag = alike.header, alike.command.flag
+    if flag & Flag.REPLY:
         return None
-    return (
-        shape.front, shape.suffix, _named(header.topic), *shape.spans,
-        header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,
-        flag & Flag.ONE_WAY, *may_be,
-    )  # fmt: skip
+    if isinstance(header, EndTransactionHeader):
+        return _shape_of_ends(alike, header, is_one_way=bool(flag & Flag.ONE_WAY))
+    return _shape_of_sends(alike, header, is_one_way=bool(flag & Flag.ONE_WAY))
 
 
-def json_shape_of(shape: JsonSendShape) -> JsonShape | None:
-    """A shape of requests in JSON in the native lane's form; None when it does not serve them."""
-    said, ext = shape.said, shape.said.extFields
-    sys_flag, asks = int(ext.f), ext.escrowWantsId == "true"
-    may_be = _may_be(said.code, sys_flag, ext.b, is_batch=ext.m == "true", asks=asks)
-    if said.flag & Flag.REPLY or may_be is None:
-        return None
-    front, second, third, fourth, end = shape.pieces
-    return (
-        (front, second, third, fourth, end), shape.order, _named(ext.b),
-        int(ext.h), sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, int(ext.j),
-        said.flag & Flag.ONE_WAY, *may_be,
-    )  # fmt: skip
-
-
-def _may_be(
-    code: int, sys_flag: int, topic: str, *, is_batch: bool, asks: bool
-) -> tuple[bool, bool, bool] | None:
-    """Whether requests may be plain messages, or halves, and whether they are batches; None when
-    the native lane does not serve them."""
-    if code == Request.SEND_BATCH_MESSAGE:
-        return len(topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False, True
-    if code == Request.SEND_MESSAGE_V2 and not is_batch:
-        return not sys_flag & ODD, not (sys_flag & ODD_OF_HALF or asks), False
-    return None
-
-
-def end_shape_of(shape: EndShape) -> GivenEnd | None:
-    """A shape of ENDs in the native lane's form; None when it does not serve them."""
-    header, flag = shape.header, shape.flag
+def _shape_of_ends(alike: Alike, header: EndTransactionHeader, *, is_one_way: bool) -> Shape | None:
+    if alike.command.code != Request.END_TRANSACTION:
+        return None  # its header begins with another code than it has
     state = plain_verdict(header.commit_or_rollback, is_from_check=header.from_transaction_check)
-    if flag & Flag.REPLY or state is None:
+    if state is None:
         return None
-    spans = sorted(shape.spans)
-    (a, b), (c, d), (e, f), (g, h) = spans
-    queue_offset, log_offset, key = (spans.index(span) for span in shape.spans[:3])
-    return (
-        shape.front, header.producer_group.encode(), a, b, c, d, e, f, g, h,
-        queue_offset, log_offset, key, state == State.COMMITTED, bool(flag & Flag.ONE_WAY),
+    return Shape(
+        alike.pieces, alike.order, alike.is_json, header.producer_group.encode(),
+        is_one_way=is_one_way, is_commit=state == State.COMMITTED,
+    )  # fmt: skip
+
+
+def _shape_of_sends(alike: Alike, header: SendHeaderV2, *, is_one_way: bool) -> Shape | None:
+    code, sys_flag = alike.command.code, header.sys_flag
+    is_batch = code == Request.SEND_BATCH_MESSAGE
+    if code != Request.SEND_MESSAGE_V2 and not is_batch:
+        return None
+    if is_batch:
+        may_be = len(header.topic) <= TOPIC_SIZE_MAX and not sys_flag & ODD, False
+    elif header.batch:
+        return None  # one message by its code, several by its header
+    else:
+        may_be = not sys_flag & ODD, not sys_flag & ODD_OF_HALF
+    return Shape(
+        alike.pieces, alike.order, alike.is_json, _named(header.topic),
+        header.flag, sys_flag, sys_flag & ~SysFlag.TRANSACTION_MASK, header.reconsume_times,
+        is_one_way, *may_be, is_batch, alike.wants_id,
     )  # fmt: skip
 
 
@@ -105,7 +85,7 @@ class Places:
         topic: str,
         queue_id: int,
         tail: Tail | None,
-        replies: SentTemplate,
+        replies: ReplyTemplate,
         half_place: bytes,
         *,
         is_read: bool,
@@ -117,7 +97,7 @@ class Places:
             self.by_half.clear()
         name = _named(topic) + b"%d" % queue_id
         given = None if tail is None else tail_given(tail)
-        place = target, given, topic, queue_id, replies.pieces(), half_place
+        place = target, given, topic, queue_id, replies.pieces, half_place
         self.by_name[name] = place
         if is_read:
             self.by_half[half_place] = place

@@ -10,19 +10,28 @@ compares the replies, files and figures of both paths."""
 from __future__ import annotations
 
 import logging
+from typing import Final
 
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Flag, Request
+from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import RUN_SIZE_MAX
 from escrowmq.base.guests import OnPut, PlainMessage
 from escrowmq.base.message import SysFlag
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.fast.fast_path import FastPath
+from escrowmq.broker.fast.known_requests import KnownRequests
+from escrowmq.broker.fast.lane_input import shape_of
 from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.peer import Peer
+from escrowmq.codec.alike import BORN, OPAQUE, PROPERTIES, QUEUE, SEND, Alike, learn
+from escrowmq.codec.command import encode_command
+from escrowmq.lane.native import Shape
 
 _log = logging.getLogger(__name__)
 
-_NOT_PUT = -1
+_NOT_PUT: Final = -1
+_NO_OPAQUE: Final = bytes(4)
+_SHAPES_MAX: Final = 1_024
 
 
 class PlainSends:
@@ -41,6 +50,9 @@ class PlainSends:
         """The sender of the last message, while there is something to be written."""
         self._told: list[tuple[OnPut, int, str]] = []
         """For each message: where its answer goes, its place, and the id of its transaction."""
+        self._known = KnownRequests()
+        self._shapes: dict[tuple[str, bool], tuple[Alike, Shape]] = {}
+        """By topic, and whether they are of halves."""
         self._size = 0
         self._has_halves = False
         self._shut_ms = -1
@@ -82,20 +94,47 @@ class PlainSends:
 
     def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
         """Put the message. Returns its place in its queue, or -1; and the id of its transaction."""
-        is_half = message.is_half
-        if message.queue_id < 0:
+        lane, is_half = self._fast_path.lane, message.is_half
+        if message.queue_id < 0 or lane is None or (is_half and not self._puts.may_sign):
             return _NOT_PUT, ""
-        target = self._puts.target(message.topic, message.queue_id)
-        if target is None:
-            return _NOT_PUT, ""
-        found = self._puts.send(
-            peer, target, message.properties.encode(), message.body, 0,
-            SysFlag.PREPARED if is_half else 0, message.born_ms, 0, wants_id=is_half,
-        )  # fmt: skip
-        if found is None:
-            return _NOT_PUT, ""
-        _, place, _, signed_id = found
-        return place, signed_id
+        alike, shape = self._shape(message.topic, is_half=is_half)
+        properties = message.properties.encode()
+        values = {
+            OPAQUE: _NO_OPAQUE, QUEUE: b"%d" % message.queue_id, BORN: b"%d" % message.born_ms,
+            PROPERTIES: properties,
+        }  # fmt: skip
+        frame = alike.frame(values, message.body)
+        for _ in range(2):
+            put = self._puts.put(lane.lay_out_sends, peer, [shape], frame, 0, len(frame))
+            if put is not None:
+                self._known.note_known(1)
+                return put[-1].next_offset - 1, self._puts.sign_last()[1] if is_half else ""
+            place = message.topic, message.queue_id
+            may_learn = self._known.may_learn()
+            if not (may_learn and self._puts.teach(*place, properties)):
+                break
+        return _NOT_PUT, ""
+
+    def _shape(self, topic: str, *, is_half: bool) -> tuple[Alike, Shape]:
+        """What messages, or halves, for a topic have in common as requests: they are laid out as
+        such, which want no answer."""
+        found = self._shapes.get((topic, is_half))
+        if found is not None:
+            return found
+        sys_flag = SysFlag.PREPARED if is_half else 0
+        ext = {"b": topic, "e": "0", "f": str(int(sys_flag)), "g": "0", "i": "-"}
+        command = Command(
+            code=Request.SEND_MESSAGE_V2, opaque=0, flag=Flag.ONE_WAY, ext=ext, is_binary=True
+        )
+        frame = encode_command(command)
+        alike = learn(frame, 0, len(frame), SEND)
+        shape = None if alike is None else shape_of(alike)
+        assert alike is not None, "it was written just now"
+        assert shape is not None, "it is a plain send"
+        if len(self._shapes) >= _SHAPES_MAX:
+            self._shapes.clear()
+        self._shapes[topic, is_half] = alike, shape
+        return alike, shape
 
     def finish(self, now_ms: int) -> None:
         """Write the messages and answer their senders."""

@@ -13,7 +13,9 @@ from escrowmq.broker.access.door import Door
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import Serving
+from escrowmq.codec.alike import Alike
 from escrowmq.codec.signature import ACCESS_KEY, SigningKey, key_of
+from escrowmq.lane.native import SignedParts
 
 _KNOWN_MAX: Final = 64
 """The most decisions for one connection."""
@@ -59,6 +61,15 @@ class PublishGrants:
         self._peer, self._known, self._now_ms = peer, known, now_ms
         return True
 
+    def lets_in(self, one: Alike, parts: SignedParts) -> bool:
+        """Whether a signed send of a known shape may be stored."""
+        signed, topic = one.signed, one.header.topic
+        _, queue, born, properties, signature, body = parts
+        if signed is None or topic is None or _is_for_the_door(properties):
+            return False
+        wish = one.command.code, signed.access_key, topic
+        return self.let_in(wish, signed.content(queue, born, properties), signature, body)
+
     def let_in(self, wish: PublishRequest, content: bytes, signature: bytes, body: bytes) -> bool:
         """Whether a plain message, or a batch, may be stored; if so, it is counted."""
         by_wish = self._known.by_wish
@@ -99,3 +110,8 @@ class PublishGrants:
         while not is_stored and self._counted:
             self.take_back()
         self._counted.clear()
+
+
+def _is_for_the_door(properties: bytes) -> bool:
+    """Whether a topic may belong to an account, or need more than rights to a topic."""
+    return b"TRAN_MSG" in properties or b"escrow" in properties

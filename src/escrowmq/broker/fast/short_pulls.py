@@ -5,7 +5,7 @@ The general path (remoting, serving, on_pull) defines what these requests mean. 
 here only if it means the same there: it is like one that was judged there, and nothing that the
 decision depends on has changed (broker/reads/pull_judgements); its group has no reset to learn of;
 there are messages, which are not old and which this process has written or verified
-(store/queue_reading, `read_trusted`). A request in any doubt takes the general path, with nothing
+(store/queue_reading, `reply`). A request in any doubt takes the general path, with nothing
 done. A test compares the replies, files and figures of both paths byte for byte."""
 
 from __future__ import annotations
@@ -21,11 +21,10 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.reads.pull_judgements import PullJudge, Remembered
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.codec.headers import PullHeader
-from escrowmq.codec.pulled_reply import BODY_SIZE_MAX, PulledReplies, pieces_of
+from escrowmq.codec.pulled_reply import pulled_template
 from escrowmq.codec.repeated_requests import Match, RequestTemplate
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
-from escrowmq.lane.native import reply_with_runs
 from escrowmq.store.results import GotStatus
 from escrowmq.store.store import Store
 
@@ -35,16 +34,16 @@ _FOUND: Final = GotStatus.FOUND.name
 _VARYING: Final = ("queue_id", "queue_offset", "commit_offset")
 
 
-_Found = tuple[list[bytes], int, int, int]
-"""A frame in pieces, the number of its messages and their bytes, and the next offset."""
+_Found = tuple[bytes, int, int, int]
+"""A frame, the number of its messages and their bytes, and the next offset."""
 
 
 class _Plan:
     """How to serve pulls that are alike."""
 
     __slots__ = (
-        "code", "codes", "commits", "count_max", "flags", "group", "header", "numbers_at",
-        "pieces", "remembered", "size_max", "topic",
+        "code", "codes", "commits", "count_max", "group", "header", "numbers_at", "pieces",
+        "remembered", "size_max", "topic",
     )  # fmt: skip
 
     def __init__(self, known: RequestTemplate, header: PullHeader, remembered: Remembered) -> None:
@@ -60,8 +59,8 @@ class _Plan:
         self.remembered = remembered
         judged = remembered.judged
         self.codes = judged.selector.codes
-        self.flags = judged.topic.topic_sys_flag, judged.group.group_sys_flag
-        self.pieces = pieces_of(Response.SUCCESS, _FOUND, self.flags)
+        flags = judged.topic.topic_sys_flag, judged.group.group_sys_flag
+        self.pieces = pulled_template(Response.SUCCESS, _FOUND, flags).pieces
 
 
 class ShortPulls:
@@ -74,7 +73,6 @@ class ShortPulls:
         offsets: OffsetTable,
         stats: Stats,
         judge: PullJudge,
-        replies: PulledReplies,
         output: Output,
         latency: Latency,
     ) -> None:
@@ -82,11 +80,8 @@ class ShortPulls:
         self._offsets = offsets
         self._stats = stats
         self._judge = judge
-        self._replies = replies
         self._output = output
         self._latency = latency
-        self.is_compiled = reply_with_runs is not None
-        """Whether the native lane writes the replies."""
         self.served_count = 0
         """Requests that were served here."""
 
@@ -109,7 +104,7 @@ class ShortPulls:
         if not self._judge.holds(plan.remembered, plan.header, queue_id):
             known.attach_plan(None)  # what is found next is another judgement
             return False
-        chunks, count, size, following = found
+        frame, count, size, following = found
         self._offsets.pulled(group, topic, queue_id, following)
         self._stats.get(group, topic, count, size)
         if plan.commits:
@@ -117,28 +112,17 @@ class ShortPulls:
         self._latency.at_once[plan.code, Response.SUCCESS, 0] += 1
         self.served_count += 1
         if others_size:
-            self._output.send(peer.id, *chunks)
+            self._output.send(peer.id, frame)
         else:
-            self._output.write_now(peer.id, chunks)
+            self._output.write_now(peer.id, [frame])
         return True
 
     def _find(self, plan: _Plan, queue_id: int, queue_offset: int, opaque: int) -> _Found | None:
+        """The reply to a pull, if there are messages that were written or verified here."""
         wish = (
             plan.topic, queue_id, queue_offset, plan.count_max, plan.size_max, plan.codes,
         )  # fmt: skip
-        if self.is_compiled:
-            found = self._store.reply(wish, plan.pieces, opaque)
-            return None if found is None else ([found[0]], *found[1:])
-        stretch = self._store.read_trusted(wish)
-        if stretch is None:
-            return None
-        chunks, count, size, following, low, high = stretch
-        if size > BODY_SIZE_MAX:
-            return None
-        front = self._replies.encode_binary(
-            opaque, Response.SUCCESS, _FOUND, following, low, high, plan.flags, size
-        )
-        return [front, *chunks], count, size, following
+        return self._store.reply(wish, plan.pieces, opaque)
 
     def _plan_of(self, known: RequestTemplate) -> _Plan | None:
         """The plan for further requests like this one, once one was judged."""

@@ -7,17 +7,14 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final
 
-import msgspec
-
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX, TOPIC_SIZE_MAX
-from escrowmq.base.message import Property, SysFlag, Topic
+from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
+from escrowmq.base.message import Property, Topic
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.fast.lane_input import Places
-from escrowmq.broker.fast.short_batches import Entries, ShortBatches
-from escrowmq.broker.fast.short_ends import Number, PutEnds, ShortEnds
+from escrowmq.broker.fast.short_ends import PutEnds, ShortEnds
 from escrowmq.broker.fast.short_halves import ShortHalves
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
@@ -26,33 +23,29 @@ from escrowmq.broker.requests.arrivals import Arrivals
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.rules import is_plain
-from escrowmq.broker.sends.forbidden_to_senders import ODD, ODD_OF_HALF
 from escrowmq.broker.sends.half_rules import GROUP_RULES, HalfAsked, room_for_halves
 from escrowmq.broker.sends.send_rules import QUEUE_RULES, SPECIAL, SPECIAL_OF_HALF, ToQueue
-from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.request_shapes import PLAIN_KEYS_MAX, Plan, Properties
-from escrowmq.codec.sent_template import SentTemplate
+from escrowmq.codec.batch import decode_part
+from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, Properties
+from escrowmq.codec.properties import encode_properties, parse_properties
+from escrowmq.codec.reply_template import ReplyTemplate, sent_template
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.lane.native import (
-    EndShape,
-    EndsLane,
-    JsonShape,
-    LayOutBatch,
-    LayOutSends,
-    Moment,
-    Shape,
-)
-from escrowmq.store.run import Common, Tail
+from escrowmq.errors import RemoteProtocolError
+from escrowmq.lane.native import LayOutSends, Moment, RequestsLane, Shape
+from escrowmq.store.encoding import ended
+from escrowmq.store.run import Tail
 from escrowmq.store.store import Store
+from escrowmq.txn.half_records import real_place
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
-from escrowmq.txn.state import State
 from escrowmq.txn.transactions import Transactions
 
 _SOURCE_OF: Final = attrgetter("group", "topic")
 _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
+_UNNAMED_MAX: Final = 64
+_ALL: Final = 1 << 31
 
 
 class Target:
@@ -60,7 +53,7 @@ class Target:
 
     __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
 
-    def __init__(self, topic: str, queue_id: int, replies: SentTemplate) -> None:
+    def __init__(self, topic: str, queue_id: int, replies: ReplyTemplate) -> None:
         self.topic, self.queue_id = topic, queue_id
         self.tail: Tail | None = None
         """The end of the queue, once it is known and exists."""
@@ -72,15 +65,13 @@ class Target:
         """The properties on a half that name the target of its message."""
 
 
-class PutStretch(msgspec.Struct):
-    """Requests that were put: where the first is that was not, all replies, how many were put, how
-    many of these want no answer, and as many figures of the batches besides (lane/native)."""
-
-    end: int
-    replies: bytes
-    puts_count: int
-    one_way_count: int
-    batches: list[tuple[str, int, int, int]]
+PutSends = tuple[
+    int, bytes, int, int, list[tuple[str, int, int, int]], tuple[bytes, bool] | None, Tail
+]
+"""Requests that were put: the position of the first that was not; all replies; how many were put
+(without batches), and how many of these want no answer; as many figures of the batches
+(lane/native); the opaque of the last one, and whether it is in JSON, if it is a half whose sender
+requests a signed id; where the last one went. (A plain tuple: a struct takes longer to make.)"""
 
 
 class ShortPuts:
@@ -116,21 +107,19 @@ class ShortPuts:
         self._run = store.run(identity.packed)
         self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
-        room = self._run, identity.packed, self._properties, self._body_size_max
-        self._batches = ShortBatches(*room)
+        self._unnamed: dict[bytes, bool] = {}
+        """Whether properties of batches without a key are plain, by their text."""
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
         self._ends = ShortEnds(
             run=self._run,
-            topics=topics,
-            halves=ShortHalves(store.log, self._properties, identity.packed),
+            halves=ShortHalves(store.log),
             ends=ends,
             serving=serving,
             output=output,
             latency=latency,
             run_answers=run_answers,
             log_ends=store.ends,
-            tail_of=self._tail_of,
         )
         self.seal_ends, self.tell_ends = self._ends.seal, self._ends.tell
         self.write = self._run.write
@@ -188,8 +177,7 @@ class ShortPuts:
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
             self._places.clear()
-        replies = SentTemplate(self._said, self._identity.packed, queue_id)
-        target = Target(topic, queue_id, replies)
+        target = Target(topic, queue_id, sent_template(self._said, queue_id))
         self._note(target)
         self._targets[topic, queue_id] = target
         return target
@@ -210,89 +198,31 @@ class ShortPuts:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def send(
-        self,
-        peer: Peer,
-        target: Target,
-        properties: bytes,
-        body: bytes,
-        flag: int,
-        sys_flag: int,
-        born_ms: int,
-        reconsume_times: int,
-        *,
-        wants_id: bool,
-    ) -> tuple[int, int, bytes, str] | None:
-        """Put a message or a half. Returns its place in the log and in its queue, its unique key,
-        and for a half the id of its transaction, if requested. None, with nothing put, when it is
-        not plain."""
-        if properties[-1:] != b"\x02":  # clients leave the last one out
-            properties += b"\x02"
-        found = self._properties.read(properties)
-        if found is None:
-            return None
-        plan, fields = found
-        keys = plan.keys_in(fields)
-        if len(keys) > PLAIN_KEYS_MAX:
-            return None
-        key, encoded = fields[plan.key], properties + self._suffix
-        if plan.is_half >= 0:
-            tail = self._tail_of_halves(plan, fields, sys_flag)
-            # A new key has to be kept before it signs, which may fail: the general path says so.
-            if wants_id and self._transactions.keyring.is_due(self._now_ms):
-                tail = None
-            sys_flag &= ~SysFlag.TRANSACTION_MASK
-            encoded = b"".join((encoded, HALF_MARK, key, b"\x02", target.place))
-        else:
-            tail = None if sys_flag & ODD else target.tail or self._tail(target)
-        if tail is None:
-            return None
-        code = plan.tags_code_in(fields)
-        run = self._run
-        log_offset = run.put(
-            tail, body, encoded, code, flag, sys_flag, born_ms, peer.packed, reconsume_times
-        )
-        if log_offset < 0:
-            return None
-        run.index(tail, key, keys, log_offset)
-        if not target.sizes:
-            self._sent.append(target)
-        target.sizes.append(run.end - log_offset)
-        if plan.is_half >= 0:
-            half = PlainHalf(
-                tail.next_offset - 1, log_offset, run.end - log_offset, run.stored_ms,
-                fields[plan.group].decode(), target.topic, target.queue_id, key, keys,
-                encoded, body, code, flag, sys_flag, born_ms, peer.packed, self._identity.packed,
-                reconsume_times,
-            )  # fmt: skip
-            self._begun.append(half)
-            if wants_id:
-                signed_id = self._transactions.sign(half, key.decode(), self._now_ms)
-                return log_offset, half.queue_offset, key, signed_id
-        return log_offset, tail.next_offset - 1, key, ""
-
-    def put_by_lane(
+    def put(
         self,
         lay_out: LayOutSends,
         peer: Peer,
-        shapes: list[Shape | JsonShape],
+        shapes: list[Shape],
         data: bytes,
         at: int,
         frame_size_max: int,
-    ) -> PutStretch | None:
-        """Put consecutive messages and halves of known shapes; None when none can be put this
-        way."""
+        count_max: int = _ALL,
+    ) -> PutSends | None:
+        """Put consecutive messages, halves and batches of known shapes, at most so many; None when
+        not even the first can be put this way."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
         halves_max = self._halves_max - pending_count
         if halves_max < 0:
             halves_max = 0
         laid_out = lay_out(
             data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
-            self._moment(peer, halves_max),
+            self._moment(peer, halves_max), count_max,
         )  # fmt: skip
         if laid_out is None:
             return None
-        at, records, replies, units, sent, keys, halves, batches, count, one_way_count = laid_out
+        (
+            at, records, replies, units, sent, keys, halves, batches, count, one_way_count, asked,
+        ) = laid_out  # fmt: skip
         self._run.put_laid_out(records, units, keys)
         for target, sizes in sent:
             if not target.sizes:
@@ -302,51 +232,69 @@ class ShortPuts:
             self._begun += [PlainHalf(*half) for half in halves]
         if batches:
             self._stored += [batch[:3] for batch in batches]
-        return PutStretch(at, replies, count, one_way_count, batches)
+        return at, replies, count, one_way_count, batches, asked, units[-1][0]
+
+    def sign_last(self) -> tuple[PlainHalf, str]:
+        """The half that was put last, and its signed id."""
+        half = self._begun[-1]
+        return half, self._transactions.sign(half, half.key.decode(), self._now_ms)
+
+    @property
+    def may_sign(self) -> bool:
+        """Whether ids can be signed. A new key has to be kept first, which may fail: the general
+        path makes it."""
+        return not self._transactions.keyring.is_due(self._now_ms)
 
     def _moment(self, peer: Peer, halves_max: int) -> Moment:
         run = self._run
         return (
             run.end, run.room_end, run.stored_ms, run.host, peer.packed, self._suffix, HALF_MARK,
             self._body_size_max, PROPERTIES_SIZE_MAX, PLAIN_KEYS_MAX, halves_max, self._groups,
-            self._places.of_halves, BATCH_AT_ONCE_MAX, self._batches.unnamed,
+            self._places.of_halves, BATCH_AT_ONCE_MAX, self._unnamed,
         )  # fmt: skip
 
-    def batch(
-        self,
-        lay_out: LayOutBatch | None,
-        peer: Peer,
-        target: Target,
-        properties: bytes,
-        entries: Entries,
-        common: Common,
-    ) -> tuple[bytes, int, bytes] | None:
-        """Put a batch. Returns the ids of its messages, the queue offset of the first, and the key
-        of the whole. None, with nothing put, when it is not plain."""
-        tail = self._tail(target)
-        key = self._batches.key_of(properties)
-        if tail is None or key is None or len(target.topic) > TOPIC_SIZE_MAX:
-            return None
-        moment = self._moment(peer, 0)
-        put = self._batches.put(lay_out, tail, entries, common, self._suffix, moment)
-        if put is None:
-            return None
-        ids, count = put
-        self._stored.append((target.topic, count, self._run.end - moment[0]))
-        return ids, tail.next_offset - count, key
+    def teach(
+        self, topic: str, queue_id: int, properties: bytes, *, entries: bytes | None = None
+    ) -> bool:
+        """Find what the native lane needs for a send that it has not served: its queue, which of
+        its properties count (and which of a batch's entries), and whether its group may send
+        halves. False when the general path must decide."""
+        target = self.target(topic, queue_id)
+        if target is None:
+            return False
+        is_there = self._tail(target) is not None
+        if entries is not None:
+            return self._teach_batch(ended(properties), entries) and is_there
+        found = self._properties.read(ended(properties))
+        if found is None:
+            return False
+        plan, fields = found
+        if plan.is_half < 0:
+            return is_there
+        is_known = plan.group >= 0 and self._is_group(fields[plan.group].decode())
+        return is_known and self._find_half_tail() is not None
 
-    def _tail_of_halves(self, plan: Plan, fields: list[bytes], sys_flag: int) -> Tail | None:
-        """Where halves go; None when the general path must decide."""
-        pending_count = self._engine.halves.pending.pages.count + len(self._begun)
-        if (
-            plan.group < 0
-            or fields[plan.is_half].lower() != b"true"
-            or sys_flag & ODD_OF_HALF
-            or pending_count >= self._halves_max
-            or not self._is_group(fields[plan.group].decode())
-        ):
-            return None
-        return self._half_tail or self._find_half_tail()
+    def _teach_batch(self, properties: bytes, data: bytes) -> bool:
+        if b"UNIQ_KEY\x01" in properties:
+            self._properties.read(properties)
+        elif properties not in self._unnamed:
+            if len(self._unnamed) >= _UNNAMED_MAX:
+                self._unnamed.clear()
+            self._unnamed[properties] = self._are_plain(properties)
+        try:
+            entries, _ = decode_part(data, 0, count_max=BATCH_AT_ONCE_MAX)
+        except RemoteProtocolError:
+            return False
+        return all(self._properties.read(ended(said)) is not None for _, _, said in entries)
+
+    def _are_plain(self, properties: bytes) -> bool:
+        """Whether the properties of a batch are plain. They are not stored; invalid text makes the
+        header unreadable."""
+        try:
+            names = parse_properties(properties.decode()).keys()
+        except UnicodeDecodeError:
+            return False
+        return self._properties.are_plain(names)
 
     def _find_half_tail(self) -> Tail | None:
         self._half_tail = self._run.tail(Topic.HALF, 0)
@@ -365,33 +313,11 @@ class ShortPuts:
 
     # -- ends --------------------------------------------------------------------------------------
 
-    def end_half(
+    def end(
         self,
-        group: str,
-        key: bytes,
-        *,
-        queue_offset: int,
-        log_offset: int,
-        state: State,
-        number: Number | None,
-    ) -> bool:
-        """End a transaction on the fast path (broker/fast/short_ends); False, with nothing done,
-        when the general path must."""
-        return self._ends.end(
-            group,
-            key,
-            queue_offset=queue_offset,
-            log_offset=log_offset,
-            state=state,
-            number=number,
-            suffix=self._suffix,
-        )
-
-    def end_by_lane(
-        self,
-        lane: EndsLane,
+        lane: RequestsLane,
         peer: Peer,
-        shapes: list[EndShape],
+        shapes: list[Shape],
         data: bytes,
         at: int,
         frame_size_max: int,
@@ -400,15 +326,31 @@ class ShortPuts:
         way."""
         if self._half_tail is None:
             self._find_half_tail()
-        return self._ends.end_by_lane(
+        return self._ends.put(
             lane, shapes, data, at, frame_size_max,
             plans=self._properties.plans, places=self._places.by_half,
             moment=self._moment(peer, 0),
         )  # fmt: skip
 
-    def _tail_of(self, topic: str, queue_id: int) -> Tail | None:
-        target = self.target(topic, queue_id)
-        return None if target is None else self._tail(target)
+    def teach_end(self, queue_offset: int, log_offset: int) -> bool:
+        """Find what the native lane needs for an END that it has not served: which properties of
+        its half count, and the queue of its message. False when the general path must decide."""
+        halves = self._engine.halves
+        if halves.pending.log_offset(queue_offset) != log_offset:
+            return False
+        half = halves.read(queue_offset, log_offset)
+        place = None if half is None else real_place(half)
+        if half is None or place is None:
+            return False
+        sent, _, _ = encode_properties(half.properties).rpartition(HALF_MARK)
+        if not sent.endswith(self._suffix):
+            return False
+        target = self.target(*place)
+        return (
+            self._properties.read(sent[: -len(self._suffix)]) is not None
+            and target is not None
+            and self._tail(target) is not None
+        )
 
     # -- all of them -------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
-"""What the native lane is told. That it serves as plain Python does is held by test_fast_path and
-test_short_ends (all sides of both.py), and by tests/fuzz/test_lane.py with odd bytes."""
+"""What the native lane gets. That it serves as the general path does is tested by test_fast_path,
+test_short_ends, and with odd bytes by tests/fuzz/test_lane.py."""
 
 from __future__ import annotations
 
@@ -8,26 +8,19 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
-from escrowmq.broker.fast.lane_input import Places, end_shape_of, json_shape_of, shape_of
+from escrowmq.broker.fast.lane_input import Places, shape_of
 from escrowmq.broker.fast.short_ends import NOTE
+from escrowmq.codec.alike import END, SEND, Kind, learn
 from escrowmq.codec.batch import encode_batch
-from escrowmq.codec.json_shapes import learn_json_send
-from escrowmq.codec.request_shapes import learn_end, learn_send
-from escrowmq.codec.sent_template import SentTemplate
-from escrowmq.lane.native import (
-    EndsLaidOut,
-    EndsLane,
-    LaidOut,
-    LayOutSends,
-    ends_lane,
-    lay_out_sends,
-)
+from escrowmq.codec.reply_template import sent_template
+from escrowmq.lane.native import LaidOut, Shape, requests_lane
 from tests.unit.broker.both import (
     HALF,
     PLAIN,
     Begun,
     Both,
     Side,
+    Watched,
     begin,
     end,
     frame,
@@ -36,73 +29,67 @@ from tests.unit.broker.both import (
     send,
 )
 
-HOST = bytes(8)
 
-
-def told(request: bytes) -> Any:
+def told(request: bytes, kind: Kind = SEND) -> Shape | None:
     header_end = 8 + int.from_bytes(request[5:8], "big")
-    shape = learn_send(request, 0, header_end)
+    one = learn(request, 0, header_end, kind)
+    assert one is not None
+    return shape_of(one)
+
+
+def shape_told(request: bytes) -> Shape:
+    shape = told(request)
     assert shape is not None
-    return shape_of(shape)
+    return shape
 
 
-def test_shape_says_where_queue_and_time_stand_and_what_the_wholemay_be() -> None:
-    request = send(flag=2, e="3", f="1", h="7", j="2")
-    front, suffix, topic, queue, queue_end, born, born_end, *rest = told(request)
-    assert request.startswith(front)
-    assert request[queue:queue_end] == b"3"
-    assert request[born:born_end] == b"1700000000000"
-    assert request.endswith(suffix + b"body")
-    assert topic == b"Orders\0"
-    assert rest == [7, 1, 1, 2, 2, True, True, False]
+def test_shape_says_what_requests_have_in_common() -> None:
+    for is_binary in (True, False):
+        shape = shape_told(send(flag=2, e="3", f="1", h="7", j="2", is_binary=is_binary))
+        assert shape.name == b"Orders\0"
+        assert shape[4:] == (7, 1, 1, 2, True, True, True, False, False, False)
+        assert shape.is_json != is_binary
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
 @pytest.mark.parametrize(
-    ("whole", "may_be"),
+    ("changed", "may_be"),
     [
-        (send(f="4"), (False, True)),
-        (send(HALF, f="0"), (True, True)),
-        (send(f="4096"), (False, False)),
-        (send(HALF, f="4", escrowWantsId="true"), (False, False)),
-        (send(HALF, f="4", escrowWantsId="1"), (False, True)),
+        ({"f": "4"}, (False, True, False)),
+        ({"f": "0"}, (True, True, False)),
+        ({"f": "4096"}, (False, False, False)),
+        ({"f": "4", "escrowWantsId": "true"}, (False, True, True)),
+        ({"f": "4", "escrowWantsId": "1"}, (False, True, False)),
     ],
 )
-def test_shape_with_flags_of_halves_is_of_halves(whole: bytes, may_be: tuple[bool, bool]) -> None:
-    assert told(whole)[-3:] == (*may_be, False)
+def test_shape_with_flags_of_halves_is_of_halves(
+    changed: dict[str, str], may_be: tuple[bool, ...], *, is_binary: bool
+) -> None:
+    shape = shape_told(send(HALF, is_binary=is_binary, **changed))  # type: ignore[arg-type]
+    assert (shape.may_be_plain, shape.may_be_half, shape.wants_id) == may_be
 
 
-def test_what_is_one_message_by_its_code_alone_and_replies_have_no_shape_here() -> None:
-    assert told(send(m="true")) is None
-    assert told(send(flag=1)) is None
-    assert told(send(code=Request.SEND_BATCH_MESSAGE, flag=1)) is None
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_what_is_one_message_by_its_code_alone_and_replies_have_no_shape_here(
+    *, is_binary: bool
+) -> None:
+    assert told(send(m="true", is_binary=is_binary)) is None
+    assert told(send(flag=1, is_binary=is_binary)) is None
+    batch = send(code=Request.SEND_BATCH_MESSAGE, flag=1, is_binary=is_binary)
+    assert told(batch) is None
+    assert told(send(code=Request.SEND_REPLY_MESSAGE_V2, is_binary=is_binary)) is None
 
 
 def test_batches_are_so_by_their_code_and_plain_or_nothing() -> None:
+    def kinds(request: bytes) -> tuple[bool, bool, bool]:
+        shape = shape_told(request)
+        return shape.may_be_plain, shape.may_be_half, shape.is_batch
+
     for m in ("true", "false"):
-        assert told(send(code=Request.SEND_BATCH_MESSAGE, m=m))[-3:] == (True, False, True)
+        assert kinds(send(code=Request.SEND_BATCH_MESSAGE, m=m)) == (True, False, True)
     for flags, topic in (("4", "Orders"), ("4096", "Orders"), ("0", "x" * 200)):
         one = send(code=Request.SEND_BATCH_MESSAGE, m="true", f=flags, topic=topic)
-        assert told(one)[-3:] == (False, False, True)
-
-
-def told_in_json(request: bytes) -> Any:
-    header_end = 8 + int.from_bytes(request[4:8], "big")
-    shape = learn_json_send(request, 8, header_end)
-    assert shape is not None
-    return json_shape_of(shape)
-
-
-def test_shape_in_json_says_the_same() -> None:
-    for more in ({}, {"code": Request.SEND_BATCH_MESSAGE}, {"flag": 1}, {"m": "true"}):
-        changed: Any = {"flag": 2, "e": "3", "f": "1", "h": "7", "j": "2"} | more
-        binary = told(send(**changed))
-        found = told_in_json(send(is_binary=False, **changed))
-        if binary is None:
-            assert found is None
-            continue
-        pieces, order, *rest = found
-        assert (len(pieces), sorted(order)) == (5, [0, 1, 2, 3])
-        assert rest == [binary[2], *binary[7:]]
+        assert kinds(one) == (False, False, True)
 
 
 JSON_ODDS = (
@@ -139,41 +126,40 @@ def test_odd_header_in_json_among_plain_ones_makes_no_difference(
     both.end()
 
 
-@pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
-def test_lane_that_is_told_nonsense_of_a_shape_in_json_refuses_it() -> None:
-    lane, given_last = lay_out_sends, list[tuple[Any, ...]]()
-    assert lane is not None
-
-    def lay_out(*given: Any) -> LaidOut | None:
-        given_last[:] = [given]
-        return lane(*given)
-
-    side, plain = Side(is_short=True, lay_out=lay_out), send(is_binary=False)
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_lane_that_is_told_nonsense_of_a_shape_refuses_it(*, is_binary: bool) -> None:
+    side, plain = Side(is_short=True), send(is_binary=is_binary)
+    lane = Watched(side)
     for _ in range(4):
         side.feed((1, plain * 2))
-    ((*before, shapes, plans, places, moment),) = given_last
-    (shape,) = [one for one in shapes if isinstance(one[0], tuple)]
-    refused: Any = lane
-    assert refused(*before, [shape], plans, places, moment) is not None
-    pieces, order, *rest = shape
+    (*before, shapes, plans, places, moment, count_max), _ = lane.calls["lay_out_sends"][-1]
+    (shape,) = shapes
+    assert requests_lane is not None
+    refused: Any = requests_lane.lay_out_sends
+    rest = plans, places, moment, count_max
+    assert refused(*before, [shape], *rest) is not None
+    pieces, order, *more = shape
     for odd in (
-        (pieces[:4], order, *rest), ((*pieces[:4], b""), order, *rest), (pieces, order[:3], *rest),
-        (pieces, b"\0\1\2\2", *rest), (pieces, b"\0\1\2\4", *rest), (pieces, None, *rest),
-        ((*pieces[:4], "text"), order, *rest), shape[:-1], shape[:1],
+        (pieces[:-1], order, *more), (list(pieces), order, *more), (pieces, order[:-1], *more),
+        (pieces, order[:-1] + b"\6", *more), (pieces, order[:-1] + order[:1], *more),
+        (pieces, order[1:] + b"\0", *more) if is_binary else ((*pieces[:-1], b""), order, *more),
+        (pieces, bytes([9]) + order[1:], *more), (pieces, None, *more),
+        ((*pieces[:-1], "text"), order, *more), (pieces, order, 2, *more[1:]), shape[:-1],
+        shape[:1], (pieces + (b"x",) * 4, order + bytes([5, 6, 7, 8]), *more),
     ):  # fmt: skip
         with pytest.raises((TypeError, ValueError, IndexError)):
-            refused(*before, [odd], plans, places, moment)
+            refused(*before, [odd], *rest)
 
 
 def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
     places = Places()
-    replies = SentTemplate({}, HOST, 12)
+    replies = sent_template({}, 12)
     places.note("target", "Orders", 12, None, replies, b"place", is_read=True)
     (name,) = places.by_name
     assert name == b"Orders\x0012"
     target, tail, topic, queue_id, pieces, place = places.by_name[name]
     assert (target, tail, topic, queue_id, place) == ("target", None, "Orders", 12, b"place")
-    assert len(pieces) == 10
+    assert len(pieces) == 11
     places.note_halves(None)
     assert places.of_halves is None
     assert places.by_half == {b"place": places.by_name[name]}
@@ -184,31 +170,60 @@ def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
     assert places.by_name == places.by_half == {}
 
 
-class Counting:
-    """The lane, and how many requests it has served."""
-
-    def __init__(self, lay_out: LayOutSends) -> None:
-        self._lay_out = lay_out
-        self.counts: list[int] = []
-
-    def __call__(self, *given: Any) -> LaidOut | None:
-        found = self._lay_out(*given)
-        self.counts.append(0 if found is None else found[8])
-        return found
+def counts_of(lane: Watched) -> list[int]:
+    """How many sends each call has served."""
+    found: list[LaidOut | None] = lane.results("lay_out_sends")
+    return [0 if one is None else one[8] for one in found]
 
 
-@pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
 def test_lane_serves_all_of_a_read_that_it_knows() -> None:
-    assert lay_out_sends is not None
-    lane = Counting(lay_out_sends)
-    side = Side(is_short=True, lay_out=lane)
+    side = Side(is_short=True)
+    lane = Watched(side)
     # Queues are made by the first, their ends are found for the second.
     for one in [send(e=str(queue)) for queue in range(4)] * 2 + [half(0), half(1)]:
         side.feed((1, one))
-    lane.counts.clear()
+    lane.clear()
     side.feed((1, b"".join(send(e=str(number % 4)) for number in range(40))))
     side.feed((1, b"".join(half(number) for number in range(2, 20))))
-    assert lane.counts == [40, 18]
+    assert counts_of(lane) == [40, 18]
+
+
+def test_lane_is_asked_again_once_after_a_request_that_taught_it_something() -> None:
+    side = Side(is_short=True)
+    lane = Watched(side)
+    side.feed((1, send()))
+    assert counts_of(lane) == []  # there is no queue yet, so that nothing is learnt
+    side.feed((1, send() * 3))
+    assert counts_of(lane) == [0, 3]
+    lane.clear()
+    side.feed((1, send(PLAIN | {"new": "name"}) * 2 + send()))
+    assert counts_of(lane) == [0, 3]
+
+
+def test_connection_whose_requests_are_never_alike_learns_seldom() -> None:
+    side = Side(is_short=True)
+    side.feed((1, send()))
+    lane = Watched(side)
+    for number in range(400):
+        side.feed((1, send(c=f"Other{number}")))
+    served = side.served_count
+    assert served >= 32
+    lane.clear()
+    for number in range(400, 500):
+        side.feed((1, send(c=f"Other{number}")))
+    assert 15 <= side.served_count - served <= 25
+
+
+def test_half_of_a_sender_that_wants_an_id_ends_a_call() -> None:
+    side = Side(is_short=True)
+    lane = Watched(side)
+    wants = send(HALF, f="4", escrowWantsId="true")
+    for _ in range(2):
+        side.feed((1, wants))
+    lane.clear()
+    side.feed((1, wants * 2 + send(HALF, f="4", escrowWantsId="true", flag=2)))
+    assert counts_of(lane)[:2] == [1, 1]
+    assert [one[10] is not None for one in lane.results("lay_out_sends")[:2]] == [True] * 2
 
 
 def test_messages_that_a_shape_may_be_or_not_are_served_the_same_every_way() -> None:
@@ -252,32 +267,17 @@ def test_stretches_fill_segments_and_meet_topics_that_go() -> None:
     both.end()
 
 
-class CountingEnds:
-    """The lane of ENDs, and how many it has served."""
+class CountingEnds(Watched):
+    """The lane, and how many ENDs each of its calls has served."""
 
-    def __init__(self, lane: EndsLane) -> None:
-        self._lane = lane
-        self.counts: list[int] = []
-
-    def lay_out(self, *given: Any) -> EndsLaidOut | None:
-        found = self._lane.lay_out(*given)
-        self.counts.append(0 if found is None else len(found[3]) // NOTE.size)
-        return found
-
-    def watch(self, side: Side) -> None:
-        fast_path = side.core.remoting.fast_path
-        assert fast_path is not None
-        fast_path.ends_lane = EndsLane(self._lane.find, self.lay_out)
+    @property
+    def counts(self) -> list[int]:
+        found = self.results("lay_out_ends")
+        return [0 if one is None else len(one[3]) // NOTE.size for one in found]
 
 
 def watched(both: Both) -> CountingEnds:
-    assert ends_lane is not None
-    lane = CountingEnds(ends_lane)
-    lane.watch(both.sides[2])
-    return lane
-
-
-needs_lane = pytest.mark.skipif(ends_lane is None, reason="the lane is not built, or left aside")
+    return CountingEnds(both.short)
 
 
 def begun(both: Both, count: int, **changed: str) -> list[Begun]:
@@ -286,7 +286,6 @@ def begun(both: Both, count: int, **changed: str) -> list[Begun]:
     return begin(both, *[half(100 + n, changed) for n in range(count)])
 
 
-@needs_lane
 @pytest.mark.parametrize("flag", [0, 2])
 @pytest.mark.parametrize("verdict", ["8", "12"])
 def test_lane_serves_all_ends_of_a_read_that_it_knows(verdict: str, flag: int) -> None:
@@ -295,11 +294,10 @@ def test_lane_serves_all_ends_of_a_read_that_it_knows(verdict: str, flag: int) -
     lane = watched(both)
     both.feed((1, end(halves[0], verdict, flag=flag)))
     both.feed((1, b"".join(end(one, verdict, flag=flag) for one in halves[1:])), (2, pull(0)))
-    assert lane.counts == [7]
+    assert lane.counts == [1, 7]
     both.end()
 
 
-@needs_lane
 def test_ends_of_all_kinds_with_sends_between_them_are_served_in_their_order() -> None:
     both = Both()
     halves = begun(both, 40, TAGS="a", KEYS="k m")[8:]
@@ -310,7 +308,7 @@ def test_ends_of_all_kinds_with_sends_between_them_are_served_in_their_order() -
     for one in frames[:8]:
         both.feed((1, one))
     both.forget()
-    lane.counts.clear()
+    lane.clear()
     both.feed(
         (1, b"".join([*frames[8:12], send(e="1"), half(7), *frames[12:], frames[13], half(8)]))
     )
@@ -319,21 +317,19 @@ def test_ends_of_all_kinds_with_sends_between_them_are_served_in_their_order() -
     both.end()
 
 
-@needs_lane
 def test_no_more_halves_are_read_at_once_than_is_good_and_all_are_ended() -> None:
     both = Both()
     halves = begun(both, 150)
     halves.sort(key=lambda one: one.key[::-1])
     lane = watched(both)
     both.feed(*[(1, end(one)) for one in halves[:3]])
-    lane.counts.clear()
+    lane.clear()
     both.feed((1, b"".join(end(one) for one in halves[3:])))
     assert max(lane.counts) <= 64
     assert sum(lane.counts) > 100
     both.end()
 
 
-@needs_lane
 @pytest.mark.parametrize("between", [0, 3_000])
 @pytest.mark.parametrize("size", [100, 1_500, 4_000])
 def test_long_halves_and_such_that_lie_far_apart_are_ended_the_same(
@@ -356,7 +352,6 @@ def test_long_halves_and_such_that_lie_far_apart_are_ended_the_same(
     both.end()
 
 
-@needs_lane
 def test_lane_is_left_alone_for_a_while_where_it_serves_few() -> None:
     both = Both()
     halves = begun(both, 40, escrowChecker="db")
@@ -370,15 +365,15 @@ def test_lane_is_left_alone_for_a_while_where_it_serves_few() -> None:
     both.end()
 
 
-def test_ends_that_are_more_than_a_verdict_have_no_shape_here() -> None:
-    def told_of_end(data: bytes) -> bool:
-        shape = learn_end(data, 0, len(data))
-        assert shape is not None
-        return end_shape_of(shape) is not None
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_ends_that_are_more_than_a_verdict_have_no_shape_here(*, is_binary: bool) -> None:
+    def state_of(*given: str, **changed: Any) -> bool | None:
+        shape = told(end(one, *given, is_binary=is_binary, **changed), END)
+        return None if shape is None else shape.is_commit
 
     one = Begun(5, 1_000, "0A00")
-    assert told_of_end(end(one))
-    assert told_of_end(end(one, "12", flag=0))
-    assert not told_of_end(end(one, "0"))
-    assert not told_of_end(end(one, flag=1))
-    assert not told_of_end(end(one, fromTransactionCheck="true"))
+    assert state_of() is True
+    assert state_of("12", flag=0) is False
+    assert state_of("0") is None
+    assert state_of(flag=1) is None
+    assert state_of(fromTransactionCheck="true") is None

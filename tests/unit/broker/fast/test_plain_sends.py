@@ -416,7 +416,7 @@ def test_what_cannot_be_put_for_a_fault_of_ours_is_asked_for(
     both = Both()
     both.send(*plains(30))
     puts = both.put.plain._puts
-    send = puts.send
+    put = puts.put
     count = 0
 
     def fail_third(*values: Any, **more: Any) -> Any:
@@ -424,9 +424,9 @@ def test_what_cannot_be_put_for_a_fault_of_ours_is_asked_for(
         count += 1
         if count == 3:
             raise RuntimeError("no such luck")
-        return send(*values, **more)
+        return put(*values, **more)
 
-    monkeypatch.setattr(puts, "send", fail_third)
+    monkeypatch.setattr(puts, "put", fail_third)
     with caplog.at_level(logging.CRITICAL):
         both.send(*plains(6))
     monkeypatch.undo()

@@ -9,30 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
-from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
-from escrowmq.base.message import SysFlag
-from escrowmq.broker.fast.lane_input import tail_given
-from escrowmq.broker.fast.short_batches import ShortBatches
-from escrowmq.broker.sends.forbidden_to_senders import ODD as ODD_FLAGS
 from escrowmq.codec.batch import encode_batch
-from escrowmq.codec.entries import ENTRY_SIZE
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.request_shapes import Properties
 from escrowmq.delivery.topics import TopicConfig
-from escrowmq.lane.native import (
-    BatchLaidOut,
-    LaidOut,
-    LayOutBatch,
-    Moment,
-    lay_out_batch,
-    lay_out_sends,
-)
-from escrowmq.store.run import Common
-from escrowmq.testing.disk import SimDisk
-from escrowmq.txn.plain_halves import HALF_MARK
-from tests.unit.broker.both import PLAIN, Both, frame, half, pull, send
-from tests.unit.store.stores import message, opened, small
+from escrowmq.lane.native import requests_lane
+from tests.unit.broker.both import PLAIN, Both, Side, Watched, frame, half, pull, send
 
 Entry = tuple[int, bytes, bytes]
 
@@ -68,45 +50,11 @@ def test_batches_are_served_the_short_way_and_nobody_sees_it(own: str, *, is_bin
     both.end()
 
 
-@pytest.mark.skipif(lay_out_batch is None, reason="the lane is not built, or left aside")
-@pytest.mark.parametrize("is_binary", [True, False])
-def test_lane_lays_out_batches_whose_names_it_knows(*, is_binary: bool) -> None:
-    """One by one, where it does not lay out stretches: of accounts, for one."""
-    both, counts = Both(), list[int]()
-
-    def lay_out(*given: Any) -> BatchLaidOut | None:
-        assert lay_out_batch is not None
-        found = lay_out_batch(*given)
-        counts.append(0 if found is None else len(found[1]) // ENTRY_SIZE)
-        return found
-
-    fast_path = both.sides[2].core.remoting.fast_path
-    assert fast_path is not None
-    fast_path.lay_out, fast_path.lay_out_batch = None, lay_out
-    one = batch([entry(n, TAGS="t", KEYS="a b") for n in range(5)], is_binary=is_binary)
-    both.feed((1, send()), (1, one), (1, one))
-    counts.clear()
-    both.feed((1, one + one), (1, one + send(is_binary=is_binary) + one))
-    assert counts == [5] * 4
-    both.end()
-
-
-@pytest.mark.skipif(lay_out_sends is None, reason="the lane is not built, or left aside")
 @pytest.mark.parametrize("own", ["", "WAIT\x01true", "UNIQ_KEY\x010A0B\x02WAIT\x01true\x02"])
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_lane_lays_out_batches_among_other_requests(own: str, *, is_binary: bool) -> None:
-    both, told = Both(), list[LaidOut]()
-
-    def lay_out(*given: Any) -> LaidOut | None:
-        assert lay_out_sends is not None
-        found = lay_out_sends(*given)
-        if found is not None:
-            told.append(found)
-        return found
-
-    fast_path = both.sides[2].core.remoting.fast_path
-    assert fast_path is not None
-    fast_path.lay_out = lay_out
+    both = Both()
+    lane = Watched(both.short)
     one, mute = (
         batch(
             [entry(n, TAGS="t", KEYS="a b") for n in range(5)], own, flag=flag, is_binary=is_binary
@@ -118,13 +66,13 @@ def test_lane_lays_out_batches_among_other_requests(own: str, *, is_binary: bool
     each = one, mute, far, plain, half(1), quiet, one, far
     for single in (send(e="1"), *each, *each):
         both.feed((1, single))
-    told.clear()
+    lane.clear()
     both.feed((1, b"".join(each)), (1, one))
-    shared, alone = told
+    shared, alone = lane.results("lay_out_sends")
     assert [(count, is_one_way) for _, count, _, is_one_way in shared[7]] == [
         (5, 0), (5, 1), (3, 0), (5, 0), (3, 0),
     ]  # fmt: skip
-    assert shared[8:] == (3, 1)
+    assert shared[8:10] == (3, 1)
     assert sum(size for *_, size, _ in alone[7]) == len(alone[1])
     # What is no plain batch, in the middle: all of it is undone, and what follows is served.
     for odd in ([entry(1), entry(2, DELAY="2")], [entry(1), entry(2, TRAN_MSG="true")]):
@@ -243,90 +191,24 @@ SAID = (
 INT32 = st.integers(-(1 << 31), (1 << 31) - 1)
 ENTRIES = st.lists(st.tuples(INT32, st.binary(max_size=12), SAID), max_size=6)
 PATCHES = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), max_size=2)
-COMMON = st.builds(
-    Common, st.sampled_from([0, 1, 4, 256]), st.integers(0, 1 << 62), st.just(bytes(8)), INT32
-)
-HOST, SUFFIX = bytes([10, 0, 0, 1, 0, 0, 42, 159]), b"CLUSTER\x01c\x02"
 
 
-class Place:
-    """The end of a queue, where batches are put in turn by plain Python and by the lane."""
-
-    def __init__(self, left: int | None = None) -> None:
-        store, _ = opened(SimDisk(), small(log_segment_size=64 * 1024))
-        store.put(message(0), 1_000)
-        if left is not None:  # so many bytes before a segment's end
-            body = bytes(64 * 1024 - store.end_offset - left - 200)
-            store.put(message(1, body=body), 1_000)
-        self.run = store.run(HOST)
-        self.known = Properties(["DELAY"], ["DELAY"])
-        self._batches = ShortBatches(self.run, HOST, self.known, 10)
-        self.run.begin(2_000)
-        tail = self.run.tail("orders", 0)
-        assert tail is not None
-        self.tail = tail
-
-    def moment(
-        self, *, properties_size: int = PROPERTIES_SIZE_MAX, keys: int = 4, count: int = 1_000
-    ) -> Moment:
-        run = self.run
-        return (
-            run.end, run.room_end, run.stored_ms, run.host, bytes(8), SUFFIX, HALF_MARK, 10,
-            properties_size, keys, 0, set(), None, count, {},
-        )  # fmt: skip
-
-    def put(
-        self, lay_out: LayOutBatch | None, data: bytes, begin: int, common: Common
-    ) -> tuple[Any, ...] | None:
-        """What there is when it is put; nothing is there afterwards."""
-        run, tail = self.run, self.tail
-        put = self._batches.put(
-            lay_out, tail, (data, begin, len(data)), common, SUFFIX, self.moment()
-        )
-        found = None
-        if put is not None:
-            records, units = b"".join(run._pieces), tail.units.copy()
-            assert len(units) == ENTRY_SIZE * put[1]
-            found = (
-                put, records, units, run._keys.copy(), run.end, tail.next_offset, tail.log_offset
-            )  # fmt: skip
-        assert put is not None or not (run._pieces or run._keys or tail.units)
-        run.done()
-        run.begin(2_000)
-        return found
-
-    def lay_out(
-        self, data: bytes, common: Common, moment: Moment | None = None
-    ) -> BatchLaidOut | None:
-        assert lay_out_batch is not None
-        return lay_out_batch(
-            data, 0, len(data), self.known.plans, tail_given(self.tail), common,
-            moment or self.moment(),
-        )  # fmt: skip
-
-
-needs_lane = pytest.mark.skipif(
-    lay_out_batch is None, reason="the lane is not built, or left aside"
-)
-
-
-@needs_lane
 @given(
     entries=ENTRIES,
     patches=PATCHES,
     cut=st.integers(0, 3),
     has_end=st.booleans(),
-    common=COMMON,
-    left=st.none() | st.integers(0, 900),
+    sys_flag=st.sampled_from(["0", "0", "1", "4", "256"]),
+    is_binary=st.booleans(),
 )
-def test_batch_is_laid_out_as_plain_python_puts_it(
+def test_any_batch_is_served_as_on_the_general_path(
     entries: list[Entry],
     patches: list[tuple[int, int]],
     cut: int,
-    common: Common,
-    left: int | None,
+    sys_flag: str,
     *,
     has_end: bool,
+    is_binary: bool,
 ) -> None:
     if not has_end:
         entries = [(flag, body, said.removesuffix(b"\x02")) for flag, body, said in entries]
@@ -335,66 +217,52 @@ def test_batch_is_laid_out_as_plain_python_puts_it(
         if at < len(data):
             data[at] = byte
     del data[len(data) - cut :]
-    place = Place(left)
-    assert place.lay_out(bytes(data), common) is None  # it knows no names yet
-    put = place.put(None, b"before" + data, 6, common)
-    assert place.put(lay_out_batch, b"before" + data, 6, common) == put
-    if not common.sys_flag & SysFlag.TRANSACTION_MASK and not common.sys_flag & ODD_FLAGS:
-        assert (place.lay_out(bytes(data), common) is None) == (put is None)
+    both = Both()
+    odd = batch(bytes(data), is_binary=is_binary, f=sys_flag)
+    plain = batch([entry(1)], is_binary=is_binary)
+    both.feed((1, send()), (1, plain), (1, odd), (1, odd + plain))
+    both.end()
 
 
-@needs_lane
+class Asked:
+    """A call of the native lane for one batch, to be repeated with other arguments."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        side = Side(is_short=True)
+        lane = Watched(side)
+        for one in (send(), batch(entries), batch(entries)):
+            side.feed((1, one))
+        (*self._before, moment, count_max), found = lane.calls["lay_out_sends"][-1]
+        assert found is not None
+        assert requests_lane is not None
+        self.moment: tuple[Any, ...] = moment
+        self.size = len(found[1])
+        self._count_max = count_max
+        self._lay_out: Any = requests_lane.lay_out_sends
+
+    def is_served(self, nth: int, value: object) -> bool:
+        """Whether it is with another value in the moment."""
+        moment = (*self.moment[:nth], value, *self.moment[nth + 1 :])
+        return self._lay_out(*self._before, moment, self._count_max) is not None
+
+    def is_served_by(self, count_max: int) -> bool:
+        return self._lay_out(*self._before, self.moment, count_max) is not None
+
+
+LOG_END, ROOM_END, SUFFIX, BODY_SIZE, PROPERTIES_SIZE, KEYS, COUNT = 0, 1, 5, 7, 8, 9, 13
+"""Positions in lane/native.Moment."""
+
+
 def test_batch_is_laid_out_up_to_every_limit() -> None:
-    place, common = Place(), Common(0, 1, bytes(8), 0)
     said = b"UNIQ_KEY\x01a\x02KEYS\x01b c d e"
-    data = encode_batch([(1, b"x" * 10, said)] * 3)
-    assert place.put(None, data, 0, common) is not None
-    size = len(said + b"\x02" + SUFFIX)
-    assert place.lay_out(data, common, place.moment(properties_size=size, count=3)) is not None
-    for moment in (
-        place.moment(count=2),
-        place.moment(properties_size=size - 1),
-        place.moment(keys=3),
-        (*place.moment()[:7], 9, *place.moment()[8:]),
-    ):
-        assert place.lay_out(data, common, moment) is None
-
-
-@needs_lane
-def test_batch_needs_room_for_all_of_it() -> None:
-    place, common = Place(), Common(0, 1, bytes(8), 0)
-    data = encode_batch([(1, b"x", b"UNIQ_KEY\x01a\x02")] * 3)
-    put = place.put(None, data, 0, common)
-    assert put is not None
-    end, size, moment = place.run.end, len(put[1]), place.moment()
-    assert place.lay_out(data, common, (end, end + size, *moment[2:])) is not None
-    assert place.lay_out(data, common, (end, end + size - 1, *moment[2:])) is None
-
-
-@needs_lane
-def test_lane_that_is_told_nonsense_of_a_batch_refuses_it() -> None:
-    lane: Any = lay_out_batch
-    place, common = Place(), Common(0, 1, bytes(8), 0)
-    data = encode_batch([(1, b"x", b"UNIQ_KEY\x01a\x02")] * 3)
-    assert place.put(None, data, 0, common) is not None
-    plans, tail, moment = place.known.plans, tail_given(place.tail), place.moment()
-    asked = data, 0, len(data), plans, tail, tuple(common), moment
-    assert lane(*asked) is not None
-    (names,) = plans
-    wrong: list[tuple[Any, ...]] = [(*asked[:3], {names: (b"",)}, *asked[4:]), (), asked[:-1]]
-    for nth, value in enumerate(asked):
-        for odd in (None, "text", (), -1, 1 << 80, [()]):
-            wrong.append((*asked[:nth], odd, *asked[nth + 1 :]))
-            if isinstance(value, tuple):
-                parts = [(*value[:at], odd, *value[at + 1 :]) for at in range(len(value))]
-                wrong += [(*asked[:nth], part, *asked[nth + 1 :]) for part in parts]
-    refused_count = 0
-    for one in wrong:
-        try:
-            lane(*one)
-        except Exception:  # noqa: BLE001 - whichever; the process goes on
-            refused_count += 1
-    assert refused_count > len(wrong) // 2
-    for begin, end in ((-1, 3), (0, len(data) + 1), (9, 8), (len(data) + 1, len(data) + 2)):
-        with pytest.raises(ValueError, match="beyond"):
-            lane(data, begin, end, *asked[3:])
+    asked = Asked([(1, b"x" * 10, said)] * 3)
+    size = len(said + b"\x02") + len(asked.moment[SUFFIX])
+    end = asked.moment[LOG_END]
+    for nth, least in (
+        (BODY_SIZE, 10), (PROPERTIES_SIZE, size), (KEYS, 4), (COUNT, 3),
+        (ROOM_END, end + asked.size),
+    ):  # fmt: skip
+        assert asked.is_served(nth, least)
+        assert not asked.is_served(nth, least - 1)
+    assert asked.is_served_by(1)
+    assert not asked.is_served_by(0)

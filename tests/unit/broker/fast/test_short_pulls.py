@@ -298,7 +298,7 @@ def test_error_of_the_store_is_told_by_the_general_way(
         raise StorageError("cannot be read")
 
     store = side.core.broker.store
-    monkeypatch.setattr(store, "read_trusted", fail)
+    monkeypatch.setattr(store, "reply", fail)
     side.heard.clear()
     side.feed((1, pull(0)))
     assert b"FOUND" in side.heard[0][1]

@@ -1,0 +1,88 @@
+"""Encoded properties that are stored as they were received. Which of their values the broker needs
+is looked up once for each combination of names."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable
+from typing import Final, NamedTuple
+
+from escrowmq.codec.hashes import tags_code
+
+PLAIN_KEYS_MAX: Final = 4
+"""With more keys in a message, its input may be too much for one turn."""
+
+_NAMES_MAX: Final = 32
+_PLANS_MAX: Final = 1024
+_TEXT: Final = bytes(range(256)).translate(None, b"\x01\x02")
+
+
+class Plan(NamedTuple):
+    """For properties with certain names, the positions of the values that the broker needs; -1 if
+    one is missing."""
+
+    separators: bytes
+    key: int
+    tags: int
+    keys: int
+    is_half: int
+    group: int
+
+    def keys_in(self, fields: list[bytes]) -> tuple[bytes, ...]:
+        """The keys of a message."""
+        if self.keys < 0:
+            return ()
+        return tuple(filter(None, fields[self.keys].split(b" ")))
+
+    def tags_code_in(self, fields: list[bytes]) -> int:
+        """The hash of its tags for a queue."""
+        return tags_code(fields[self.tags].decode()) if self.tags >= 0 else 0
+
+
+class Properties:
+    """Encoded properties that can be stored unchanged: the same names, in the same order, were seen
+    before, and the broker acts on none of them, in a message or in a half."""
+
+    def __init__(self, special: Container[str], special_of_half: Container[str]) -> None:
+        self._special = special
+        self._special_of_half = special_of_half
+        self.plans: dict[tuple[bytes, ...], Plan | None] = {}
+        """By the names; None if such properties must be decoded one by one."""
+
+    def read(self, encoded: bytes) -> tuple[Plan, list[bytes]] | None:
+        """The plan for properties that end with a separator; None if they must be decoded one by
+        one."""
+        if b"\x01\x02" in encoded or not encoded.isascii():
+            return None
+        fields = encoded.replace(b"\x02", b"\x01").split(b"\x01")
+        del fields[-1]
+        names = tuple(fields[::2])
+        plans = self.plans
+        try:
+            plan = plans[names]
+        except KeyError:
+            plan = self._learn(names)
+        if plan is None or encoded.translate(None, _TEXT) != plan.separators:
+            return None
+        return plan, fields
+
+    def are_plain(self, names: Iterable[str]) -> bool:
+        """Whether the broker acts on none of these, in a message that is not a half."""
+        return not any(name in self._special or name == "TRAN_MSG" for name in names)
+
+    def _learn(self, names: tuple[bytes, ...]) -> Plan | None:
+        if len(names) > _NAMES_MAX:
+            return None
+        if len(self.plans) >= _PLANS_MAX:
+            self.plans.clear()
+        plan = self.plans[names] = self._plan(names)
+        return plan
+
+    def _plan(self, names: tuple[bytes, ...]) -> Plan | None:
+        if len(set(names)) < len(names) or b"" in names or b"UNIQ_KEY" not in names:
+            return None
+        special = self._special_of_half if b"TRAN_MSG" in names else self._special
+        if any(name.decode("ascii") in special for name in names):
+            return None
+        values = {name: 2 * nth + 1 for nth, name in enumerate(names)}
+        looked_at = (b"UNIQ_KEY", b"TAGS", b"KEYS", b"TRAN_MSG", b"PGROUP")
+        return Plan(b"\x01\x02" * len(names), *[values.get(name, -1) for name in looked_at])

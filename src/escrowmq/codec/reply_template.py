@@ -1,0 +1,155 @@
+"""Replies that differ only in their opaque and in the values of a few fields.
+
+What stands around these is encoded once, in both forms of header. The native lane writes such
+replies from the same pieces (lane/replies.c). Measured, for the answer to a send: 1.0 us, where the
+general encoder takes 2.5 (binary) and 1.3 (JSON)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Flag, Version
+from escrowmq.base.command import Command
+from escrowmq.codec.binary_header import encode_binary, encode_fields
+from escrowmq.codec.command import BINARY, encode_reply
+from escrowmq.codec.json_header import encode_json
+
+_KEPT_MAX: Final = 256
+_CODE_MAX_BINARY: Final = 32_767
+_FRONT: Final = struct.Struct(">II")
+_SIZE: Final = struct.Struct(">I")
+_OPAQUE: Final = struct.Struct(">i")
+_OPAQUE_AT: Final = 5
+_OPAQUE_END: Final = 9
+_OPAQUE_IN_JSON: Final = b'"language":"PYTHON","opaque":'
+"""Inside a string its quotes would be escaped."""
+
+_HOLE: Final = "\x7f"
+
+
+class ReplyTemplate:
+    """A reply with a code and fields; the value of a field that varies is None here. Values are
+    ASCII; those in JSON need no escapes, or have them (`escaped`)."""
+
+    __slots__ = ("_binary", "_json", "_names", "pieces")
+
+    def __init__(
+        self, fields: Mapping[str, str | None] | None, *, code: int = 0, remark: str | None = None
+    ) -> None:
+        self._names = [name for name, value in (fields or {}).items() if value is None]
+        binary = self._pieces(fields, code, remark)
+        json = self._pieces_in_json(fields, code, remark)
+        self.pieces = (*binary, *json)
+        """In binary form what stands before the opaque, before the size of all fields, before each
+        value, and after the last one; in JSON before each value, before the opaque, and behind."""
+        self._json = b"".join(
+            [*(_literal(piece) + b"%b" for piece in json[:-2]), _literal(json[-2]), b"%d",
+             _literal(json[-1])]
+        )  # fmt: skip
+        self._binary: dict[tuple[int, ...], tuple[int, bytes]] = {}
+        """By the sizes of the values: the size of the header, and what it is made of."""
+
+    def _pieces(
+        self, fields: Mapping[str, str | None] | None, code: int, remark: str | None
+    ) -> list[bytes]:
+        header = encode_binary(_reply(code, remark, None))
+        pieces, text = [header[:_OPAQUE_AT], header[_OPAQUE_END : -_SIZE.size]], b""
+        for name, value in (fields or {}).items():
+            text += encode_fields({name: value or ""})
+            if value is None:
+                pieces.append(text[: -_SIZE.size])
+                text = b""
+        return [*pieces, text]
+
+    def _pieces_in_json(
+        self, fields: Mapping[str, str | None] | None, code: int, remark: str | None
+    ) -> list[bytes]:
+        ext = None
+        if fields is not None:
+            ext = {name: _HOLE if text is None else text for name, text in fields.items()}
+        header = encode_json(_reply(code, remark, ext))
+        pieces = []
+        for name in self._names:
+            front, _, header = header.partition(b'"%b":"%b' % (name.encode(), _HOLE.encode()))
+            pieces.append(front + b'"%b":"' % name.encode())
+        at = header.index(_OPAQUE_IN_JSON) + len(_OPAQUE_IN_JSON)
+        return [*pieces, header[:at], header[at + 1 :]]
+
+    def frame(
+        self, opaque: int, values: Sequence[bytes] = (), *, is_binary: bool, body_size: int = 0
+    ) -> bytes:
+        """The frame with a value for each field that varies, without its body."""
+        if not is_binary:
+            header = self._json % (*values, opaque)
+            size = len(header)
+            return _FRONT.pack(4 + size + body_size, size) + header
+        key = tuple(map(len, values))
+        size, text = self._binary.get(key) or self._learn(key)
+        return text % (
+            _FRONT.pack(4 + size + body_size, BINARY << 24 | size), _OPAQUE.pack(opaque), *values
+        )  # fmt: skip
+
+    def _learn(self, sizes: tuple[int, ...]) -> tuple[int, bytes]:
+        front, rest, *before, end = self.pieces[: len(self._names) + 3]
+        fields = b"".join(
+            [_literal(piece + _SIZE.pack(size)) + b"%b"
+             for piece, size in zip(before, sizes, strict=True)]
+        ) + _literal(end)  # fmt: skip
+        fields_size = sum(map(len, before)) + len(end) + sum(sizes) + _SIZE.size * len(sizes)
+        rest = _literal(rest + _SIZE.pack(fields_size))
+        if len(self._binary) >= _KEPT_MAX:
+            self._binary.clear()
+        found = self._binary[sizes] = (
+            _OPAQUE_END + len(self.pieces[1]) + _SIZE.size + fields_size,
+            b"".join((b"%b", _literal(front), b"%b", rest, fields)),
+        )
+        return found
+
+
+class ReplyTemplates:
+    """Replies without a body that were given lately, such as success or an empty pop."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[object, ...], ReplyTemplate] = {}
+
+    def encode(
+        self, request: Command, code: int, *, remark: str | None, ext: dict[str, str] | None
+    ) -> bytes:
+        """The frame of a reply, in the form of the request."""
+        if not -_CODE_MAX_BINARY <= code <= _CODE_MAX_BINARY:  # a client's, passed on
+            return encode_reply(request, code, remark=remark, ext=ext)
+        key: tuple[object, ...] = (code, remark, None)
+        if ext is not None:  # no fields are written in another way than none at all
+            key = (code, remark, *ext, *ext.values())
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) >= _KEPT_MAX:
+                self._kept.clear()
+            kept = self._kept[key] = ReplyTemplate(ext, code=code, remark=remark)
+        return kept.frame(request.opaque, is_binary=request.is_binary)
+
+
+def sent_template(always: Mapping[str, str], queue_id: int | None = None) -> ReplyTemplate:
+    """The reply to a stored message, a broker's most frequent reply: with its id, its place and
+    its key; of one queue, or with the queue too."""
+    queue = None if queue_id is None else str(queue_id)
+    own = {"msgId": None, "queueId": queue, "queueOffset": None, "transactionId": None}
+    return ReplyTemplate({**always, **own})
+
+
+def escaped(text: str) -> bytes:
+    """ASCII text as it is within a string in JSON."""
+    return text.encode() if text.isalnum() else msgspec.json.encode(text)[1:-1]
+
+
+def _reply(code: int, remark: str | None, ext: dict[str, str] | None) -> Command:
+    return Command(code=code, flag=Flag.REPLY, version=Version.OURS, remark=remark, ext=ext)
+
+
+def _literal(text: bytes) -> bytes:
+    """Text escaped for a template."""
+    return text.replace(b"%", b"%%")

@@ -1,0 +1,44 @@
+/* Finds what is signed in a stretch of send requests, so that it can be verified before they are laid
+   out. */
+
+#include "apart.h"
+
+/* Which shape it has, and what varies of what is signed: 0, or -1 with an exception. */
+static int add_signed(PyObject *list, const Frames *frames, const Request *request)
+{
+    const Span *value = request->value;
+    PyObject *one = tuple_taking(
+        (PyObject *[]){PyLong_FromSsize_t(request->shape - frames->shape), bytes_of(value[QUEUE]),
+                       bytes_of(value[BORN]), bytes_of(value[PROPERTIES]),
+                       bytes_of(value[SIGNATURE]), bytes_of(request->body)},
+        6);
+    int done = one == NULL ? -1 : PyList_Append(list, one);
+    Py_XDECREF(one);
+    return done;
+}
+
+const char find_signed_doc[] =
+    "find_signed(data, at, size_max, shapes, count_max)\n\nSee lane/native.py.";
+
+PyObject *find_signed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+{
+    Frames frames;
+    Request request;
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, count_max");
+        return NULL;
+    }
+    int64_t left = PyLong_AsLongLong(args[4]);
+    if (PyErr_Occurred())
+        return NULL;
+    PyObject *found = frames_begin(&frames, args) < 0 ? NULL : PyList_New(0);
+    while (found != NULL && left-- > 0) {
+        int is_one = next_request(&frames, &request);
+        if (is_one == 0 || request.value[SIGNATURE].size == 0)
+            break;
+        if (is_one < 0 || add_signed(found, &frames, &request) < 0)
+            Py_CLEAR(found);
+    }
+    frames_forget(&frames);
+    return found;
+}
