@@ -64,40 +64,11 @@ def encode_record(
     stored_ms: int,
 ) -> bytes:
     """The record of a message at its log offset, with encoded properties."""
-    magic, topic = topic_part(message.topic)
-    body = message.body
-    sys_flag = message.sys_flag
-    born_host, store_host = message.born_host, message.store_host
-    head = HEAD_V4
-    if len(born_host) != HOST_V4_SIZE or len(store_host) != HOST_V4_SIZE:
-        flags = _host_flags(born_host, store_host)
-        head = HEADS[flags]
-        sys_flag |= flags
-    return b"".join(
-        (
-            head.fields.pack(
-                head.size + len(body) + len(topic) + PROPERTIES_SIZE.size + len(properties),
-                magic,
-                body_crc(body),
-                message.queue_id,
-                message.flag,
-                queue_offset,
-                log_offset,
-                sys_flag,
-                message.born_ms,
-                born_host,
-                stored_ms,
-                store_host,
-                message.reconsume_times,
-                message.prepared_log_offset,
-                len(body),
-            ),
-            body,
-            topic,
-            PROPERTIES_SIZE.pack(len(properties)),
-            properties,
-        )
+    pieces = ((message.flag, message.body, properties, None),)
+    (record,) = encode_run(
+        message, pieces, queue_offset=queue_offset, log_offset=log_offset, stored_ms=stored_ms
     )
+    return record
 
 
 def encode_run(
@@ -111,10 +82,12 @@ def encode_run(
     """Consecutive records that differ only in flag, body and encoded properties (the first three of
     each piece); all else is the message's."""
     magic, topic = topic_part(message.topic)
-    born_host, store_host = message.born_host, message.store_host
-    flags = _host_flags(born_host, store_host)
-    head = HEADS[flags]
-    sys_flag = message.sys_flag | flags
+    born_host, store_host, sys_flag = message.born_host, message.store_host, message.sys_flag
+    head = HEAD_V4
+    if len(born_host) != HOST_V4_SIZE or len(store_host) != HOST_V4_SIZE:
+        flags = _host_flags(born_host, store_host)
+        head = HEADS[flags]
+        sys_flag |= flags
     pack, pack_size, queue_id = head.fields.pack, PROPERTIES_SIZE.pack, message.queue_id
     born_ms, times, prepared = (
         message.born_ms, message.reconsume_times, message.prepared_log_offset,

@@ -12,7 +12,7 @@ from escrowmq.codec.crc import CRC_PROPERTY_SIZE, crc_property
 from escrowmq.codec.entries import is_path_safe
 from escrowmq.codec.layout import RECORD_SIZE_MIN, V6_MORE
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import encode_record, encode_run
+from escrowmq.codec.record import encode_run
 from escrowmq.store.results import Put, PutStatus
 
 _OVERHEAD_MAX: Final = RECORD_SIZE_MIN + 2 * V6_MORE + 1
@@ -55,21 +55,6 @@ def size_bound(message: Message) -> int:
     return _OVERHEAD_MAX + len(message.body) + len(message.topic.encode()) + properties_size
 
 
-def encode_with_crc(
-    message: Message, properties: bytes, queue_offset: int, log_offset: int, stored_ms: int
-) -> bytes:
-    """A record with RocketMQ's CRC property at its end. Its arguments are positional: it is called
-    once a message."""
-    record = encode_record(
-        message,
-        properties=ended(properties) + bytes(CRC_PROPERTY_SIZE),
-        queue_offset=queue_offset,
-        log_offset=log_offset,
-        stored_ms=stored_ms,
-    )
-    return _with_crc(record)
-
-
 def encode_pieces(
     message: Message,
     pieces: Sequence[Piece],
@@ -79,7 +64,8 @@ def encode_pieces(
     has_crc: bool,
     stored_ms: int,
 ) -> list[bytes]:
-    """Consecutive records from a queue offset and a log offset on."""
+    """Consecutive records from a queue offset and a log offset on, if wanted with RocketMQ's CRC
+    property at their ends."""
     if has_crc:
         pieces = [
             (flag, body, ended(encoded) + bytes(CRC_PROPERTY_SIZE), properties)

@@ -21,12 +21,11 @@ from escrowmq.codec.crc import CRC_PROPERTY_SIZE
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.layout import FILLER_SIZE
 from escrowmq.codec.properties import encode_properties
-from escrowmq.codec.record import encode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.batches import BatchPuts
 from escrowmq.store.disk_watch import DiskWatch
 from escrowmq.store.encoding import (
-    encode_with_crc,
+    encode_pieces,
     ended,
     judge,
     size_bound,
@@ -229,16 +228,11 @@ class Store:
         queue_offset = queue.next_offset if queue is not None else 0
         log, log_offset = self.log, self.log.end_offset
         try:
-            if self._appends_crc:
-                record = encode_with_crc(message, properties, queue_offset, log_offset, now_ms)
-            else:
-                record = encode_record(
-                    message,
-                    properties=properties,
-                    queue_offset=queue_offset,
-                    log_offset=log_offset,
-                    stored_ms=now_ms,
-                )
+            (record,) = encode_pieces(
+                message, ((message.flag, message.body, properties, message.properties),),
+                queue_offset=queue_offset, log_offset=log_offset, has_crc=self._appends_crc,
+                stored_ms=now_ms,
+            )  # fmt: skip
             size = len(record)
             if size + FILLER_SIZE > log.segment_size - log_offset % log.segment_size:
                 if size > log.record_size_max:

@@ -24,7 +24,7 @@ from escrowmq.codec.log_stretches import (
 )
 from escrowmq.codec.record import encode_filler
 from escrowmq.lane import native
-from escrowmq.store.encoding import encode_with_crc
+from escrowmq.store.encoding import encode_pieces
 
 KINDS = (0, SysFlag.PREPARED, SysFlag.COMMIT, SysFlag.ROLLBACK)
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
@@ -180,7 +180,10 @@ def test_compiled_code_finds_the_same_runs_whole(
 @pytest.mark.skipif(native.are_whole is None, reason="the lane is not built, or left aside")
 def test_compiled_code_leaves_what_is_unusual_to_others() -> None:
     are_whole: Any = native.are_whole
-    with_crc = encode_with_crc(Message(topic="t", body=b"x"), b"", 0, 0, STORED_MS)
+    (with_crc,) = encode_pieces(
+        Message(topic="t", body=b"x"), [(0, b"x", b"", {})],
+        queue_offset=0, log_offset=0, has_crc=True, stored_ms=STORED_MS,
+    )  # fmt: skip
     run = RUN.pack(0, len(with_crc))
     assert is_whole(with_crc, 0, b"t", [0], 0, True) == 1
     assert are_whole(with_crc, run, b"t", [0], False)
