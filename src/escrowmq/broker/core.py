@@ -73,7 +73,7 @@ class BrokerCore:
         self._tables = made.tables
         self._parts = made.parts
         self._dispatcher = store.dispatcher
-        self._settling = [part.settle for part in made.parts if _does(part, "settle")]
+        self._settling = [(part.settle, part.work) for part in made.parts if _does(part, "settle")]
         store.retention.keeper = self._carry
         self._fronts: dict[Wire, Front] = {}
         self.remoting = made.remoting
@@ -221,8 +221,8 @@ class BrokerCore:
         if known is None:
             return
         known.dialogue.receive(data, now_ms)
-        if self.serving.has_served or self._dispatcher.arrivals:
-            self.serving.forget_served()
+        if self.serving.needs_settle or self._dispatcher.arrivals:
+            self.serving.settled()
             broker.present.account = ""  # from here on nothing counts for an account
             self._settle(now_ms)
         else:
@@ -234,7 +234,9 @@ class BrokerCore:
 
     def _settle(self, now_ms: int) -> None:
         """Process the consequences of an input: messages that arrived, tables that changed."""
-        for settle in self._settling:
+        for settle, work in self._settling:
+            if work is not None and not any(work):
+                continue
             try:
                 settle(now_ms)
             except Exception as error:  # noqa: BLE001 - one part; the others' turn comes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sized
 from typing import Final, Protocol
 
 from escrowmq.base.ports import Disk
@@ -39,6 +39,10 @@ class Part:
 
     name = ""
     """The name under which its failures are logged and counted."""
+
+    work: tuple[Sized, ...] | None = None
+    """Where its unfinished work is: `settle` is called when one of these is not empty. None: it is
+    called each time."""
 
     def load(self, start: Start) -> None:
         """Load what an earlier process saved. Store and tables are open."""

@@ -118,6 +118,7 @@ class PopLedger:
         self._dropped_count = 0
         self._acks: dict[CheckPoint, list[int]] = {}
         self._orders: dict[tuple[str, str, int], int] = {}
+        self.unstored = self._acks, self._orders  # what `flush` has to store
         self._own: set[tuple[int, int]] = set()
         self._retry_ms = self._started_ms = 0
         self._is_sound = True
@@ -409,18 +410,17 @@ class PopLedger:
 
     def flush(self, now_ms: int) -> None:
         """Store the acks of this input."""
-        if self._acks:
-            acks, self._acks = self._acks, {}
-            for point, offsets in acks.items():
-                handle = point.handle()
-                tag, body = encode_ack(handle, offsets, broker_name=self._settings.name)
-                put = self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
-                self.stored_counts.add(handle.group, handle.topic, "ACK", put.status.name)
-        if self._orders:
-            orders, self._orders = self._orders, {}
-            for (group, topic, queue_id), offset in orders.items():
-                body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
-                self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
+        acks, orders = self._acks.copy(), self._orders.copy()
+        self._acks.clear()
+        self._orders.clear()
+        for point, offsets in acks.items():
+            handle = point.handle()
+            tag, body = encode_ack(handle, offsets, broker_name=self._settings.name)
+            put = self._put(tag, body, point.track.revive_queue, now_ms, is_settling=True)
+            self.stored_counts.add(handle.group, handle.topic, "ACK", put.status.name)
+        for (group, topic, queue_id), offset in orders.items():
+            body = msgspec.json.encode(OrderBody(c=group, o=offset, q=queue_id, t=topic))
+            self._put(ORDER_TAG, body, 0, now_ms, is_settling=True)
 
     def change(
         self,

@@ -184,7 +184,8 @@ class Dispatcher:
         Index keys stay collected until there are enough, a query arrives or a flush round begins:
         one at a time they cost three times as much, and recovery adds those that a killed process
         did not write."""
-        found, self.arrivals = self.arrivals, []
+        found = self.arrivals.copy()
+        self.arrivals.clear()
         return found
 
     def start(self, log_end: int, stored_ms: int, stalled: Sequence[Dispatch]) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from escrowmq.base.message import Message
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.record import encode_record, topic_part
+from escrowmq.codec.record import encode_run, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
@@ -108,8 +108,8 @@ class Run:
         """Append a message of our own, which no key finds. Returns its log offset; -1, with nothing
         done, when there is no space."""
         log_offset = self.end
-        record = encode_record(
-            message, properties=properties,
+        (record,) = encode_run(
+            message, ((0, message.body, properties, None),),
             queue_offset=tail.next_offset if tail.units else tail.queue.next_offset,
             log_offset=log_offset, stored_ms=self.stored_ms,
         )  # fmt: skip

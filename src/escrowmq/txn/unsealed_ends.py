@@ -94,7 +94,7 @@ class UnsealedEnds:
 
     def _undo(self, now_ms: int) -> frozenset[int]:
         undone = [one for one in self.ends if one.row is not None]
-        self.ends = [one for one in self.ends if one.row is None]
+        self.ends[:] = [one for one in self.ends if one.row is None]
         due_ms = now_ms + self._settings.transaction_check_interval_ms
         for one in undone:
             self._halves.restore(one, due_ms)

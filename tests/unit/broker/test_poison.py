@@ -232,7 +232,7 @@ def test_a_part_that_fails_at_the_end_of_an_input_keeps_nothing_from_the_disk() 
     def fail(_: int) -> None:
         raise ValueError("odd")
 
-    exchange.core._settling[0] = fail  # type: ignore[assignment]
+    exchange.core._settling[0] = fail, None  # type: ignore[assignment]
     held = caller.begin_pull("T", 0, hold_ms=5_000)
     assert caller.send("T", b"there").code == 0
     assert held

@@ -188,7 +188,7 @@ class FastPath:
         reader.count += count
         self.served_count += count
         if self._ends_count and not self._puts.tell_ends():
-            self._serving.note_served()  # they still have to be sealed
+            self._serving.ask_to_settle()  # they still have to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
         """Keep the replies until all of them may be sent."""

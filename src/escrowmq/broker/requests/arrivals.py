@@ -40,6 +40,7 @@ class Arrivals(Part):
         self._pulled = pulls.holds.by_queue
         self._popped, self._peeked = (polls.places_by_topic for polls in pops.polls)
         self._revive_topic = pops.ledger.topic
+        self.work = (store.dispatcher.arrivals,)
         pops.tell_arrivals_by(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:

@@ -61,6 +61,7 @@ class AckHandlers:
         self._orders = orders
         self._on_freed = on_freed
         self._done: list[Question] = []
+        self.work = self._done, *ledger.unstored
 
     # -- acks ------------------------------------------------------------------------------------
 
@@ -164,9 +165,8 @@ class AckHandlers:
     def settle(self, now_ms: int) -> None:
         """Store the acknowledgements of this input."""
         self._ledger.flush(now_ms)
-        if not self._done:
-            return
-        done, self._done = self._done, []
+        done = self._done.copy()
+        self._done.clear()
         store = self._store
         is_stored = self._ledger.log_end <= store.ends.answerable_end
         # Not before: waiting answers are kept in the order of the log.

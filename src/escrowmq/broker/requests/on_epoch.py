@@ -57,6 +57,7 @@ class EpochHandlers(Part):
         self._engine = engine
         self._decider = Decider(engine, store, host=identity.packed)
         self._waiting: list[_Waiting] = []
+        self.work = (self._waiting,)
         self._marks: Marks[bytes] = Marks()
 
     # -- life --------------------------------------------------------------------------------
@@ -120,8 +121,6 @@ class EpochHandlers(Part):
 
     def settle(self, now_ms: int) -> None:
         """Answer the requests that this input has completed; call it when its ends are sealed."""
-        if not self._waiting:
-            return
         still: list[_Waiting] = []
         for item in self._waiting:
             if item.asked.peer.id not in self._peers.by_id:
@@ -131,4 +130,4 @@ class EpochHandlers(Part):
                 continue
             told = Answer(body=item.body, log_end=self._store.end_offset)
             self._answers.give(item.asked, told, since_ms=now_ms)
-        self._waiting = still
+        self._waiting[:] = still

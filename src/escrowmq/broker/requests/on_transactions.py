@@ -99,6 +99,7 @@ class EndHandlers(Part):
         self.engine: Final = transactions.engine
         self._checker = transactions.checker
         self._unsealed: list[_Unsealed | EndsOfRun] = []
+        self.work = self._unsealed, self.engine.unsealed.ends
         self._checker.unconfirmed.heard_ms = clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
@@ -173,10 +174,9 @@ class EndHandlers(Part):
 
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends, and answer the requests."""
-        if not self.has_unsealed:
-            return
         log_end, undone = self.engine.unsealed.seal(now_ms)
-        unsealed, self._unsealed = self._unsealed, []
+        unsealed = self._unsealed.copy()
+        self._unsealed.clear()
         for item in unsealed:
             if isinstance(item, _Unsealed):
                 self._tell(item.asked, item.ended, log_end, undone)

@@ -58,6 +58,7 @@ class Pops(Part):
         self._acks = acks
         self._assignments = assignments
         self._saver = saver
+        self.work = *acks.work, saver.waiting
 
     def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
         """Use this function to serve waiting requests with what has arrived, before a new one takes

@@ -47,8 +47,8 @@ class Serving:
         self.is_judging = False
         """Whether requests have to be judged, by rights or by rates."""
         self.rows = bound(handlers)
-        self.has_served = False
-        """Whether anything was served since `forget_served` that parts may have to finish."""
+        self.needs_settle = False
+        """Whether a request was served since `settled` that parts may have to finish."""
 
     def serve_instead(
         self, change: Callable[[dict[int, RequestRow]], dict[int, RequestRow]]
@@ -61,13 +61,13 @@ class Serving:
         self._judge = self._door if self._door.is_needed else None
         self.is_judging = self._judge is not None
 
-    def note_served(self) -> None:
-        """The fast path served something that parts of the broker may have to finish."""
-        self.has_served = True
+    def ask_to_settle(self) -> None:
+        """The fast path served a request that parts may have to finish."""
+        self.needs_settle = True
 
-    def forget_served(self) -> None:
+    def settled(self) -> None:
         """The parts are finishing it now."""
-        self.has_served = False
+        self.needs_settle = False
 
     def row(self, code: int) -> RequestRow:
         """The row of a kind of request."""
@@ -78,7 +78,7 @@ class Serving:
         later."""
         row = self.rows.get(command.code, UNKNOWN)
         if self._judge is not None or not row.is_brief:
-            self.has_served = True
+            self.needs_settle = True
         asked: Question = Asked(peer, row, command, None, now_ms)
         reply: Reply | None
         try:
@@ -109,7 +109,7 @@ class Serving:
 
     def go_on(self, peer: Peer, long: Long[Question], now_ms: int) -> None:
         """Serve the next part of a request that takes many turns."""
-        self.has_served = True
+        self.needs_settle = True
         asked, long.asked.now_ms = long.asked, now_ms
         self._present.account = asked.account
         try:
@@ -122,7 +122,7 @@ class Serving:
 
     def answered(self, peer: Peer, command: Command, now_ms: int) -> None:
         """A peer has answered a request of the broker."""
-        self.has_served = True
+        self.needs_settle = True
         tell = partial(self._calls.answered, peer.id, command, now_ms)
         self._rounds.guard("the answer of a client", tell, now_ms)
 

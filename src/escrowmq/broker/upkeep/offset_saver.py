@@ -72,7 +72,8 @@ class OffsetSaver:
         self._ledger = ledger
         self._orders = orders
         self._path = path
-        self._waiting: tuple[int, bytes] | None = None
+        self.waiting: list[tuple[int, bytes]] = []
+        """At most one file, and up to where the log has to be durable before it is written."""
 
     def note(self, now_ms: int) -> None:
         """It is time to save what has changed."""
@@ -83,17 +84,16 @@ class OffsetSaver:
             self._output.add(Replace(orderly_pops.PATH, data))
         # Newer offsets never replace those that wait: where pops go on, the file could be put off
         # round by round for a place of the log that is not durable yet.
-        if self._offsets.is_changed and self._waiting is None:
+        if self._offsets.is_changed and not self.waiting:
             self._offsets.saved()
-            self._waiting = (self._ledger.log_end, self._offsets.save())
+            self.waiting.append((self._ledger.log_end, self._offsets.save()))
         self.release()
 
     def release(self) -> None:
         """Write what may be written by now."""
-        waiting = self._waiting
-        if waiting is not None and waiting[0] <= self._store.durable_offset:
-            self._waiting = None
-            self._output.add(Replace(self._path, waiting[1]))
+        if self.waiting and self.waiting[0][0] <= self._store.durable_offset:
+            _, data = self.waiting.pop()
+            self._output.add(Replace(self._path, data))
 
     def last(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What to write when the broker ends: nothing that the log does not hold."""
