@@ -145,9 +145,8 @@ def _kubernetes(parts: Parts) -> Engine:
     """In a pod everything is found by itself."""
     from escrowmq.authority import kubernetes
 
-    place = parts.place or ":".join(
-        os.environ.get(f"KUBERNETES_SERVICE_{name}", "") for name in ("HOST", "PORT")
-    )
+    host = os.environ.get("KUBERNETES_SERVICE_HOST", "")
+    place = parts.place or f"{host}:{os.environ.get('KUBERNETES_SERVICE_PORT', '')}"
     if place == ":":
         raise UsageError(
             "authority: kubernetes:// without an address is for pods; elsewhere "
