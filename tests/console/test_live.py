@@ -142,9 +142,7 @@ def test_a_page_is_drawn_once_for_all_that_follow_it() -> None:
     assert drawn == 3
 
 
-def test_forms_that_are_sent_again_are_those_of_the_session(
-    port: int, browser: Browser
-) -> None:
+def test_forms_that_are_sent_again_are_those_of_the_session(port: int, browser: Browser) -> None:
     other = Browser(port)
     other.log_in()
     path = "/topics/stock"
