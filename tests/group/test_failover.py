@@ -8,6 +8,10 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.group_report import GroupReport
+from escrowmq.base.message import SysFlag, Topic
+from escrowmq.codec.ids import parse_offset_id
+from escrowmq.delivery.groups import TRANSACTION_GROUP
+from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
 from tests.harness.caller import COMMIT, Half
@@ -366,3 +370,23 @@ def test_a_replaced_master_does_not_deny_what_its_successor_has() -> None:
     reply = stale.begin_end(halves[1], COMMIT)
     world.advance(5_000)
     assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT
+
+
+def test_a_master_saves_no_progress_that_another_master_may_cut_off() -> None:
+    world, master = formed()
+    assert master.broker is not None
+    caller = master.broker.connect()
+    sent_half = caller.begin_send("orders", TRAN_MSG="true", PGROUP="PG")
+    world.until(lambda: sent_half)
+    ext = sent_half.now.ext or {}
+    _, log_offset = parse_offset_id(ext["msgId"])
+    half = Half("orders", "PG", int(ext["queueOffset"]), log_offset, ext["transactionId"])
+    world.authority.is_reachable = False
+    world.isolate(master.name)
+    end = caller.begin_end(half, SysFlag.COMMIT)
+    world.advance(30_000)
+    assert not end or end.now.code != Response.SUCCESS
+    table = OffsetTable()
+    table.load(master.disk.read("config/consumerOffset.json"))
+    assert table.get(TRANSACTION_GROUP, Topic.OP, 0) <= 0
+    assert table.get(TRANSACTION_GROUP, Topic.HALF, 0) <= 0

@@ -211,7 +211,7 @@ class DelayQueues:
         RocketMQ also reads quoted levels, and ignores the unknown member."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note()
-        mark = self._marks.take(self._store.durable_offset)
+        mark = self._marks.take(self._store.lasting_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
         ):

@@ -399,7 +399,7 @@ class TimerQueue:
         """timercheck up to durable deliveries; None if that is already written."""
         if self._store.end_offset >= self._saved_from + RESAVE_SIZE:
             self._note(now_ms)
-        mark = self._marks.take(self._store.durable_offset)
+        mark = self._marks.take(self._store.lasting_offset)
         if mark is None or (
             mark.state == self._saved and mark.scan_from < self._saved_from + RESAVE_SIZE
         ):

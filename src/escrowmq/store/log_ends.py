@@ -47,6 +47,12 @@ class LogEnds:
         return self._log.end_offset
 
     @property
+    def lasting_end(self) -> int:
+        """What follows from records that end here or before may be saved: no crash takes them back,
+        and no other master of a group."""
+        return min(self.durable, self.confirmed) if self._hides_unconfirmed else self.durable
+
+    @property
     def level(self) -> str:
         """How safe a record is when its sender is answered."""
         return "disk" if self.waits_for_disk else "memory"

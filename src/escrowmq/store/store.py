@@ -426,6 +426,11 @@ class Store:
         return self.ends.durable
 
     @property
+    def lasting_offset(self) -> int:
+        """What follows from the log up to here may be saved."""
+        return self.ends.lasting_end
+
+    @property
     def end_offset(self) -> int:
         """Where the next record will stand."""
         return self.log.end_offset

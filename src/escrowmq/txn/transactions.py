@@ -115,7 +115,7 @@ class Transactions:
         now = KeptProgress(half, self.engine.progress.op_offset(half), self._snapshot(half, now_ms))
         # It may reach the disk before the ends that it rests on, and outlive them.
         self._marks.note(Mark(store.end_offset, store.end_offset, now))
-        mark = self._marks.take(store.durable_offset)
+        mark = self._marks.take(store.lasting_offset)
         return None if mark is None else mark.state
 
     def _snapshot(self, oldest: int, now_ms: int) -> bytes:

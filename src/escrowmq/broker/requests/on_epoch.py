@@ -73,7 +73,7 @@ class EpochHandlers(Part):
         saved = self._decider.save()
         if saved is not None:
             self._marks.note(Mark(store.end_offset, store.end_offset, saved))
-        mark = self._marks.take(store.durable_offset)
+        mark = self._marks.take(store.lasting_offset)
         return NOTHING if mark is None else ((epoch_decision.PATH, mark.state),)
 
     # -- requests ----------------------------------------------------------------------------

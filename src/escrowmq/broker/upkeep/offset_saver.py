@@ -91,7 +91,7 @@ class OffsetSaver:
 
     def release(self) -> None:
         """Write what may be written by now."""
-        if self.waiting and self.waiting[0][0] <= self._store.durable_offset:
+        if self.waiting and self.waiting[0][0] <= self._store.lasting_offset:
             _, data = self.waiting.pop()
             self._output.add(Replace(self._path, data))
 
@@ -100,7 +100,7 @@ class OffsetSaver:
         found = [(orderly_pops.PATH, self._orders.save(self._is_there, now_ms))]
         if not self._orders.has_any:
             found.clear()
-        if self._ledger.log_end <= self._store.durable_offset:
+        if self._ledger.log_end <= self._store.lasting_offset:
             found.append((self._path, self._offsets.save()))
         return found
 
