@@ -53,40 +53,38 @@ class RouteBook:
     def __init__(self) -> None:
         self._routes: dict[str, TopicRoute] = {}
         self._write: dict[str, tuple[MessageQueue, ...]] = {}
-        self._listed: dict[str, dict[int, str]] = {}
+        self._listed: set[str] = set()
         self._brokers: dict[str, dict[int, str]] = {}
+        """As the newest answer has them, about whichever topic: after a change of the master the
+        routes of other topics still name the former one."""
 
     def put(self, topic: str, route: TopicRoute) -> bool:
         """Store a route, within the bounds; return whether it differs from the one before."""
         route = bounded(route)
+        for data in route.broker_datas or ():
+            self._brokers[data.broker_name] = dict(data.broker_addrs)
         before = self._routes.get(topic)
         if before == route:
             return False
         self._routes[topic] = route
         self._write[topic] = write_queues(topic, route)
-        if before is None:
-            _add(self._brokers, route)
-        elif before.broker_datas != route.broker_datas:
-            self._collect()
+        if before is not None and before.broker_datas != route.broker_datas:
+            self._forget_unnamed()
         return True
 
     def put_brokers(self, brokers: dict[str, BrokerData]) -> None:
         """Store the cluster's list of brokers, known without any topic's route."""
-        listed = {name: dict(data.broker_addrs) for name, data in brokers.items()}
-        if listed != self._listed:
-            self._listed = listed
-            self._collect()
+        self._listed = set(brokers)
+        for name, data in brokers.items():
+            self._brokers[name] = dict(data.broker_addrs)
+        self._forget_unnamed()
 
     def drop(self, topic: str) -> None:
         """Forget a topic, and brokers that no other route names."""
         route = self._routes.pop(topic, None)
         if route is not None:
             self._write.pop(topic)
-            if not all(
-                self._listed.get(data.broker_name) == data.broker_addrs
-                for data in route.broker_datas or ()
-            ):
-                self._collect()
+            self._forget_unnamed()
 
     def get(self, topic: str) -> TopicRoute | None:
         """The route as last seen."""
@@ -126,16 +124,15 @@ class RouteBook:
                     found[address] = None
         return list(found)
 
-    def _collect(self) -> None:
-        brokers = {name: dict(by_id) for name, by_id in self._listed.items()}
-        for route in self._routes.values():
-            _add(brokers, route)
-        self._brokers = brokers
+    def _forget_unnamed(self) -> None:
+        """Forget brokers that neither a route nor the cluster's list names."""
+        if not self._brokers.keys() <= self._listed:
+            named = self._listed | self._collect()
+            self._brokers = {name: at for name, at in self._brokers.items() if name in named}
 
-
-def _add(brokers: dict[str, dict[int, str]], route: TopicRoute) -> None:
-    for data in route.broker_datas or ():
-        brokers.setdefault(data.broker_name, {}).update(data.broker_addrs)
+    def _collect(self) -> set[str]:
+        routes = self._routes.values()
+        return {data.broker_name for route in routes for data in route.broker_datas or ()}
 
 
 def bounded(route: TopicRoute) -> TopicRoute:
