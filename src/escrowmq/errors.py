@@ -216,8 +216,9 @@ class ResponseError(EscrowMQError):
         return self.advice
 
     def __init_subclass__(cls) -> None:
-        assert cls.code not in ResponseError.by_code, cls.code
-        ResponseError.by_code[cls.code] = cls
+        if "code" in cls.__dict__:
+            assert cls.code not in ResponseError.by_code, cls.code
+            ResponseError.by_code[cls.code] = cls
 
 
 class BrokerFault(ResponseError):
@@ -435,6 +436,15 @@ class GoingAway(ResponseError):
     code = 1500
 
 
+class NotMaster(ServiceNotAvailable):
+    """The broker is a copy, or hands over to one: nothing was stored, and another broker is the
+    master, or soon will be."""
+
+
+SLAVE_REMARK = "this broker is a slave"
+SWITCHING_REMARK = "the group's master is about to be"
+"""By these texts a refusal is recognised as one of a broker that is not the master."""
+
 _ACL_MARK = "AclException"
 """Brokers with ACL 1.0 refuse with code 1 and this class in the remark."""
 
@@ -445,4 +455,6 @@ def response_error(code: int, remark: str | None, *, address: str) -> ResponseEr
     if code == BrokerFault.code and _ACL_MARK in text:
         return PermissionDenied(text, code=code, address=address)
     kind = ResponseError.by_code.get(code, ResponseError)
+    if kind is ServiceNotAvailable and (SLAVE_REMARK in text or SWITCHING_REMARK in text):
+        return NotMaster(text, code=code, address=address)
     return kind(text, code=code, address=address)

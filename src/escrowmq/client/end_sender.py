@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
 from escrowmq.client.core.end_attempts import Telling
 from escrowmq.client.core.end_request import Half, end_fields, half_of_token, token_of
+from escrowmq.client.core.send_retry import has_moved
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import Ends, Watch
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from escrowmq.client.portal import Finish
 
 _log = logging.getLogger(__name__)
+
+_LOOK_S: Final = 1.0
 
 
 class Settler:
@@ -119,10 +122,14 @@ class Settler:
 
     async def _tell(self, half: Half, telling: Telling, pause_s: float | None) -> None:
         """Send the END after a pause, and repeat it while that may help."""
+        is_elsewhere = pause_s is not None and pause_s > 0
         while pause_s is not None:
             if pause_s:
                 await asyncio.sleep(pause_s)
+            if is_elsewhere:
+                await self._look_again(half)
             came, address = await self._once(half, telling)
+            is_elsewhere = isinstance(came, Command) and has_moved(came)
             pause_s = telling.came(came, now=self._instance.now(), address=address)
 
     async def _once(
@@ -145,6 +152,14 @@ class Settler:
         except (TransportError, RouteMissing) as error:
             return error, ""
         return reply, connection.address
+
+    async def _look_again(self, half: Half) -> None:
+        """Another broker may be the master by now."""
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await self._instance.refresh_brokers()
+        except (EscrowMQError, TimeoutError) as error:
+            _log.debug("the brokers are as they were: %s (%s)", error, half.broker_name)
 
     def _known(self, half: Half) -> Connection | None:
         """A ready connection to the transaction's broker, if there is one."""

@@ -26,6 +26,7 @@ from escrowmq.client.heartbeats import Presence
 from escrowmq.client.host import local_address
 from escrowmq.client.name_servers import NameServers
 from escrowmq.client.pool import Pool
+from escrowmq.client.route_looks import RouteLooks
 from escrowmq.client.tls import context_of
 from escrowmq.client.user_failures import is_failure
 from escrowmq.codec.routes import TopicRoute
@@ -33,10 +34,7 @@ from escrowmq.errors import (
     ClientClosed,
     ClientForked,
     EscrowMQError,
-    ProtocolError,
-    ResponseError,
     RouteMissing,
-    TransportError,
     UsageError,
     WrongThread,
     response_error,
@@ -59,11 +57,6 @@ TEMPLATE_QUEUES_MAX: Final = 4
 _ANEW_S: Final = 1.0
 """Pause before failed work is restarted."""
 
-_ROUTES_AT_ONCE: Final = 16
-"""Watched routes that are refreshed concurrently."""
-
-_LOOK_AGAIN_MS: Final = 250
-_LOOK_AGAIN_MAX_MS: Final = 5_000
 T = TypeVar("T")
 
 
@@ -93,6 +86,8 @@ class Instance:
         self._sharers: dict[int, list[Sharer]] = {}
         self._watched: dict[str, int] = {}
         self._refreshes: dict[str, asyncio.Task[None]] = {}
+        self._brokers_refresh: asyncio.Task[None] | None = None
+        self._looks = RouteLooks(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._ending = Closing(self._close)
@@ -132,9 +127,9 @@ class Instance:
             return
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        is_known = await self._look_around()
+        is_known = await self._looks.look_around()
         await self.presence.announce()
-        self.keep("looking after routes", functools.partial(self._keep_looking, is_known))
+        self.keep("looking after routes", functools.partial(self._looks.keep_looking, is_known))
         self.every(self.options.heartbeat_interval_ms, self.presence.announce)
 
     async def close(self) -> None:
@@ -245,9 +240,13 @@ class Instance:
         await self.refresh_brokers()
 
     async def refresh_brokers(self) -> None:
-        """Fetch the cluster's brokers now."""
-        info = await self.names.brokers()
-        self.book.put_brokers(info.broker_addr_table)
+        """Fetch the cluster's brokers now; concurrent callers share one request."""
+        if self._brokers_refresh is None or self._brokers_refresh.done():
+            self._brokers_refresh = self.spawn(self._refresh_brokers())
+        await unless_closed(self._brokers_refresh)
+
+    async def _refresh_brokers(self) -> None:
+        self.book.put_brokers((await self.names.brokers()).broker_addr_table)
 
     async def route(self, topic: str) -> TopicRoute:
         """A topic's route, fetched if it is not known. Raises RouteMissing or NoNameServer."""
@@ -386,43 +385,12 @@ class Instance:
     def _lost(self, connection: Connection) -> None:
         if not self.names.is_one(connection):
             self.presence.lost(connection.address)
+            self._looks.lost(connection.address)
 
-    async def _keep_looking(self, is_known: bool) -> None:
-        """Refresh routes periodically; soon after the name servers failed."""
-        pause_ms = 0 if is_known else _LOOK_AGAIN_MS
-        while True:
-            await asyncio.sleep((pause_ms or self.options.route_interval_ms) / 1000)
-            is_known = await self._look_around()
-            pause_ms = 0 if is_known else min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS)
-            pause_ms = min(pause_ms, self.options.route_interval_ms)
-            if self.presence.has_strangers():
-                await self.presence.announce()
-
-    async def _look_around(self) -> bool:
-        """Fetch every needed route; return whether all of them are known now."""
-        is_known = True
-        try:
-            if self.wants_all_brokers:
-                await self.refresh_brokers()
-                is_known = bool(self.book.broker_names())
-            if self.forgets_topics:
-                for topic in self.book.topics():
-                    if topic not in self._watched:
-                        self.book.drop(topic)
-            topics = [*dict.fromkeys([*self._watched, *self.book.topics()])]
-            for at in range(0, len(topics), _ROUTES_AT_ONCE):
-                some = topics[at : at + _ROUTES_AT_ONCE]
-                found = await asyncio.gather(*map(self.refresh, some), return_exceptions=True)
-                for topic, error in zip(some, found, strict=True):
-                    if isinstance(error, RouteMissing):
-                        is_known = is_known and topic not in self._watched
-                        _log.debug("%s", error)
-                    elif error is not None:
-                        raise error
-        except (TransportError, ResponseError, ProtocolError) as error:
-            _log.warning("routes are as they were: %s", error)
-            return False
-        return is_known
+    @property
+    def watched(self) -> dict[str, int]:
+        """Topics whose routes are needed, with the number of clients that need them."""
+        return self._watched
 
     async def _refresh(self, topic: str) -> None:
         route = await self.names.route(topic)

@@ -14,6 +14,7 @@ from escrowmq.client.core.dialogue import Done
 from escrowmq.client.core.queue_choice import Chooser, Faults, queue_of_key
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
+from escrowmq.client.core.send_retry import has_moved
 from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.send_room import Pressure
@@ -131,7 +132,7 @@ class Sender:
         while True:
             if came is None:
                 came = await self._once(message, attempts)
-            if isinstance(came, TransportError) and not isinstance(came, NoNameServer):
+            if _has_moved(came):
                 self._look_again(message.topic)
             then = attempts.came(
                 came,
@@ -220,6 +221,13 @@ class Sender:
         if not self._instance.is_closed and topic not in self._looking:
             self._looking.add(topic)
             self._instance.spawn(look())
+
+
+def _has_moved(came: SendAnswer | EscrowMQError) -> bool:
+    """Whether the broker may be another one now."""
+    if isinstance(came, SendAnswer):
+        return has_moved(came.reply)
+    return isinstance(came, TransportError) and not isinstance(came, NoNameServer)
 
 
 def _answered(

@@ -64,6 +64,33 @@ def test_one_that_forgets_topics_looks_after_those_it_watches() -> None:
     run(go)
 
 
+def test_a_lost_connection_is_followed_by_a_look_until_the_route_names_another() -> None:
+    """The routes are looked at every half minute, and the next master serves in half a second."""
+
+    async def go() -> None:
+        async with a_place() as place:
+            place.names.be_name_server(place.broker.address, topics=("T",))
+            instance = place.instance()
+            instance.watch("T")
+            await instance.open()
+            await instance.pool.get(place.broker.address)
+            changed = asyncio.Event()
+            instance.on_route.append(lambda _: changed.set())
+            asked = place.names.codes().count(Request.GET_ROUTEINFO_BY_TOPIC)
+            await place.broker.until(lambda: bool(place.broker.links))
+            for link in [*place.broker.links]:
+                link.transport.close()
+            place.names.be_name_server("127.0.0.1:1", topics=("T",))
+            await place.names.until(
+                lambda: place.names.codes().count(Request.GET_ROUTEINFO_BY_TOPIC) > asked
+            )
+            async with asyncio.timeout(10):
+                await changed.wait()
+            assert instance.book.address("b") == "127.0.0.1:1"
+
+    run(go)
+
+
 def test_a_close_while_routes_are_looked_after_leaves_no_trace(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

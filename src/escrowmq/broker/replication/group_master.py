@@ -22,7 +22,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
-from escrowmq.errors import RemoteProtocolError, UsageError
+from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
 from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
@@ -276,7 +276,7 @@ class GroupMaster(Part):
     def _judge(self) -> None:
         copies, least = len(self._needed or ()) + 1, self._seat.min_copies
         if self._heir is not None:
-            self._refuse(f"the group's master is about to be {self._heir.member}; try again soon")
+            self._refuse(f"{SWITCHING_REMARK} {self._heir.member}; try again soon")
         elif copies < least:
             self._refuse(
                 f"{copies} of the group's members are in sync, and escrowMinCopies={least} wants "

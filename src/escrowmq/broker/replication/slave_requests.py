@@ -15,6 +15,7 @@ from escrowmq.broker.asked import Asked, Question, RequestRow
 from escrowmq.broker.reads.pull_rules import PullFlag
 from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.codec.headers import PullHeader
+from escrowmq.errors import SLAVE_REMARK
 
 _R: Final = Request
 
@@ -72,7 +73,7 @@ def rows_of_slave(
         # (DefaultMQProducer.retryResponseCodes).
         return Refusal(
             Response.SERVICE_NOT_AVAILABLE,
-            "service not available now: this broker is a slave, which stores what its master does; "
+            f"service not available now: {SLAVE_REMARK}, which stores what its master does; "
             f"{advice()}",
         )
 

@@ -21,6 +21,7 @@ from escrowmq.errors import (
     EscrowMQError,
     GoingAway,
     NoNameServer,
+    NotMaster,
     RequestTimeout,
     ResponseError,
     RouteMissing,
@@ -171,13 +172,14 @@ class Attempts:
         if isinstance(what, SendAnswer):
             what = response_error(what.reply.code, what.reply.remark, address=what.address)
         name = self.broker_name
-        if isinstance(what, ConnectFailed | GoingAway):
+        if isinstance(what, ConnectFailed | GoingAway | NotMaster):
             self._failures = [each for each in self._failures if not _is_same(each, name, what)]
         self._failures.append((name, what))
         return what
 
     def _pause(self, names: Collection[str], now: float) -> float | None:
-        """The latest broker refuses connections, or is shutting down, so it may be restarting.
+        """The latest broker refuses connections, or is shutting down, so it may be restarting, or
+        another one is becoming the master in its place.
         Nothing was sent, so this does not count as an attempt; it only uses the message's time.
         None if too little time is left; 0 if there are other brokers to try."""
         name = self.broker_name
@@ -246,7 +248,7 @@ def _is_away(error: EscrowMQError, has_names: bool) -> bool:
     """Whether nothing was sent because a server was temporarily unreachable."""
     if isinstance(error, NoNameServer):
         return has_names
-    return isinstance(error, ConnectFailed | GoingAway)
+    return isinstance(error, ConnectFailed | GoingAway | NotMaster)
 
 
 def _is_same(failure: tuple[str, Exception], name: str, error: Exception) -> bool:

@@ -6,7 +6,14 @@ import enum
 from typing import Final
 
 from escrowmq.base.codes import Response
-from escrowmq.errors import PermissionDenied, ResponseError, TransportError
+from escrowmq.base.command import Command
+from escrowmq.errors import (
+    NotMaster,
+    PermissionDenied,
+    ResponseError,
+    TransportError,
+    response_error,
+)
 
 STORED: Final = frozenset(
     {
@@ -34,6 +41,12 @@ RETRIED: Final = frozenset(
     }
 )
 """Refusals after which another attempt is made."""
+
+
+def has_moved(reply: Command) -> bool:
+    """Whether a broker refuses because another one is the master, or is becoming it."""
+    error = response_error(reply.code, reply.remark, address="")
+    return isinstance(error, NotMaster)
 
 
 class RetryStep(enum.Enum):

@@ -12,15 +12,19 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest, SendRules
 from escrowmq.client.core.sending import Outgoing
 from escrowmq.errors import (
+    SLAVE_REMARK,
+    SWITCHING_REMARK,
     BrokerBusy,
     ConnectFailed,
     ConnectionLost,
     EscrowMQError,
     MessageRefused,
     NoNameServer,
+    NotMaster,
     RequestTimeout,
     RouteMissing,
     SendFailed,
+    ServiceNotAvailable,
 )
 
 QUEUES = [MessageQueue("T", name, number) for name in ("a", "b") for number in (0, 1)]
@@ -110,6 +114,24 @@ def test_refusals_that_differ_are_told_one_by_one_with_their_brokers() -> None:
     with pytest.raises(SendFailed, match=r"3 attempts: .*busy.*gone") as failed:
         one.answered(1, "fault")
     assert [name for name, _ in failed.value.attempts] == names
+
+
+def test_a_broker_that_is_not_the_master_costs_no_attempt_and_its_successor_is_waited_for() -> None:
+    """Nothing was stored, and another member of its group is becoming the master."""
+    one = Try(retries=0)
+    one.names = {"a"}
+    one.queue = one.attempts.aimed(QUEUES[0])
+    remark = f"service not available now: {SLAVE_REMARK}, which stores what its master does"
+    assert one.answered(14, remark) == 0.02
+    assert one.answered(14, f"{SWITCHING_REMARK} b; try again soon") == 0.04
+    one.now = 102.99
+    with pytest.raises(NotMaster):
+        one.answered(14, remark)
+    two = Try(retries=0)
+    two.aim()
+    with pytest.raises(ServiceNotAvailable) as full:
+        two.answered(14, "the disk is full")
+    assert type(full.value) is ServiceNotAvailable
 
 
 def test_what_another_attempt_would_not_change_is_raised_at_once() -> None:

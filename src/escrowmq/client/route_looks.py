@@ -1,0 +1,99 @@
+"""Refreshes routes from time to time, and soon when something has happened to a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import TYPE_CHECKING, Final
+
+from escrowmq.errors import ProtocolError, ResponseError, RouteMissing, TransportError
+
+if TYPE_CHECKING:
+    from escrowmq.client.instance import Instance
+
+_log = logging.getLogger(__name__)
+
+_ROUTES_AT_ONCE: Final = 16
+"""Watched routes that are refreshed concurrently."""
+
+_LOOK_AGAIN_MS: Final = 250
+_LOOK_AGAIN_MAX_MS: Final = 5_000
+_SUCCESSION_MS: Final = 15_000
+"""For so long after a connection was lost another broker may become the master."""
+
+
+class RouteLooks:
+    """The looks of one instance."""
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._event = asyncio.Event()
+        self._lost: set[str] = set()
+        """Addresses whose connection was lost, while routes still name them."""
+        self._lost_until_s = 0.0
+
+    def lost(self, address: str) -> None:
+        """A broker's connection is gone: it restarts, or another one becomes the master."""
+        self._lost.add(address)
+        self._lost_until_s = self._instance.now() + _SUCCESSION_MS / 1000
+        self._event.set()
+
+    async def keep_looking(self, is_known: bool) -> None:
+        """Refresh routes periodically; soon after the name servers failed, or a broker was lost."""
+        instance = self._instance
+        interval_ms = instance.options.route_interval_ms
+        pause_ms = 0 if is_known else _LOOK_AGAIN_MS
+        looked_s = 0.0
+        while True:
+            self._event.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((pause_ms or interval_ms) / 1000):
+                    await self._event.wait()
+                    pause_ms = 0
+            # Connections may be lost again and again, and there may be thousands of topics.
+            await asyncio.sleep(looked_s + _LOOK_AGAIN_MS / 1000 - instance.now())
+            looked_s = instance.now()
+            is_known = await self.look_around()
+            if is_known and not self._is_one_missing():
+                pause_ms = 0
+            else:
+                pause_ms = min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS, interval_ms)
+            if instance.presence.has_strangers():
+                await instance.presence.announce()
+
+    def _is_one_missing(self) -> bool:
+        """Whether routes name a broker that was lost and is not back."""
+        instance = self._instance
+        if instance.now() >= self._lost_until_s:
+            self._lost.clear()
+        named = set(instance.book.all_addresses(masters_only=True))
+        self._lost = {at for at in self._lost & named if instance.pool.ready(at) is None}
+        return bool(self._lost)
+
+    async def look_around(self) -> bool:
+        """Fetch every needed route; return whether all of them are known now."""
+        instance = self._instance
+        is_known = True
+        try:
+            if instance.wants_all_brokers:
+                await instance.refresh_brokers()
+                is_known = bool(instance.book.broker_names())
+            if instance.forgets_topics:
+                for topic in instance.book.topics():
+                    if topic not in instance.watched:
+                        instance.book.drop(topic)
+            topics = [*dict.fromkeys([*instance.watched, *instance.book.topics()])]
+            for at in range(0, len(topics), _ROUTES_AT_ONCE):
+                some = topics[at : at + _ROUTES_AT_ONCE]
+                found = await asyncio.gather(*map(instance.refresh, some), return_exceptions=True)
+                for topic, error in zip(some, found, strict=True):
+                    if isinstance(error, RouteMissing):
+                        is_known = is_known and topic not in instance.watched
+                        _log.debug("%s", error)
+                    elif error is not None:
+                        raise error
+        except (TransportError, ResponseError, ProtocolError) as error:
+            _log.warning("routes are as they were: %s", error)
+            return False
+        return is_known
