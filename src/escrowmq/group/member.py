@@ -131,7 +131,11 @@ class Member:
         if self.is_leader:
             is_near = self._woken_ms < self._succession_ms
             return _SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
-        return terms.search_ms if self.why or self._is_urgent else terms.follower_look_ms
+        record = self.record
+        # The record gives a member its brokerId, without which name servers do not know it.
+        is_numbered = record is not None and self.state.member in record.numbers
+        is_settled = is_numbered and not self.why and not self._is_urgent
+        return terms.follower_look_ms if is_settled else terms.search_ms
 
     def look_soon(self, now_ms: int) -> None:
         """Something has happened that the record explains."""

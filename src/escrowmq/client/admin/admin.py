@@ -12,6 +12,7 @@ from escrowmq.client.admin.diagnosis import Diagnosis
 from escrowmq.client.admin.groups import Groups
 from escrowmq.client.admin.messages import Messages
 from escrowmq.client.admin.offsets import Offsets
+from escrowmq.client.admin.replicas import Replicas
 from escrowmq.client.admin.topics import Topics
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.client_settings import client_options
@@ -51,6 +52,7 @@ class Admin:
         self.groups = Groups(cluster)
         self.messages = Messages(cluster)
         self.offsets = Offsets(cluster)
+        self.replicas = Replicas(cluster)
         self.topics = Topics(cluster)
         self.transactions = Transactions(cluster)
         self._is_open = False

@@ -12,6 +12,7 @@ from escrowmq.client.admin import (
     groups,
     messages,
     offsets,
+    replicas,
     topics,
     transactions,
 )
@@ -90,6 +91,16 @@ class Offsets(Face[offsets.Offsets]):
     clone = plain(offsets.Offsets.clone)
 
 
+class Replicas(Face[replicas.Replicas]):
+    """Brokers and their copies: `Admin.replicas`."""
+
+    status = plain(replicas.Replicas.status)
+    group = plain(replicas.Replicas.group)
+    report = plain(replicas.Replicas.report)
+    switch = plain(replicas.Replicas.switch)
+    rebuild = plain(replicas.Replicas.rebuild)
+
+
 class Topics(Face[topics.Topics]):
     """Topics of the cluster: `Admin.topics`."""
 
@@ -142,6 +153,7 @@ class Admin(Served[engine.Admin]):
         self.groups = Groups(portal, inner.groups)
         self.messages = Messages(portal, inner.messages)
         self.offsets = Offsets(portal, inner.offsets)
+        self.replicas = Replicas(portal, inner.replicas)
         self.topics = Topics(portal, inner.topics)
         self.transactions = Transactions(portal, inner.transactions)
         try:

@@ -1,0 +1,111 @@
+"""`escrowmq cluster status|switch|rebuild`: brokers and their copies, for their operators."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
+from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
+from escrowmq.cli.printing import complain, say, show_json
+
+if TYPE_CHECKING:
+    from escrowmq.client.admin.replicas import ReplicaGroup
+    from escrowmq.client.blocking.admin import Admin
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Declare its actions and their options."""
+    actions: Any = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
+    status = add_action(
+        actions, "status", "show brokers with their copies; exit code 1 if a group has no master"
+    )
+    status.add_argument("broker", nargs="?", default="", help="only the brokers of this name")
+    status.add_argument(
+        "--member", metavar="HOST:PORT", action="append", default=[],
+        help="ask this member as well, which the name server does not know; may be repeated",
+    )  # fmt: skip
+    switch = add_action(actions, "switch", "make another member the master, without any loss")
+    switch.add_argument("broker", metavar="BROKER")
+    switch.add_argument(
+        "--to", metavar="MEMBER", default="", help="default: the one that lacks least"
+    )
+    rebuild = add_action(
+        actions, "rebuild",
+        "make a member the master that may lack acknowledged messages: when none that has them "
+        "will come back",
+    )  # fmt: skip
+    rebuild.add_argument("member", metavar="HOST:PORT", help="where clients reach the member")
+    rebuild.add_argument(
+        "--accept-loss", action="store_true", help="what only the others have may be lost"
+    )
+    add_dry_run(switch, rebuild)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the action; return the exit code."""
+    return run_action(arguments, lambda admin: _run(admin, arguments))
+
+
+def _run(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import replicas as previews
+
+    match arguments.action:
+        case "status":
+            return _status(admin, arguments)
+        case "switch" if arguments.dry_run:
+            found = preview(admin, previews.switch, arguments.broker, arguments.to)
+            return show_preview(arguments, found)
+        case "switch":
+            done = admin.replicas.switch(arguments.broker, arguments.to)
+            text = (
+                f"{done.master} is the master of {done.broker} now instead of {done.before}, "
+                f"{done.took_ms:g} ms later (epoch {done.epoch})"
+            )
+            return told(arguments, done, text)
+        case _ if arguments.dry_run:
+            return show_preview(arguments, preview(admin, previews.rebuild, arguments.member))
+        case _:
+            return _rebuild(admin, arguments)
+
+
+def _rebuild(admin: Admin, arguments: argparse.Namespace) -> int:
+    from escrowmq.client.admin.previews import replicas as previews
+
+    if not arguments.accept_loss:
+        found = preview(admin, previews.rebuild, arguments.member)
+        complain(f"nothing was changed. {found.said} To accept that: --accept-loss")
+        return NO
+    report = admin.replicas.rebuild(arguments.member)
+    text = f"{report.member} is the master of {report.broker} now (epoch {report.epoch})"
+    return told(arguments, report, text)
+
+
+def _status(admin: Admin, arguments: argparse.Namespace) -> int:
+    groups = admin.replicas.status(arguments.broker, members=arguments.member)
+    for group in groups:
+        if arguments.json:
+            show_json(group)
+        else:
+            _show(group)
+    return NO if any(not group.master for group in groups) else OK
+
+
+def _show(group: ReplicaGroup) -> None:
+    kind = {"group": f"epoch {group.epoch}", "pair": "a pair without an authority"}
+    what = kind.get(group.kind, "alone")
+    master = f"master {group.master}" if group.master else "NO MASTER"
+    say(f"{group.broker} in {group.cluster}: {master}, {what}, in sync: "
+        f"{', '.join(group.in_sync) or 'none'}")  # fmt: skip
+    for note in group.notes:
+        say(f"  ! {note}")
+    if group.kind == "group":
+        confirmed = group.confirmed if group.confirmed >= 0 else "unknown"
+        say(f"  confirmed up to {confirmed}; authority {group.authority}")
+    say("MEMBER", "ADDRESS", "ROLE", "END", "BEHIND", "INCARNATION", "NOTE")
+    for one in group.members:
+        say(
+            one.name or "-", one.address or "-", one.role,
+            one.end if one.end >= 0 else "-", one.behind if one.behind >= 0 else "-",
+            one.incarnation or "-", one.note or "-",
+        )  # fmt: skip

@@ -1,0 +1,296 @@
+"""Brokers and their copies: who is master, who has everything, and planned changes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.group_report import GroupReport
+from escrowmq.client.admin.cluster import Cluster
+from escrowmq.client.core.odd_answers import reading_from
+from escrowmq.client.core.routes import MASTER
+from escrowmq.codec.client_bodies import decode_body
+from escrowmq.errors import EscrowMQError, RouteMissing, UsageError
+
+_POLL_S: Final = 0.02
+_POLL_MS: Final = 1_000
+
+SWITCH_S: Final = 10.0
+"""A planned change of the master takes less, or is given up."""
+
+
+class Replica(msgspec.Struct, kw_only=True, rename="camel"):
+    """One member of a group, or a master or slave as RocketMQ has them. Unknown numbers are -1."""
+
+    name: str
+    """A member's name, or the broker's id."""
+    address: str
+    role: str
+    """`master`, `in sync` (it has everything), `behind`, `out` (it neither serves nor copies) or
+    `not reached`."""
+    end: int = -1
+    """Where its log ends."""
+    behind: int = -1
+    """Bytes of the master's log that it lacks."""
+    incarnation: str = ""
+    """Changes when the member may have lost what it had."""
+    note: str = ""
+    """What is wrong with it."""
+
+
+class ReplicaGroup(msgspec.Struct, kw_only=True, rename="camel"):
+    """The brokers of one name."""
+
+    broker: str
+    cluster: str
+    kind: str
+    """`group` (fails over by an authority), `pair` (a master with slaves) or `alone`."""
+    master: str = ""
+    """The member that serves; empty if none does."""
+    master_address: str = ""
+    epoch: int = 0
+    """Of a group: grows with each change of the master."""
+    confirmed: int = -1
+    """Of a group: up to this log offset all members in sync have everything."""
+    in_sync: list[str] = []
+    min_copies: int = 1
+    """With fewer members in sync the group takes no messages (escrowMinCopies)."""
+    authority: str = ""
+    notes: list[str] = []
+    """What is wrong with the group."""
+    members: list[Replica] = []
+
+
+class Switched(msgspec.Struct, kw_only=True, rename="camel"):
+    """A planned change of the master."""
+
+    broker: str
+    before: str
+    master: str
+    epoch: int
+    took_ms: float
+    """Until the new master answered."""
+
+
+class _OfSlave(msgspec.Struct, rename="camel"):
+    is_activated: bool = False
+    max_offset: int = -1
+    master_addr: str = ""
+
+
+class _HaStatus(msgspec.Struct, rename="camel"):
+    master_commit_log_max_offset: int = -1
+    ha_client_runtime_info: _OfSlave | None = None
+    escrow_fault: str = ""
+
+
+class Replicas:
+    """Brokers and their copies: `Admin.replicas`."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def status(self, broker: str = "", *, members: Sequence[str] = ()) -> list[ReplicaGroup]:
+        """Return all brokers with their copies, or those of one name. `members`: addresses to ask
+        as well, of members that the name server does not know because their group has no master."""
+        self._cluster.instance.check_usable()
+        table = (await self._cluster.instance.names.brokers()).broker_addr_table
+        reports = await self._reports(members)
+        found = []
+        for name in sorted({*table, *(one.broker for one in reports.values())}):
+            if broker and name != broker:
+                continue
+            data = table.get(name)
+            addresses = {} if data is None else dict(data.broker_addrs)
+            own = {at: one for at, one in reports.items() if one.broker == name}
+            own |= await self._reports(addresses.values())
+            if own:
+                found.append(_group(name, own, addresses.values()))
+            else:
+                cluster = "" if data is None else data.cluster or ""
+                found.append(await self._pair(name, cluster, addresses))
+        if broker and not found:
+            raise RouteMissing(f"no broker {broker!r} is registered with the name server")
+        return found
+
+    async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
+        """Make another member the master of a group: this one, or the one that lacks least. Returns
+        when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile."""
+        group = await self.group(broker)
+        if not group.master:
+            raise UsageError(f"{broker} has no master that could hand over")
+        if to == group.master:
+            raise UsageError(f"{to} is the master of {broker} already")
+        began_s = asyncio.get_running_loop().time()
+        await self._cluster.ask(group.master_address, Request.ESCROW_GROUP_SWITCH, {"member": to})
+        at = [one.address for one in group.members]
+        after = await self._serving(broker, at, above=group.epoch, within_s=within_s)
+        took_s = asyncio.get_running_loop().time() - began_s
+        return Switched(
+            broker=broker, before=group.master, master=after.member, epoch=after.epoch,
+            took_ms=round(took_s * 1_000, 1),
+        )  # fmt: skip
+
+    async def rebuild(self, address: str, *, within_s: float = SWITCH_S) -> GroupReport:
+        """Make the member at this address the master, although others may have acknowledged
+        messages that it lacks: those are lost. For a group none of whose members in sync will come
+        back. Returns when it serves."""
+        before = await self.report(address)
+        await self._cluster.ask(address, Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
+        return await self._serving(before.broker, [address], above=before.epoch, within_s=within_s)
+
+    async def group(self, broker: str) -> ReplicaGroup:
+        """Return the group of this name. Raises UsageError for brokers that do not fail over."""
+        (found,) = await self.status(broker)
+        if found.kind != "group":
+            raise UsageError(
+                f"{broker} is no group that fails over: its brokers were started without "
+                "--authority"
+            )
+        return found
+
+    async def report(self, address: str) -> GroupReport:
+        """Return what one member says."""
+        return await self._cluster.ask_for(address, Request.ESCROW_GROUP_STATUS, GroupReport)
+
+    async def _serving(
+        self, broker: str, addresses: Sequence[str], *, above: int, within_s: float
+    ) -> GroupReport:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        while True:
+            reports = await self._reports(addresses)
+            for one in reports.values():
+                if one.is_master and one.epoch > above and not one.refusal:
+                    return one
+            if loop.time() >= end_s:
+                said = "; ".join(f"{r.member}: {r.why or r.refusal or 'copies'}" for r in
+                                 reports.values())  # fmt: skip
+                raise RouteMissing(
+                    f"no new master of {broker} within {within_s:g} s ({said or 'no answers'}); "
+                    "`escrowmq cluster status` shows the group"
+                )
+            await asyncio.sleep(_POLL_S)
+
+    async def _reports(self, addresses: Iterable[str]) -> dict[str, GroupReport]:
+        wanted = sorted(set(addresses))
+        found = await asyncio.gather(*map(self._report, wanted))
+        return {at: one for at, one in zip(wanted, found, strict=True) if one is not None}
+
+    async def _report(self, address: str) -> GroupReport | None:
+        try:
+            reply = await self._cluster.instance.ask(
+                address, Request.ESCROW_GROUP_STATUS, {}, timeout_ms=_POLL_MS
+            )
+        except EscrowMQError:
+            return None  # not reached, in no group, or RocketMQ's
+        with reading_from(address, Request.ESCROW_GROUP_STATUS):
+            return decode_body(GroupReport, reply.body)
+
+    async def _pair(self, name: str, cluster: str, addresses: dict[int, str]) -> ReplicaGroup:
+        """As RocketMQ's brokers and ours without an authority tell it."""
+        ids = sorted(addresses)
+        states = dict(zip(ids, await asyncio.gather(*(
+            self._ha_status(addresses[each]) for each in ids
+        )), strict=True))  # fmt: skip
+        master = states.get(MASTER)
+        end = -1 if master is None else master.master_commit_log_max_offset
+        group = ReplicaGroup(
+            broker=name, cluster=cluster, kind="pair" if len(ids) > 1 else "alone",
+            master=str(MASTER) if MASTER in addresses else "",
+            master_address=addresses.get(MASTER, ""),
+        )  # fmt: skip
+        for each in ids:
+            group.members.append(_replica(each, addresses[each], states[each], end))
+        group.in_sync = [one.name for one in group.members if one.role in ("master", "in sync")]
+        if MASTER not in addresses:
+            group.notes.append("no master is registered")
+        return group
+
+    async def _ha_status(self, address: str) -> _HaStatus | None:
+        try:
+            return await self._cluster.ask_for(address, Request.GET_BROKER_HA_STATUS, _HaStatus)
+        except EscrowMQError:
+            return None
+
+
+def _replica(broker_id: int, address: str, state: _HaStatus | None, master_end: int) -> Replica:
+    one = Replica(name=str(broker_id), address=address, role="not reached")
+    if state is None:
+        return one
+    if broker_id == MASTER:
+        one.role, one.end, one.behind = "master", state.master_commit_log_max_offset, 0
+        return one
+    of_slave = state.ha_client_runtime_info or _OfSlave()
+    one.end, one.note = of_slave.max_offset, state.escrow_fault
+    if master_end >= 0 and one.end >= 0:
+        one.behind = max(master_end - one.end, 0)
+    if not of_slave.is_activated:
+        one.role, one.note = "out", one.note or "it is not connected to a master"
+    else:
+        one.role = "behind" if one.behind else "in sync"
+    return one
+
+
+def _group(name: str, reports: dict[str, GroupReport], addresses: Iterable[str]) -> ReplicaGroup:
+    newest = max(reports.values(), key=lambda one: (one.epoch, one.is_master))
+    serving = newest if newest.is_master else None
+    group = ReplicaGroup(
+        broker=name, cluster=newest.cluster, kind="group", epoch=newest.epoch,
+        master=newest.member if serving else "",
+        master_address=next(at for at, one in reports.items() if one is newest) if serving else "",
+        confirmed=newest.confirmed if serving else -1, in_sync=newest.in_sync,
+        min_copies=newest.min_copies, authority=newest.authority,
+    )  # fmt: skip
+    if serving is None:
+        group.notes.append(f"no master serves; the last one was {newest.master or 'unknown'}")
+    elif serving.refusal:
+        group.notes.append(f"no messages are taken: {serving.refusal}")
+    if newest.authority_fault:
+        group.notes.append(f"the authority does not answer: {newest.authority_fault}")
+    known = {one.member for one in reports.values()}
+    for at, one in sorted(reports.items(), key=lambda item: item[1].member):
+        group.members.append(_member(at, one, newest, is_serving=one is serving))
+    for copy in newest.copies if serving else ():
+        if copy.member not in known:
+            known.add(copy.member)
+            role = "in sync" if copy.member in newest.in_sync else "behind"
+            group.members.append(
+                Replica(
+                    name=copy.member, address="", role=role, end=copy.end, behind=copy.behind,
+                    incarnation=copy.incarnation, note="the name server does not list it",
+                )
+            )  # fmt: skip
+    group.members += [
+        Replica(name="", address=at, role="not reached")
+        for at in sorted(set(addresses) - reports.keys())
+    ]
+    group.members += [
+        Replica(name=one, address="", role="not reached",
+                note="in sync: it may be the master" if one in newest.in_sync and not serving
+                else "")
+        for one in newest.members if one not in known
+    ]  # fmt: skip
+    lacking = [one for one in newest.members if one not in newest.in_sync]
+    if serving is not None and lacking:
+        group.notes.append(f"not in sync: {', '.join(lacking)}")
+    return group
+
+
+def _member(address: str, one: GroupReport, newest: GroupReport, *, is_serving: bool) -> Replica:
+    role = "behind"
+    if is_serving:
+        role = "master"
+    elif one.why:
+        role = "out"
+    elif one.member in newest.in_sync:
+        role = "in sync"
+    behind = max(newest.end - one.end, 0) if newest.is_master else -1
+    return Replica(
+        name=one.member, address=address, role=role, end=one.end, behind=behind,
+        incarnation=one.incarnation, note=one.why,
+    )  # fmt: skip
