@@ -93,7 +93,9 @@ def main() -> int:
             sys.executable, "-m", "escrowmq", "--log-level", "error", "serve", "--data", folder,
             "--nameserver-port", "0", "--broker-port", "0", "--http-port", "0",
         ]  # fmt: skip
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        ) as child:
             try:
                 assert child.stdout is not None
                 doors = dict(re.findall(r"(\w+)=(\S+)", child.stdout.readline()))
