@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import os
 import random
 import socket
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.measure import Family
@@ -38,15 +37,9 @@ from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
     from escrowmq.group.seat import Seat
-    from escrowmq.node.metrics_port import Exporter
-    from escrowmq.node.otlp import OtlpExport
     from escrowmq.node.vitals import Vitals
 
 _log = logging.getLogger(__name__)
-_OTLP: Final = "OTEL_EXPORTER_OTLP_"
-"""The start of OpenTelemetry's variables: without any, and without the setting, nothing of it is
-loaded."""
-
 
 _PRESETS = {
     "RocketMQ": {
@@ -117,8 +110,6 @@ class BrokerNode:
             self._front = speak(self.core, host=told, port=self.grpc_port, body_size_max=size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
-        self._exporter: Exporter | None = None
-        self._otlp: OtlpExport | None = None
         names = {"cluster": settings.cluster, "node_id": settings.name}
         self.labels = {**names, "node_type": "broker"}
 
@@ -219,29 +210,6 @@ class BrokerNode:
             found["ha"] = joined(*self._ha_door.getsockname()[:2])
         return found
 
-    def export(self, node: NodeSettings, *, host: str) -> dict[str, str]:
-        """Serve and send metrics if the settings say so; return the open port."""
-        if node.otlp or any(name.startswith(_OTLP) for name in os.environ):
-            from escrowmq.node.otlp import start_export
-
-            vitals = functools.partial(self.vitals, asyncio.get_running_loop())
-            name = self.labels["node_id"]
-            self._otlp = start_export(vitals, node.otlp, node=name, version=self.build)
-        if node.exporter != "PROM":
-            return {}
-        from escrowmq.node.metrics_port import Exporter
-
-        host = node.exporter_host or host
-        self._exporter = Exporter(
-            self.measure,
-            labels=self.labels,
-            host=host,
-            port=node.exporter_port,
-            refusal=self.core.refusal,
-            version=self.build,
-        )
-        return {"metrics": joined(host, self._exporter.port)}
-
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
         """How the broker on this loop is, for other threads."""
         from escrowmq.node.vitals import Vitals
@@ -250,11 +218,20 @@ class BrokerNode:
             loop, self.measure, labels=self.labels, refusal=self.unready, version=self.build
         )
 
+    @property
+    def instance(self) -> str:
+        """Its name."""
+        return self.labels["node_id"]
+
+    def refusal(self) -> str:
+        """Why it takes no messages; empty while it does."""
+        return self.core.refusal()
+
     def unready(self) -> str:
         """Why this broker is not ready; empty when it is."""
         if not self.core.registration.is_known:
             return "not registered: no name server has taken this broker's registration yet"
-        refusal = self.core.refusal()
+        refusal = self.refusal()
         return f"{'not copying' if self._is_slave else 'read-only'}: {refusal}" if refusal else ""
 
     def measure(self) -> list[Family]:
@@ -273,10 +250,6 @@ class BrokerNode:
 
     async def close(self) -> None:
         """Unregister, save, close."""
-        if self._otlp is not None:
-            await self._otlp.close()
-        if self._exporter is not None:
-            await self._exporter.close()
         if self._letting_in is not None:
             await asyncio.gather(self._letting_in, return_exceptions=True)
         if self._shell is not None:

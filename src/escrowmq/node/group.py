@@ -23,6 +23,7 @@ from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
+from escrowmq.node.build import build_name
 from escrowmq.node.group_folder import Folder
 from escrowmq.store.cut import record_before
 
@@ -96,6 +97,10 @@ class GroupNode:
             jitter_ms=spread,
             now_ms=steady_ms(),
         )
+        self.labels = {
+            "cluster": plan.cluster, "node_id": plan.broker, "node_type": "broker",
+        }  # fmt: skip
+        self.build = build_name()
         self.current: BrokerNode | None = None
         self._seat: Seat | None = None
         self._open: Callable[[BrokerNode], Coroutine[Any, Any, None]] | None = None
@@ -348,26 +353,28 @@ class GroupNode:
             self._changed.clear()
             await self._changed.wait()
 
+    @property
+    def instance(self) -> str:
+        """The broker's name, which all members have, and the member's."""
+        return f"{self._plan.broker}/{self.member.state.member}"
+
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
         """How the member on this loop is, for other threads."""
         from escrowmq.node.vitals import Vitals
 
-        node = self.current
-        assert node is not None
         return Vitals(
-            loop,
-            self._measure,
-            labels=node.labels,
-            refusal=self._unready,
-            version=node.build,
+            loop, self.measure, labels=self.labels, refusal=self._unready, version=self.build
         )
 
-    def _unready(self) -> str:
-        if self.current is None:
-            return "changing its role"
-        return self.current.unready()
+    def refusal(self) -> str:
+        """Why this member takes no messages; empty while it does."""
+        return "changing its role" if self.current is None else self.current.refusal()
 
-    def _measure(self) -> list[Family]:
+    def _unready(self) -> str:
+        return "changing its role" if self.current is None else self.current.unready()
+
+    def measure(self) -> list[Family]:
+        """The metrics; none while its role changes."""
         return [] if self.current is None else self.current.measure()
 
 

@@ -20,6 +20,7 @@ from escrowmq.node import config
 from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.broker_process import BrokerProcess
+from escrowmq.node.exports import Exports
 from escrowmq.node.file_permissions import tell_of_wide_files
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.http_door import HttpDoor
@@ -109,6 +110,7 @@ def serve(options: Options) -> int:
 
     has_default = _port(options, node) != 0
     http = HttpDoor(options, found, node, host=host, has_default=has_default)
+    exports = Exports()
 
     async def main(stop: asyncio.Event) -> None:
         await registry.open(idle_ms=idle_ms, doors=doors)
@@ -117,12 +119,13 @@ def serve(options: Options) -> int:
             await broker.registered()
             settle_memory()
             more = http.open(broker, settings, data=data)
-            more |= broker.export(node, host=host)
+            more |= exports.open(broker, node, host=host)
             more |= registry.export(node, host=names_host, is_alone=False)
             announce(nameserver=registry.address, **broker.doors(host), **more)
             await stop.wait()
         finally:
             await http.close()
+            await exports.close()
             await broker.close()
             await registry.close()
 
@@ -203,18 +206,19 @@ def serve_broker(options: Options) -> int:
 
 def _serve_alone(process: BrokerProcess, http: HttpDoor) -> int:
     broker = process.broker()
-    node = process.node
+    exports = Exports()
 
     async def main(stop: asyncio.Event) -> None:
         try:
             await process.open(broker)
             settle_memory()
             more = http.open(broker, process.settings, data=process.data)
-            doors = broker.doors(process.host)
-            announce(**doors, **more, **broker.export(node, host=process.host))
+            more |= exports.open(broker, process.node, host=process.host)
+            announce(**broker.doors(process.host), **more)
             await stop.wait()
         finally:
             await http.close()
+            await exports.close()
             await broker.close()
 
     return run(main)

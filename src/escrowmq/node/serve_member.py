@@ -12,6 +12,7 @@ from escrowmq.node.addresses import joined
 from escrowmq.node.broker import boot_id
 from escrowmq.node.broker_doors import GroupDoors
 from escrowmq.node.broker_process import BrokerProcess
+from escrowmq.node.exports import Exports
 from escrowmq.node.group import GroupNode, Plan, read_secret
 from escrowmq.node.group_folder import Folder
 from escrowmq.node.http_door import HttpDoor
@@ -33,12 +34,15 @@ def serve_member(
     host = process.host
     doors = GroupDoors(replica, host=host, port=process.port, grpc_door=process.grpc_door)
 
+    exports = Exports()
+
     async def main(stop: asyncio.Event) -> None:
         member = _member(group, process, replica, doors, secret=secret, stop=stop)
         try:
             await member.open(process.open)
             settle_memory()
             more = http.open(member, process.settings, data=process.data)
+            more |= exports.open(member, process.node, host=host)
             assert member.current is not None
             announce(
                 **member.current.doors(host),
@@ -49,6 +53,7 @@ def serve_member(
             await stop.wait()
         finally:
             await http.close()
+            await exports.close()
             await member.close()
             doors.close()
 

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
-import queue
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
     ExportMetricsServiceRequest,
-    ExportMetricsServiceResponse,
 )
+from tests.harness.otlp_receiver import Inbox, receiver
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import UsageError
@@ -29,36 +25,12 @@ FAMILIES = [
     ),
     Family("empty", "gauge", "Nothing yet.", ("topic",), ()),
 ]  # fmt: skip
-Inbox = queue.Queue[tuple[str, ExportMetricsServiceRequest]]
 
 
 @pytest.fixture
 def inbox() -> Iterator[tuple[str, Inbox]]:
-    """A receiver: its address, and what it got."""
-    got: Inbox = queue.Queue()
-
-    class Receiver(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            if self.headers.get("Content-Encoding") == "gzip":
-                body = gzip.decompress(body)
-            got.put((self.path, ExportMetricsServiceRequest.FromString(body)))
-            answer = ExportMetricsServiceResponse().SerializeToString()
-            self.send_response(200)
-            self.send_header("Content-Type", "application/x-protobuf")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}", got
-        server.shutdown()
-        thread.join()
+    with receiver() as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,80 @@
+"""Metrics as the settings want them: served to Prometheus on a port of their own, sent by OTLP."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from typing import TYPE_CHECKING, Final, Protocol
+
+from escrowmq.base.measure import Family
+from escrowmq.node.addresses import joined
+from escrowmq.node.config import NodeSettings
+
+if TYPE_CHECKING:
+    from escrowmq.node.metrics_port import Exporter
+    from escrowmq.node.otlp import OtlpExport
+    from escrowmq.node.vitals import Vitals
+
+_OTLP: Final = "OTEL_EXPORTER_OTLP_"
+"""The start of OpenTelemetry's variables: without any, and without the setting, nothing of it is
+loaded."""
+
+
+class Measured(Protocol):
+    """A broker, or a member of a group, which is one broker after another."""
+
+    labels: dict[str, str]
+    build: str
+
+    @property
+    def instance(self) -> str:
+        """A name that no other process of the cluster has."""
+
+    def measure(self) -> list[Family]:
+        """The metrics."""
+
+    def refusal(self) -> str:
+        """Why it takes no messages; empty while it does."""
+
+    def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
+        """For other threads."""
+
+
+class Exports:
+    """What is open of both."""
+
+    def __init__(self) -> None:
+        self._exporter: Exporter | None = None
+        self._otlp: OtlpExport | None = None
+
+    def open(self, measured: Measured, node: NodeSettings, *, host: str) -> dict[str, str]:
+        """Serve and send metrics if the settings say so; return the open port."""
+        loop = asyncio.get_running_loop()
+        if node.otlp or any(name.startswith(_OTLP) for name in os.environ):
+            from escrowmq.node.otlp import start_export
+
+            self._otlp = start_export(
+                lambda: measured.vitals(loop), node.otlp, node=measured.instance,
+                version=measured.build,
+            )  # fmt: skip
+        if node.exporter != "PROM":
+            return {}
+        from escrowmq.node.metrics_port import Exporter
+
+        host = node.exporter_host or host
+        self._exporter = Exporter(
+            measured.measure,
+            labels=measured.labels,
+            host=host,
+            port=node.exporter_port,
+            refusal=measured.refusal,
+            version=measured.build,
+        )
+        return {"metrics": joined(host, self._exporter.port)}
+
+    async def close(self) -> None:
+        """Send once more, and end both."""
+        if self._otlp is not None:
+            await self._otlp.close()
+        if self._exporter is not None:
+            await self._exporter.close()
