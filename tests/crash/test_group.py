@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import random
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -35,17 +36,19 @@ pytestmark = pytest.mark.crash
 class MemberProcess:
     """One member, on ports that it keeps."""
 
-    def __init__(self, folder: Path, name: str, nameserver: str, authority: str) -> None:
+    def __init__(
+        self, folder: Path, name: str, nameserver: str, authority: str, *more: str
+    ) -> None:
         self.name = name
         self._errors = folder / f"{name}.err"
         self._command = [
             sys.executable, "-m", "escrowmq", "broker", "--data", str(folder / name),
-            "--port", "0", "-n", nameserver, "--authority", authority,
+            "--port", "0", "-n", nameserver, "--authority", authority, *more,
         ]  # fmt: skip
         for key, value in {**SETTINGS, "escrowMember": name}.items():
             self._command += ["--set", f"{key}={value}"]
         self.process: subprocess.Popen[str] | None = None
-        self.address = ""
+        self.address = self.grpc = ""
 
     def start(self) -> None:
         with self._errors.open("ab") as errors:
@@ -61,6 +64,8 @@ class MemberProcess:
         match = _READY.match(line)
         assert match is not None, f"{line!r}\n{self._errors.read_text()}"
         self.address = match[1]
+        grpc = re.search(r" grpc=(\S+)", line)
+        self.grpc = "" if grpc is None else grpc[1]
 
     def kill(self) -> None:
         if self.process is not None:
@@ -148,3 +153,37 @@ def test_a_killed_masters_acknowledgements_hold(
         until("the former master as a copy", lambda: in_sync(members, 3), within_s=START_S)
     assert len(ledger.acknowledged) > 100
     assert {body for body, v in ledger.verdicts.items() if v == ROLLBACK}.isdisjoint(found)
+
+
+def listening(members: list[MemberProcess]) -> set[str]:
+    """Those at whose gRPC port somebody listens."""
+    found = set()
+    for member in members:
+        host, _, port = member.grpc.rpartition(":")
+        with socket.socket() as link:
+            if link.connect_ex((host, int(port))) == 0:
+                found.add(member.name)
+    return found
+
+
+def test_grpc_clients_that_know_all_members_find_the_master(
+    tmp_path: Path, etcd: EtcdCluster
+) -> None:
+    with ExitStack() as stack:
+        (tmp_path / "names").mkdir()
+        names = EscrowServer(tmp_path / "names", verb="nameserver")
+        stack.callback(names.kill)
+        members = [
+            MemberProcess(tmp_path, name, names.nameserver, etcd.url, "--grpc-port", "0")
+            for name in ("a", "b")
+        ]
+        for member in members:
+            member.start()
+            stack.callback(member.kill)
+        until("a group of two", lambda: in_sync(members, 2), within_s=START_S)
+        master = master_of(members)
+        assert master is not None
+        assert listening(members) == {master.name}
+        master.kill()
+        other = next(one for one in members if one is not master)
+        until("the other's port", lambda: listening(members) == {other.name}, within_s=START_S)

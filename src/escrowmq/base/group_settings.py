@@ -17,7 +17,7 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         str,
         Meta(
             description="the engine that decides which member is the master, as a URL: "
-            "etcd://HOST:PORT[,HOST:PORT…], s3://BUCKET/PREFIX; as --authority",
+            "etcd://HOST:PORT[,HOST:PORT…], s3://BUCKET/PREFIX, kubernetes://; as --authority",
             extra=FIXED,
         ),
     ] = field(default="", name="escrowAuthority")

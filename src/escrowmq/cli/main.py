@@ -151,7 +151,7 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
         "--authority",
         metavar="URL",
         help="be a member of the group of brokers with this name: the engine that decides which of "
-        "them is the master (etcd://HOST:PORT[,HOST:PORT], s3://BUCKET/PREFIX)",
+        "them is the master (etcd://HOST:PORT[,HOST:PORT], s3://BUCKET/PREFIX, kubernetes://)",
     )
     parser.add_argument(
         "--settings", action="store_true", help="list every setting with its default, and exit"

@@ -18,17 +18,20 @@ HA_ABOVE = 1
 
 class GroupDoors:
     """The ports of a member of a group. They stay the same while its brokers come and go: clients
-    that connect in between wait. That of copies is open at a master only: a member that finds it
-    closed knows that there is none."""
+    that connect in between wait. Those of copies and of gRPC clients are open at a master only: a
+    member that finds the one closed knows that there is none, and a gRPC client that knows all
+    members finds the master, since it goes on to the next address where nobody listens."""
 
     def __init__(
         self, replica: ReplicaSettings, *, host: str, port: int, grpc_door: socket.socket | None
     ) -> None:
+        self._host = host
         self._ha_host = replica.ha_bind or host
         self._door = bind(host, port)
         self.port = int(self._door.getsockname()[1])
         self._fast_door = bind_fast(host, port)
         self._grpc_door = grpc_door
+        self.grpc_port = 0 if grpc_door is None else int(grpc_door.getsockname()[1])
         self._ha_door = bind_ha(replica, host=host, port=port)
         self.ha_port = int(self._ha_door.getsockname()[1])
 
@@ -41,8 +44,8 @@ class GroupDoors:
         return None if self._fast_door is None else self._fast_door.dup()
 
     def grpc_door(self) -> socket.socket | None:
-        """For clients of RocketMQ 5."""
-        return None if self._grpc_door is None else self._grpc_door.dup()
+        """For clients of RocketMQ 5: one of its own for each master, as `ha_door`."""
+        return bind(self._host, self.grpc_port) if self.grpc_port else None
 
     def ha_door(self) -> socket.socket:
         """For copies: one of its own for each master, closed with it. The number stays ours."""

@@ -66,7 +66,7 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
             port=doors.port,
             log=self.node.log,
             accounts=self.accounts,
-            grpc_door=doors.grpc_door(),
+            grpc_door=None if seat.leads is None else doors.grpc_door(),
             seat=seat,
             doors=doors,
         )

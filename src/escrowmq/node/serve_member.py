@@ -44,12 +44,12 @@ def serve_member(
             more = http.open(member, process.settings, data=process.data)
             more |= exports.open(member, process.node, host=host)
             assert member.current is not None
-            announce(
-                **member.current.doors(host),
-                group=joined(host, doors.ha_port),
-                member=member.member.state.member,
-                **more,
-            )
+            mine = member.current.doors(host) | {
+                "group": joined(host, doors.ha_port), "member": member.member.state.member,
+            }  # fmt: skip
+            if doors.grpc_port:
+                mine["grpc"] = joined(host, doors.grpc_port)
+            announce(**mine, **more)
             await stop.wait()
         finally:
             await http.close()
