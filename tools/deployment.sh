@@ -10,7 +10,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
 "$bin/hadolint" docker/Dockerfile
-"$bin/check-jsonschema" --quiet --builtin-schema vendor.compose-spec docker/compose.yaml
+"$bin/check-jsonschema" --quiet --builtin-schema vendor.compose-spec docker/compose.yaml docker/compose.group.yaml
 
 if command -v systemd-analyze > /dev/null; then
     # The unit names a command that is not installed here.
@@ -30,11 +30,17 @@ if [ -z "$helm" ]; then
 fi
 "$helm" lint --quiet --strict helm/escrowmq
 release=1.31
-for values in "" "metrics.serviceMonitor=true,tlsSecret=t,accountsSecret=a,persistence.storageClass=fast"; do
+for values in "" "group.replicas=3,group.secret=g" \
+    "group.replicas=3,group.secret=g,group.authority=etcds://etcd:2379?ca=/etc/escrowmq/authority/ca.crt,group.authoritySecret=e,accountsSecret=a,tlsSecret=t" \
+    "metrics.serviceMonitor=true,tlsSecret=t,accountsSecret=a,persistence.storageClass=fast"; do
     "$helm" template demo helm/escrowmq --kube-version "$release" --set "$values" > "$work/chart.yaml"
     "$bin/kubernetes-validate" --quiet --no-warn --strict -k "$release" "$work/chart.yaml"
 done
 if "$helm" template demo helm/escrowmq --kube-version "$release" --set persistence.size=much > /dev/null 2>&1; then
     echo "deployment: the chart takes a size that is none"
+    exit 1
+fi
+if "$helm" template demo helm/escrowmq --kube-version "$release" --set group.replicas=3 > /dev/null 2>&1; then
+    echo "deployment: the chart takes a group without a secret"
     exit 1
 fi

@@ -18,6 +18,7 @@ from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
 from escrowmq.net.loop_turns import syncs, turns
 from escrowmq.node import config, grpc_port, http_port, serve
+from escrowmq.node.broker_doors import HA_ABOVE
 from escrowmq.registry.core import RegistryCore
 from tests.harness.exchange import Exchange
 
@@ -36,15 +37,23 @@ def said(text: str, pattern: str) -> str:
     return found[1]
 
 
+def arguments_of(text: str) -> list[list[str]]:
+    """What containers of a template are given."""
+    found = re.findall(r"args:\n((?: +- .*\n)+)", text)
+    return [[line.strip().removeprefix("- ") for line in lines.splitlines()] for lines in found]
+
+
 def test_every_command_is_one_that_the_program_takes() -> None:
-    pod = [line.strip(" -") for line in said(POD, r"args:\n((?: +- .*\n)+)").splitlines()]
-    pod = [f"-{word}" if word == "c" else f"--{word}" if "=" in word else word for word in pod]
+    member, pod = arguments_of(POD)
+    (nameserver,) = arguments_of((CHART / "templates" / "nameserver.yaml").read_text())
     unit = shlex.split(said(UNIT, r"^ExecStart=\S*/escrowmq (.*)$"))
     image = json.loads(said(DOCKERFILE, r"^CMD (\[.*\])$"))
     for words in (pod, unit, image):
         arguments = build_parser().parse_args(words)
         assert arguments.verb == "serve"
         assert arguments.data
+    assert build_parser().parse_args(member).grpc_port == grpc_port.DEFAULT
+    assert build_parser().parse_args(nameserver).verb == "nameserver"
     probe = json.loads(said(DOCKERFILE, r"HEALTHCHECK .* CMD (\[.*\])$"))[-1]
     assert build_parser().parse_args(probe.partition(" ||")[0].split()[1:]).verb == "health"
 
@@ -55,7 +64,8 @@ def test_every_port_of_the_program_is_opened_and_no_other() -> None:
     mapped = [entry.split(":") for entry in compose["services"]["escrowmq"]["ports"]]
     assert all(host == "127.0.0.1" and outer == inner for host, outer, inner in mapped)
     assert {int(inner) for *_, inner in mapped} == PORTS
-    assert {int(port) for port in re.findall(r"containerPort: (\d+)", POD)} == PORTS
+    copies = serve.BROKER_PORT + HA_ABOVE
+    assert {int(port) for port in re.findall(r"containerPort: (\d+)", POD)} == PORTS | {copies}
     service = (CHART / "templates" / "service.yaml").read_text().partition("---")[0]
     assert {int(port) for port in re.findall(r" port: (\d+)", service)} == PORTS
 
@@ -75,6 +85,41 @@ def test_settings_are_known_and_reach_the_program(monkeypatch: pytest.MonkeyPatc
     assert config.unknown_keys(dict.fromkeys(named, "")) == []
 
 
+def test_members_of_the_compose_file_are_one_group_on_one_machine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compose = yaml.safe_load((DEPLOY / "docker" / "compose.group.yaml").read_text())
+    assert {one.get("network_mode") for one in compose["services"].values()} == {"host"}
+    ports: list[int] = []
+    names = set()
+    for name, service in compose["services"].items():
+        if name == "etcd":
+            assert "--listen-client-urls=http://127.0.0.1:2379" in service["command"]
+            continue
+        arguments = build_parser().parse_args(service["command"])
+        if name == "nameserver":
+            continue
+        monkeypatch.setenv(config.SET_ENV, service["environment"][config.SET_ENV])
+        found = config.gather(None, [])
+        group = config.group_settings(found, authority=arguments.authority, source="compose")
+        assert group is not None
+        assert (group.authority, found["brokerName"]) == ("etcd://127.0.0.1:2379", "orders")
+        assert group.secret_file == f"/run/secrets/{service['secrets'][0]}"
+        assert service["environment"]["ESCROWMQ_HTTP"] == f"127.0.0.1:{arguments.http_port}"
+        ports += [arguments.port, arguments.port + HA_ABOVE, arguments.grpc_port]
+        ports += [arguments.http_port]
+        names.add(group.member)
+    assert names == {"a", "b", "c"}
+    assert len(set(ports)) == len(ports) == 12
+
+
+def test_the_chart_asks_for_the_rights_that_the_authority_needs() -> None:
+    page = (ROOT / "docs" / "authority.md").read_text()
+    role = (CHART / "templates" / "authority.yaml").read_text()
+    pattern = r"resources: \[configmaps\]\s+verbs: (.*)"
+    assert said(page, pattern) == said(role, pattern)
+
+
 def test_the_chart_has_a_schema_for_all_of_its_values() -> None:
     schema = json.loads((CHART / "values.schema.json").read_text())
     values = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -90,7 +135,8 @@ def test_chart_image_and_unit_run_as_one_user_of_one_release() -> None:
     assert chart["version"] == chart["appVersion"] == RELEASE
     uid = said(DOCKERFILE, r"--uid (\d+)")
     assert said(DOCKERFILE, r"^USER (\S+)$") == f"{uid}:{uid}"
-    assert said(POD, r"runAsUser: (\d+)") == said(POD, r"fsGroup: (\d+)") == uid
+    parts = (CHART / "templates" / "_helpers.tpl").read_text()
+    assert said(parts, r"runAsUser: (\d+)") == said(parts, r"fsGroup: (\d+)") == uid
     assert "Type=notify" in UNIT
 
 
