@@ -42,6 +42,7 @@ from escrowmq.delivery.delay_progress import (
 )
 from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
+from escrowmq.delivery.timer_spans import Delays, DueTimes
 from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
@@ -109,6 +110,8 @@ class TimerQueue:
         """Above the largest delivered key."""
         self._counter = 0
         self.counts = TimingCounts()
+        self.due_times = DueTimes()
+        self.delays = Delays()
         self._before = _State(0, 0, 0)
         self._peer_read_ms: int | None = None
         self._is_settled = False
@@ -217,7 +220,9 @@ class TimerQueue:
                 self._retry_ms = now_ms + RETRY_MS
                 break
             self._retry_ms = 0
-            self._border = max(self._border, heapq.heappop(heap) + 1)
+            key = heapq.heappop(heap)
+            self._border = max(self._border, key + 1)
+            self.due_times.drop(key >> _OFFSET_BITS)
             self._uncount(queue_offset)
             passed += 1
         is_all = not self._has_more and not self._unread.count
@@ -286,10 +291,14 @@ class TimerQueue:
         recall = source.properties.get(Property.TIMER_DEL_UNIQKEY)
         if recall is None:
             self.counts.add(source, 1, now_ms)
+            if queue_offset >= self._before.taken:
+                topic = source.properties.get(Property.REAL_TOPIC, "")
+                self.delays.note(topic, max(0, slot_ms - source.born_ms) // 1000)
         elif recall == _recall_key(source) and len(self._recalls) < RECALLS_MAX:
             # Older releases took what a client wrote, about the messages of any topic.
             self._recalls.add((recall, source.properties[Property.TIMER_OUT_MS]))
         heapq.heappush(self._heap, key)
+        self.due_times.add(key >> _OFFSET_BITS)
         self._count(queue_offset)
 
     def _wish_ms(self, source: StoredMessage, slot_ms: int) -> int:

@@ -68,6 +68,21 @@ class LaterGauges:
         )
         for name, kind, text, found in by_topic:
             yield Family(f"rocketmq_{name}", kind, text, (*_STORAGE, "topic"), found)
+        ahead = timer.due_times.ahead(now_ms)
+        yield Family(
+            "rocketmq_timer_message_snapshot",
+            "gauge",
+            "Delayed messages due within so many seconds, and not within the bound before.",
+            (*_STORAGE, "timer_bound_s"),
+            tuple(Sample((*_LOCAL, str(bound)), count) for bound, count in ahead.items()),
+        )
+        yield Family(
+            "rocketmq_delay_message_latency_seconds",
+            "histogram",
+            "Time from the birth of delayed messages to their delivery, as it was asked for.",
+            (*_STORAGE, "topic"),
+            timer.delays.distributions(*_LOCAL),
+        )
 
     def _popped(self, now_ms: int) -> Iterator[Family]:
         """Gauges of messages that were popped and not acknowledged."""

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.measure import Sample
+from escrowmq.base.measure import Distribution, Sample
 from tests.harness.exchange import Exchange
 
 LOCAL = ("local", "disk")
@@ -40,6 +40,37 @@ def test_the_timer_tells_what_waits_and_what_is_late() -> None:
     found = figures(exchange)
     assert found["timer_dequeue_lag", *LOCAL] == found["timing_messages", *LOCAL, "T"] == 1
     assert found["timer_dequeue", *LOCAL, "T"] == 1
+
+
+def test_the_timer_tells_how_far_ahead_messages_are_due() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    for delay_ms in (30_000, 50_000, 3_000_000):
+        client.send("T", b"later", TIMER_DELAY_MS=str(delay_ms))
+    client.send("U", b"later", TIMER_DELAY_MS="90000")
+    exchange.advance(1_000)
+    found = figures(exchange)
+    ahead = {
+        name[-1]: value for name, value in found.items() if name[0] == "timer_message_snapshot"
+    }
+    assert ahead == {
+        "5": 0, "60": 2, "300": 1, "900": 0, "3600": 1, "14400": 0, "28800": 0, "86400": 0,
+    }  # fmt: skip
+    exchange.advance(100_000)
+    found = figures(exchange)
+    assert found["timer_message_snapshot", *LOCAL, "60"] == 0
+    assert found["timer_message_snapshot", *LOCAL, "3600"] == 1
+    (family,) = (
+        one for one in exchange.core.measure(exchange.now_ms)
+        if one.name == "rocketmq_delay_message_latency_seconds"
+    )  # fmt: skip
+    of_t, of_u = family.samples
+    assert isinstance(of_t, Distribution)
+    assert isinstance(of_u, Distribution)
+    assert (of_t.of, of_t.buckets[0], of_t.buckets[2], of_t.buckets[-1][1]) == (
+        (*LOCAL, "T"), (60.0, 2), (3_600.0, 3), 3,
+    )  # fmt: skip
+    assert of_u.buckets[:2] == ((60.0, 0), (600.0, 1))
 
 
 def test_pops_tell_what_is_open_and_what_came_again() -> None:
