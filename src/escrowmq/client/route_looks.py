@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import TYPE_CHECKING, Final
+from collections.abc import Mapping
+from typing import Final, Protocol
 
+from escrowmq.client.client_settings import ClientOptions
+from escrowmq.client.core.routes import RouteBook
+from escrowmq.client.heartbeats import Presence
+from escrowmq.client.pool import Pool
 from escrowmq.errors import ProtocolError, ResponseError, RouteMissing, TransportError
-
-if TYPE_CHECKING:
-    from escrowmq.client.instance import Instance
 
 _log = logging.getLogger(__name__)
 
@@ -23,10 +25,36 @@ _SUCCESSION_MS: Final = 15_000
 """For so long after a connection was lost another broker may become the master."""
 
 
+class Routed(Protocol):
+    """A client whose routes are refreshed (client.instance)."""
+
+    options: ClientOptions
+    book: RouteBook
+    pool: Pool
+    presence: Presence
+    wants_all_brokers: bool
+    forgets_topics: bool
+
+    @property
+    def watched(self) -> Mapping[str, int]:
+        """Topics whose routes are needed."""
+        ...
+
+    def now(self) -> float:
+        """The event loop's clock."""
+        ...
+
+    async def refresh(self, topic: str) -> None:
+        """Fetch a topic's route."""
+
+    async def refresh_brokers(self) -> None:
+        """Fetch the cluster's brokers."""
+
+
 class RouteLooks:
     """The looks of one instance."""
 
-    def __init__(self, instance: Instance) -> None:
+    def __init__(self, instance: Routed) -> None:
         self._instance = instance
         self._event = asyncio.Event()
         self._lost: set[str] = set()
