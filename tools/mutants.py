@@ -137,7 +137,7 @@ class _Finder(ast.NodeVisitor):
         if by is not None and is_number and not more:
             left, right = node.left, node.comparators[0]
             said = [self._source[slice(*self._span(side))].decode() for side in (left, right)]
-            if not isinstance(op, ast.Eq) or not _is_enum(right):
+            if not isinstance(op, ast.Eq | ast.NotEq) or not _is_enum(right):
                 self._add(f"compared by {by}", node, f"({said[0]}) {by} ({said[1]})")
         self.generic_visit(node)
 

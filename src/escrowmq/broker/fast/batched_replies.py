@@ -106,7 +106,8 @@ def _read(run: _Run) -> Iterator[Command]:
 
 
 def _answer(reply: Command, code: int) -> Answer:
-    ext = reply.ext or {}
+    ext = reply.ext
+    assert ext, "they all have fields"
     if "msgId" not in ext:
         return Answer(code, ext=ext)
     return Sent(

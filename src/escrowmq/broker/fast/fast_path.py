@@ -102,8 +102,6 @@ class FastPath:
         together with its next half, whose answer need not wait for it. Measured: 1.1 to 1.2 times
         as many transactions of one thread."""
         self._may_not_wait = False  # a sender of this run, for disk or replicas
-        self._is_held = False
-        """Whether the replies of this run must wait for disk or replicas."""
         self._is_judged = False
         """Whether the peer of this run must sign its requests."""
         self.lane: RequestsLane | None = requests_lane
@@ -145,10 +143,8 @@ class FastPath:
         if is_all and self._ends_count:
             self._puts.seal_ends(now_ms)
         if end > at and self._puts.write():
-            ends = self._ends
-            self._is_held = ends.holds_answers and self._puts.log_end > ends.answerable_end
             if self._replies:
-                self._reply(peer, now_ms, is_all=(is_all or self.is_cut) and at == 0)
+                self._reply(peer, now_ms, is_all=is_all or self.is_cut)
             self._puts.apply_effects(peer, now_ms)
             self._tell(reader)
         elif end > at:
@@ -164,7 +160,7 @@ class FastPath:
     def _reply(self, peer: Peer, now_ms: int, *, is_all: bool) -> None:
         """Everything is in the log: answer it. A sender who gets no other answer need not wait for
         the work that follows. Measured: 0.85 of a half's round trip."""
-        if self._is_held:
+        if self._ends.holds_answers:
             self._keep(peer, now_ms)
             return
         replies, self._replies = self._replies, []
@@ -175,7 +171,7 @@ class FastPath:
 
     def _tell(self, reader: FrameReader) -> None:
         """The work that follows is done: answer the rest."""
-        at_once, waits = self._latency.at_once, self._is_held
+        at_once, waits = self._latency.at_once, self._ends.holds_answers
         count = self._ends_count + self._sends_count + self._one_way_count
         if self._sends_count and not waits:
             at_once[Request.SEND_MESSAGE_V2, 0, 0] += self._sends_count

@@ -90,8 +90,9 @@ def test_sends_of_all_kinds_are_answered_with_their_sync(fate: str, *, is_binary
     sends = [send(opaque=20 + n, flag=2 * (n == 2), is_binary=is_binary) for n in range(5)]
     halves = [half(100 + n, is_binary=is_binary) for n in range(3)]
     one = batch([entry(1), entry(2)], is_binary=is_binary)
-    assert both.feed((1, b"".join([*sends, one, *halves, one]))) == []
-    assert both.short.served_count - before >= 8  # all but such as were never seen before
+    silent = batch([entry(3)], is_binary=is_binary, flag=2)
+    assert both.feed((1, b"".join([*sends, one, silent, *halves, one]))) == []
+    assert both.short.served_count - before >= 9  # all but such as were never seen before
     judge, code = FATES[fate]
     assert judge(both) == {code}
     both.end()

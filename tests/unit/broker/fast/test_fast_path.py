@@ -22,6 +22,7 @@ from tests.unit.broker.both import (
     Begun,
     Both,
     Chunk,
+    Side,
     end,
     fields,
     frame,
@@ -189,6 +190,49 @@ def test_reader_who_waits_is_told_and_messages_of_other_queues_wake_nobody() -> 
     both.feed((1, send()), (2, pull(1)))
     both.feed((1, send(e="1")), (1, send(e="1")), (1, send() * 3), (2, pull(4)), (1, send()))
     both.end()
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_senders_that_want_no_answer_are_counted_alone(*, is_binary: bool) -> None:
+    both, one = Both(), send(flag=2, is_binary=is_binary)
+    both.feed((1, one), (1, one), (1, one * 3))
+    assert both.short.served_count == 4
+    both.end()
+
+
+WITHOUT: dict[str, dict[str, Any]] = {
+    "clients that have IPv6": {"peers": "fd00::9"},
+    "a broker that has IPv6": {"address": "fd00::1"},
+    "no lane": {},
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT)
+def test_fast_path_is_not_even_tried_with(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    both = Both(**WITHOUT[name])
+    fast_path = both.short.core.remoting.fast_path
+    assert fast_path is not None
+    if name == "no lane":
+        fast_path.lane = None
+    both.feed((1, send()), (1, send()), (1, send() * 3))
+    assert both.short.served_count == 0
+    assert [each for each in caplog.records if each.exc_info] == []
+    both.end()
+
+
+def test_answers_to_one_input_leave_in_one_write() -> None:
+    side = Side(is_short=True)
+    side.feed((1, send()))
+    side.feed((1, send()))
+    written: list[bytes] = []
+    side.core.set_writer(lambda _, chunks: written.append(b"".join(chunks)))
+    side.feed((1, send(opaque=4) * 2))
+    assert len(written) == 1, "at once, as nothing else is answered"
+    side.heard.clear()
+    side.feed((1, send(opaque=5) + send({**PLAIN, "DELAY": "3"}, opaque=6) + send(opaque=7)))
+    assert len(written) == 1
+    ((_, told),) = side.heard
+    assert [reply.opaque for reply in FrameReader().feed(told)] == [5, 6, 7]
 
 
 def test_topic_that_is_deleted_and_made_again_begins_anew() -> None:

@@ -348,6 +348,7 @@ def test_topic_that_is_deleted_and_made_again_begins_anew() -> None:
     [
         (BrokerSettings(acl_enabled=True), NARROW),
         (BrokerSettings(), msgspec.structs.replace(NARROW, is_sync_flush=True)),
+        (BrokerSettings(), msgspec.structs.replace(NARROW, appends_crc=True)),
     ],
 )
 def test_everything_is_asked_for_where_there_is_more_to_ask(

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
+from escrowmq.errors import DiskFull
 from tests.unit.broker.both import PLAIN, TOPICS, Both, begin, end, frame, half, send
 from tests.unit.broker.fast.test_fast_path import ODD
 
@@ -143,6 +144,43 @@ def test_account_at_its_bound_is_refused_alike() -> None:
         pair.feed((1, plain), (1, plain * 3), (2, plain))
         pair.pass_time(100)
     assert pair.short.served_count > 5
+    pair.end()
+
+
+@pytest.mark.parametrize("is_of_ours", [True, False])
+def test_requests_that_could_not_be_written_together_count_once(
+    monkeypatch: pytest.MonkeyPatch, *, is_of_ours: bool
+) -> None:
+    pair = both(account_requests_per_s=20)
+    plain = signed(send())
+    pair.feed((1, plain), (1, plain))
+    log = pair.short.core.broker.store.log
+    append, refused = log.append, 0
+
+    def refuse_once(data: bytes, stored_ms: int, **more: Any) -> None:
+        nonlocal refused
+        if not refused:
+            refused += 1
+            raise DiskFull("no room for so much")
+        append(data, stored_ms, **more)
+
+    def fail(*_: Any) -> None:
+        nonlocal refused
+        refused += 1
+        raise ValueError("a fault of ours")
+
+    if is_of_ours:
+        monkeypatch.setattr(pair.short.core.remoting.fast_path, "_send", fail)
+    else:
+        monkeypatch.setattr(log, "append", refuse_once)
+    served = pair.short.served_count
+    assert [reply.code for reply in pair.feed((1, plain * 9))] == [0] * 9
+    monkeypatch.undo()
+    assert (refused, pair.short.served_count) == (1, served)
+    pair.pass_time(1)
+    assert {reply.code for reply in pair.feed((1, plain * 9))} == {0}
+    assert pair.short.served_count > served
+    assert 0 not in {reply.code for reply in pair.feed((1, plain * 9))[1:]}
     pair.end()
 
 
