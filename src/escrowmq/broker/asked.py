@@ -37,7 +37,8 @@ class RequestRow(msgspec.Struct, frozen=True):
     """It reads messages: its answers may be large, and its sender understands FLOW_CONTROL."""
 
     is_brief: bool = False
-    """It leaves nothing to do at the end of its input, except to save tables that it changed."""
+    """It leaves nothing to do at the end of its input, except to save tables that it changed and to
+    serve those who wait for its messages."""
 
     is_free: bool = False
     """It ends something, and is not refused by rate limits: retries would cost more."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -112,8 +112,6 @@ class UnseenRun(NamedTuple):
     stored_ms: int
     parts: list[UnitsOf]
     keys: bytes
-    is_awaited: Callable[[str, int], bool]
-    """Whether anything waits for the messages of a queue."""
 
     @property
     def due_end(self) -> int:
@@ -173,13 +171,20 @@ class Dispatcher:
         self.stalled: str | None = None
         self.delays_ms = delays_ms
         self.arrivals: list[Arrival] = []
-        """Messages that became visible and were not reported yet."""
+        """Messages that became visible in awaited queues and were not reported yet."""
+        self.is_awaited: Callable[[str, int], bool] = _always
+        """Whether anything waits for the messages of a queue (`report_arrivals`)."""
         self._keys = bytearray()
         self.keys_count = 0
         """Entries added to the index."""
 
+    def report_arrivals(self, is_awaited: Callable[[str, int], bool]) -> None:
+        """Report only messages of queues that something waits for at the time they become visible.
+        Most have none, and then nothing is left to do at the end of the input."""
+        self.is_awaited = is_awaited
+
     def take_arrivals(self) -> list[Arrival]:
-        """Return, and forget, what became visible.
+        """Return, and forget, the reported messages.
 
         Index keys stay collected until there are enough, a query arrives or a flush round begins:
         one at a time they cost three times as much, and recovery adds those that a killed process
@@ -303,36 +308,22 @@ class Dispatcher:
             if queue.is_schedule:
                 code = unit_code(properties, stored_ms, code, self.delays_ms)
             queue.append_at(queue_offset, log_offset, record_size, code)
-            self.arrivals.append(
-                Arrival(
-                    message.topic,
-                    message.queue_id,
-                    queue_offset,
-                    code,
-                    stored_ms,
-                    log_offset,
-                    record_size,
-                )
-            )
+            topic, queue_id = message.topic, message.queue_id
+            if self.is_awaited(topic, queue_id):
+                at = queue_offset, code, stored_ms, log_offset, record_size
+                self.arrivals.append(Arrival(topic, queue_id, *at))
         self.dispatched_offset = log_offset + record_size
         self.dispatched_ms = stored_ms
         if self.index is not None and properties:
-            unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
-            if unique or keys:
-                if queue is not None:
-                    prefix = queue.key_prefix
-                elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
-                    return  # as in RocketMQ: dropped records must not be found
-                else:
-                    prefix = java_hash(f"{message.topic}#")
-                if unique:
-                    self._keys += index_key(prefix, unique, log_offset, stored_ms)
-                if keys:
-                    for key in keys.split(" "):
-                        if key:
-                            self._keys += index_key(prefix, key, log_offset, stored_ms)
-                if len(self._keys) >= _KEYS_BATCH_SIZE:
-                    self.flush_keys()
+            if queue is not None:
+                prefix = queue.key_prefix
+            elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
+                return  # as in RocketMQ: dropped records must not be found
+            else:
+                prefix = java_hash(f"{message.topic}#")
+            self._collect(prefix, properties, log_offset, stored_ms)
+            if len(self._keys) >= _KEYS_BATCH_SIZE:
+                self.flush_keys()
 
     def dispatch_batch(
         self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
@@ -353,27 +344,29 @@ class Dispatcher:
             self.stalled = str(error)
             return False
         topic, queue_id, stored_ms = message.topic, message.queue_id, last.stored_ms
-        self.arrivals += [
-            Arrival(topic, queue_id, put.queue_offset, code, stored_ms, at, size)
-            for put, code, (at, size) in zip(puts, codes, places, strict=True)
-        ]
+        if self.is_awaited(topic, queue_id):
+            self.arrivals += [
+                Arrival(topic, queue_id, put.queue_offset, code, stored_ms, at, size)
+                for put, code, (at, size) in zip(puts, codes, places, strict=True)
+            ]
         self.dispatched_offset, self.dispatched_ms = last.log_end, stored_ms
         if self.index is not None:
-            self._collect(queue.key_prefix, pieces, puts)
+            for (_, _, _, properties), put in zip(pieces, puts, strict=True):
+                self._collect(queue.key_prefix, properties, put.log_offset, put.stored_ms)
+            if len(self._keys) >= _KEYS_BATCH_SIZE:
+                self.flush_keys()
         return True
 
-    def _collect(self, prefix: int, pieces: Sequence[Piece], puts: list[Put]) -> None:
-        found = self._keys
-        for (_, _, _, properties), put in zip(pieces, puts, strict=True):
-            unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
-            if unique:
-                found += index_key(prefix, unique, put.log_offset, put.stored_ms)
-            if keys:
-                for key in keys.split(" "):
-                    if key:
-                        found += index_key(prefix, key, put.log_offset, put.stored_ms)
-        if len(found) >= _KEYS_BATCH_SIZE:
-            self.flush_keys()
+    def _collect(
+        self, prefix: int, properties: Mapping[str, str], log_offset: int, stored_ms: int
+    ) -> None:
+        unique, keys = properties.get("UNIQ_KEY"), properties.get("KEYS")
+        if unique:
+            self._keys += index_key(prefix, unique, log_offset, stored_ms)
+        if keys:
+            for key in keys.split(" "):
+                if key:
+                    self._keys += index_key(prefix, key, log_offset, stored_ms)
 
     def dispatched_run(self, end: int, stored_ms: int, keys: bytes | bytearray) -> None:
         """Note that the units of records up to a log offset are written; these are their keys."""
@@ -398,13 +391,13 @@ class Dispatcher:
                 # Some records behind it have units; only in front of it is none missing.
                 self.dispatched_run(held_back[0].log_offset, run.stored_ms, keys)
                 raise
-            if run.is_awaited(topic, queue_id):
-                self.arrivals += run.parts[nth].arrivals(run.stored_ms)
+            if self.is_awaited(topic, queue_id):
+                self.arrived(run.parts[nth], run.stored_ms)
         self.dispatched_run(run.due_end, run.stored_ms, run.keys)
 
-    def arrived(self, arrivals: Iterable[Arrival]) -> None:
-        """Note messages that became visible and have to be reported."""
-        self.arrivals += arrivals
+    def arrived(self, part: UnitsOf, stored_ms: int) -> None:
+        """Report records of a run, which became visible."""
+        self.arrivals += part.arrivals(stored_ms)
 
     def flush_keys(self) -> None:
         """Write the collected index entries; they stay collected when the disk is full."""
@@ -442,6 +435,10 @@ class Dispatcher:
     def forget_found(self) -> None:
         """Forget the waiting keys, because recovery is about to find them again."""
         self._keys, self.stalled = bytearray(), None
+
+
+def _always(_topic: str, _queue_id: int) -> bool:
+    return True
 
 
 def unit_code(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.message import Message
@@ -12,7 +12,6 @@ from escrowmq.codec.record import encode_run, topic_part
 from escrowmq.errors import StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
-from escrowmq.store.results import Arrival
 from escrowmq.store.store_parts import StoreState
 
 _log = logging.getLogger(__name__)
@@ -42,10 +41,6 @@ class Tail:
     def first_offset(self) -> int:
         """The queue offset of the first record of this run."""
         return self.next_offset - len(self.units) // ENTRY_SIZE
-
-    def places(self) -> Iterator[tuple[int, tuple[int, int, int]]]:
-        """Queue offset, log offset, size and tags code of each record of this run."""
-        return enumerate(ENTRY.iter_unpack(self.units), self.first_offset)
 
 
 class Run:
@@ -155,43 +150,33 @@ class Run:
         assert log.end_offset == self.end, (log.end_offset, self.end)
         return True
 
-    def publish(self, is_awaited: Callable[[str, int], bool]) -> None:
-        """Make the records findable in their queues and by their keys. Arrivals are reported for
-        awaited queues. Records that may not be seen yet wait for their turn."""
+    def publish(self) -> None:
+        """Make the records findable in their queues and by their keys. Records that may not be seen
+        yet wait for their turn."""
         dispatcher = self._held.dispatcher
         if not self._touched:
             return
         if self.end > self._ends.visible_end:
             for tail in self._touched:
                 tail.queue.expect(tail.next_offset)
-            dispatcher.wait([self._unseen(self._touched, is_awaited)])
+            dispatcher.wait([self._unseen(self._touched)])
             return
         for nth, tail in enumerate(self._touched):
             try:
                 tail.queue.put_units(bytes(tail.units))
             except (StorageError, OSError) as error:
-                self._stall(str(error), self._unseen(self._touched[nth:], is_awaited))
+                self._stall(str(error), self._unseen(self._touched[nth:]))
                 return
-            if is_awaited(tail.topic, tail.queue_id):
-                dispatcher.arrived(self._arrivals(tail))
+            if dispatcher.is_awaited(tail.topic, tail.queue_id):
+                dispatcher.arrived(_units_of(tail), self.stored_ms)
         dispatcher.dispatched_run(self.end, self.stored_ms, self._keys)
 
-    def _arrivals(self, tail: Tail) -> list[Arrival]:
-        topic, queue_id, stored_ms = tail.topic, tail.queue_id, self.stored_ms
-        return [
-            Arrival(topic, queue_id, queue_offset, code, stored_ms, log_offset, size)
-            for queue_offset, (log_offset, size, code) in tail.places()
-        ]
-
-    def _unseen(self, tails: list[Tail], is_awaited: Callable[[str, int], bool]) -> UnseenRun:
+    def _unseen(self, tails: list[Tail]) -> UnseenRun:
         """The records of some of the queues, to become visible later; and all keys."""
-        parts = []
-        for tail in tails:
-            units = bytes(tail.units)
-            parts.append(UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, units))
+        parts = [_units_of(tail) for tail in tails]
         data = self._data
         begin = self.end - len(data)
-        return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys), is_awaited)
+        return UnseenRun(begin, data, self.stored_ms, parts, bytes(self._keys))
 
     def _stall(self, reason: str, unseen: UnseenRun) -> None:
         """The units of these queues have no space: their records become visible when there is
@@ -211,3 +196,7 @@ class Run:
         self._keys.clear()
         self._pieces.clear()
         self._data = b""
+
+
+def _units_of(tail: Tail) -> UnitsOf:
+    return UnitsOf(tail.queue, tail.topic, tail.queue_id, tail.first_offset, bytes(tail.units))

@@ -1,7 +1,6 @@
 """Records of one input are written together, or not at all; on a full disk they are seen later."""
 
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -47,11 +46,11 @@ def _upcoming(tail: Tail) -> int:
     return tail.next_offset if tail.units else tail.queue.next_offset
 
 
-def commit(run: Run, is_awaited: Callable[[str, int], bool]) -> bool:
+def commit(run: Run) -> bool:
     """Write it, and have it found."""
     is_written = run.write()
     if is_written:
-        run.publish(is_awaited)
+        run.publish()
     return is_written
 
 
@@ -97,7 +96,7 @@ def test_records_that_were_laid_out_elsewhere_are_as_those_of_single_puts() -> N
             for number in range(2, 8):
                 put(run, tails[number % 2], number)
         put(run, tails[0], 8)
-        assert commit(run, nobody)
+        assert commit(run)
         run.done()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
@@ -123,7 +122,7 @@ def test_run_leaves_what_single_puts_leave(*, is_sync: bool) -> None:
                 one = message(number, queue_id=number % 2, born_ms=1)
                 assert store.put(one, 2_000).status is PutStatus.OK
         if is_run:
-            assert commit(run, nobody)
+            assert commit(run)
             run.done()
         store.close(3_000)
     first, second = [{n: bytes(f.live) for n, f in disk.files.items()} for disk in disks]
@@ -135,11 +134,14 @@ def test_only_queues_that_are_awaited_are_told_of() -> None:
     store.put(message(0), 1_000)
     store.put(message(1, queue_id=1), 1_000)
     store.take_arrivals()
+    store.dispatcher.report_arrivals(lambda topic, queue_id: queue_id == 1)
+    store.put(message(0), 1_000)
+    assert not store.dispatcher.arrivals
     run = begun(store)
     tails = tail_of(run), tail_of(run, 1)
     for tail in tails:
         put(run, tail, 2)
-    assert commit(run, lambda topic, queue_id: queue_id == 1)
+    assert commit(run)
     found = [(arrival.queue_id, arrival.queue_offset) for arrival in store.take_arrivals()]
     assert found == [(1, 1)]
 
@@ -153,7 +155,7 @@ def test_nothing_happens_where_a_segment_or_the_room_ends() -> None:
     while put(run, tail, 1 + count) >= 0:
         count += 1
     assert count > 2
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     assert store.put(message(9), 2_000).status is PutStatus.OK  # the general path makes the next
     assert len(bodies(store)) == count + 2
@@ -172,7 +174,7 @@ def test_log_that_takes_nothing_leaves_everything_as_it_was(
         raise OSError("no")
 
     monkeypatch.setattr(store.log, "append", refuse)
-    assert not commit(run, nobody)
+    assert not commit(run)
     monkeypatch.undo()
     assert (store.end_offset, store.bounds("orders", 0)) == (before, (0, 1))
     assert store.put(message(1), 2_000).queue_offset == 1
@@ -190,7 +192,7 @@ def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> Non
     for number in range(3, 9):
         assert put(run, tails[number % 2], number) >= 0
     disk.room = disk.used
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     assert not run.is_allowed
     assert store.behind_size > 0
@@ -216,10 +218,11 @@ def synced_store(disk: SimDisk, **changes: int) -> Store:
 
 def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     store = synced_store(SimDisk())
+    store.dispatcher.report_arrivals(lambda topic, queue_id: queue_id == 1)
     run = begun(store)
     for number in range(2, 6):
         assert put(run, tail_of(run, number % 2), number) >= 0
-    assert commit(run, lambda topic, queue_id: queue_id == 1)
+    assert commit(run)
     run.done()
     assert store.bounds("orders", 0) == store.bounds("orders", 1) == (0, 1)
     assert not store.dispatcher.arrivals
@@ -227,13 +230,13 @@ def test_run_is_seen_and_told_of_when_it_is_durable() -> None:
     run.begin(2_000)  # what waits for the disk is in nobody's way
     assert run.is_allowed
     assert put(run, tail_of(run), 7) >= 0
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     assert sync(store, 2_000)
     assert store.bounds("orders", 0) == (0, 5)
     assert store.bounds("orders", 1) == (0, 3)
     told = [(arrival.queue_id, arrival.queue_offset) for arrival in store.take_arrivals()]
-    assert told == [(1, 1), (1, 2), (0, 3)]
+    assert told == [(1, 1), (1, 2)]
     found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
     assert len(found.records) == 8
 
@@ -242,7 +245,7 @@ def test_record_of_a_run_is_found_by_its_place_before_it_is_durable() -> None:
     store = synced_store(SimDisk())
     run = begun(store)
     places = [put(run, tail_of(run), number) for number in (2, 3)]
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     for number, place in enumerate(places, 2):
         found = store.read(place)
@@ -262,7 +265,7 @@ def test_run_of_a_topic_that_is_deleted_meanwhile_is_not_seen() -> None:
     assert bills is not None
     for tail in (bills, tail_of(run)):
         assert put(run, tail, 2) >= 0
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     store.delete_topic("bills")
     assert store.put(message(3, topic="bills"), 2_000).queue_offset == 0
@@ -277,7 +280,7 @@ def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> 
     run = begun(store)
     for number in (3, 2, 4, 6, 5):
         assert put(run, tail_of(run, number % 2), number) >= 0
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     disk.room = disk.used
     assert sync(store, 2_000)  # the second queue has two units of room in its file, and needs two
@@ -313,7 +316,7 @@ def test_what_of_a_run_has_no_room_outlives_a_kill(*, is_sync_flush: bool) -> No
     for number in (3, 4, 6, 5):  # the even ones go to queue 0, which wants a file more
         assert put(run, tails[number % 2 == 1], number) >= 0
     disk.room = disk.used
-    assert commit(run, nobody)
+    assert commit(run)
     run.done()
     assert synced_wholly(store, 40_000)
     disk.crash(random.Random(1), Loss.NOTHING)

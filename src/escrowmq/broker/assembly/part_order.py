@@ -228,7 +228,6 @@ class Assembly:
             frames=b.frames,
             transactions=self.transactions,
             ends=self.ends,
-            arrivals=self.arrivals,
             serving=self.serving,
             output=b.output,
             latency=b.latency,

@@ -19,7 +19,6 @@ from escrowmq.broker.fast.short_halves import ShortHalves
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.arrivals import Arrivals
 from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.rules import is_plain
@@ -89,7 +88,6 @@ class ShortPuts:
         frames: Frames,
         transactions: Transactions,
         ends: EndHandlers,
-        arrivals: Arrivals,
         serving: Serving,
         output: Output,
         latency: Latency,
@@ -103,7 +101,6 @@ class ShortPuts:
         self._frames = frames
         self._transactions = transactions
         self._engine = ends.engine
-        self._is_awaited = arrivals.is_awaited
         self._run = store.run(identity.packed)
         self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
@@ -357,7 +354,7 @@ class ShortPuts:
     def apply_effects(self, peer: Peer, now_ms: int) -> None:
         """Do what follows from the written run. Its records are visible in their queues only from
         here on."""
-        self._run.publish(self._is_awaited)
+        self._run.publish()
         for target in self._sent:
             self._stats.put_each(target.topic, target.sizes)
         for topic, count, size in self._stored:

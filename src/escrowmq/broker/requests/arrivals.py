@@ -39,18 +39,19 @@ class Arrivals(Part):
         self._pops = pops
         self._pulled = pulls.holds.by_queue
         self._popped, self._peeked = (polls.places_by_topic for polls in pops.polls)
-        self._revive_topic = pops.ledger.topic
+        self._own_topics = {pops.ledger.topic, Topic.SCHEDULE, Topic.TIMER}
         self.work = (store.dispatcher.arrivals,)
+        store.dispatcher.report_arrivals(self.is_awaited)
         pops.tell_arrivals_by(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
-        """Whether a pull or pop waits for messages of a queue. Called for each queue of each input,
-        so it calls nothing else: that takes a fifth of the time."""
+        """Whether a pull, a pop or delayed delivery waits for messages of a queue. Called for each
+        queue of each input, so it calls nothing else: that takes a fifth of the time."""
         return (
             (topic, queue_id) in self._pulled
             or topic in self._popped
             or topic in self._peeked
-            or topic == self._revive_topic
+            or topic in self._own_topics
         )
 
     def _settle_early(self, now_ms: int) -> None:

@@ -83,10 +83,22 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
     family(
         SendHandlers,
         RequestRow(
-            _R.SEND_MESSAGE, SendHeader, SendHandlers.send, Rule(sent("topic", "properties"))
+            _R.SEND_MESSAGE,
+            SendHeader,
+            SendHandlers.send,
+            Rule(sent("topic", "properties")),
+            is_brief=True,
         ),
-        RequestRow(_R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i"))),
-        RequestRow(_R.SEND_BATCH_MESSAGE, SendHeaderV2, SendHandlers.send, Rule(field("b", PUB))),
+        RequestRow(
+            _R.SEND_MESSAGE_V2, SendHeaderV2, SendHandlers.send, Rule(sent("b", "i")), is_brief=True
+        ),
+        RequestRow(
+            _R.SEND_BATCH_MESSAGE,
+            SendHeaderV2,
+            SendHandlers.send,
+            Rule(field("b", PUB)),
+            is_brief=True,
+        ),
     ),
     family(
         EndHandlers,

@@ -12,9 +12,9 @@ from escrowmq.broker.sends.batches import SentBatches
 from escrowmq.broker.sends.destinations import Destinations, Header
 from escrowmq.broker.sends.forbidden_to_senders import admit
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
-from escrowmq.broker.sends.log_puts import Delayed, Putter, awaited_end, is_retry
+from escrowmq.broker.sends.log_puts import Delayed, Putter, is_retry
 from escrowmq.broker.sends.message_from_request import MessageMaker
-from escrowmq.broker.sends.send_rules import key_missing
+from escrowmq.broker.sends.send_rules import key_missing, waits
 from escrowmq.broker.sends.shedding import Shedding
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.auto_created import RequestAccount
@@ -55,7 +55,6 @@ class SendHandlers:
 
     def send(self, asked: Asked[Header]) -> Reply:
         """Store one message or a batch."""
-        self._maker.note_settings()
         topic = self._judge(asked)
         reply: Reply
         if isinstance(topic, Refusal):
@@ -64,7 +63,10 @@ class SendHandlers:
             reply = self._batches.send(asked, topic)
         else:
             reply = self._send_one(asked, topic)
-        return reply.saying(self._maker.said) if isinstance(reply, Refusal) else reply
+        if isinstance(reply, Refusal):
+            self._maker.note_settings()
+            return reply.saying(self._maker.said)
+        return reply
 
     def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:
         """The topic that a message goes to, or why it is refused."""
@@ -119,7 +121,7 @@ class SendHandlers:
             queue_offset=put.queue_offset,
             transaction_id=unique_key,
             ext=more,
-            log_end=awaited_end(put, message),
+            log_end=put.log_end if waits(message.properties) else 0,
         )
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:

@@ -34,9 +34,10 @@ class Destinations:
     def find(self, peer: Peer, header: Header, now_ms: int) -> TopicConfig | Refusal:
         """The topic that a message goes to, or why it is refused."""
         topic = self._topics.get(header.topic)
-        refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
-        if refusal is not None:
-            return refusal
+        if self._settings.accepts_sends_from_ms:
+            refusal = EARLY.refusal(Input(self._settings, 0, now_ms))
+            if refusal is not None:
+                return refusal
         if topic is None:
             fault = name_fault(header.topic)
             if fault is not None:

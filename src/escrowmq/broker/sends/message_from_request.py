@@ -47,6 +47,7 @@ class MessageMaker:
 
     def bare(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:
         """The message with only its sender's properties."""
+        self.note_settings()
         header = asked.header
         queue_id = header.queue_id
         if queue_id < 0:
