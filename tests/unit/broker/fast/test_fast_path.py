@@ -23,12 +23,16 @@ from tests.unit.broker.both import (
     Both,
     Chunk,
     Side,
+    Watched,
+    begun_of,
     end,
     fields,
     frame,
+    half,
     pull,
     send,
 )
+from tests.unit.broker.fast.test_short_batches import batch, entry
 
 
 @pytest.mark.parametrize("is_binary", [True, False])
@@ -200,6 +204,21 @@ def test_senders_that_want_no_answer_are_counted_alone(*, is_binary: bool) -> No
     both.end()
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_longest_frame_of_a_peer_is_served_and_a_longer_one_on_no_path(*, is_binary: bool) -> None:
+    both, one = Both(), send(is_binary=is_binary)
+    both.feed((1, one), (1, one), (1, one))
+    before = both.short.served_count
+    for side in both.sides:
+        dialogue: Any = side.core.broker.peers.by_id[1].dialogue
+        dialogue.reader.frame_size_max = len(one)
+    both.feed((1, one))
+    assert both.short.served_count == before + 1
+    both.feed((1, send(body=b"longer", is_binary=is_binary)))
+    assert [peer for peer, _ in both.short.closed] == [1]
+    both.end()
+
+
 WITHOUT: dict[str, dict[str, Any]] = {
     "clients that have IPv6": {"peers": "fd00::9"},
     "a broker that has IPv6": {"address": "fd00::1"},
@@ -208,7 +227,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", WITHOUT)
-def test_fast_path_is_not_even_tried_with(name: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_fast_path_is_not_even_tried_with(name: str) -> None:
     both = Both(**WITHOUT[name])
     fast_path = both.short.core.remoting.fast_path
     assert fast_path is not None
@@ -216,7 +235,6 @@ def test_fast_path_is_not_even_tried_with(name: str, caplog: pytest.LogCaptureFi
         fast_path.lane = None
     both.feed((1, send()), (1, send()), (1, send() * 3))
     assert both.short.served_count == 0
-    assert [each for each in caplog.records if each.exc_info] == []
     both.end()
 
 
@@ -365,3 +383,54 @@ def _mixture(chance: random.Random, begun: list[Begun], count: int = 120) -> Ite
             waiting[peer] = waiting[peer][cut:]
     for peer, data in waiting.items():
         yield peer, data
+
+
+MESSAGE, SILENT = send(opaque=50), send(opaque=51, flag=2)
+LATER = send({**PLAIN, "DELAY": "3"}, opaque=52)
+"""Takes the general path."""
+
+TOGETHER: dict[str, tuple[list[bytes | None], bool]] = {
+    "a message and an END": ([MESSAGE, None], True),
+    "a message that wants no answer": ([SILENT, None], False),
+    "two messages": ([MESSAGE, MESSAGE, None], False),
+    "two ENDs": ([MESSAGE, None, None], False),
+    "an END first": ([None, MESSAGE, None], False),
+    "a batch": ([batch([entry(1)]), MESSAGE, None], False),
+    "something special first": ([LATER, MESSAGE, None], False),
+    "more behind the END": ([MESSAGE, None, MESSAGE], False),
+}
+"""Requests of one input, of which None is an END; and whether the message is written by itself."""
+
+
+@pytest.mark.parametrize("is_sync_flush", [False, True])
+@pytest.mark.parametrize("name", TOGETHER)
+def test_message_is_written_before_the_end_that_came_with_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, *, is_sync_flush: bool
+) -> None:
+    """Its sender is answered before the work for the END: only where it waits for nothing else."""
+    frames, is_cut = TOGETHER[name]
+    side = Side(is_short=True, is_sync_flush=is_sync_flush)
+    for data in (MESSAGE, MESSAGE, SILENT, *[batch([entry(0)])] * 2):
+        side.feed((1, data))
+    side.heard.clear()
+    for number in range(4):
+        side.feed((1, half(number)))
+    first, *halves = begun_of(b"".join(data for _, data in side.heard))
+    side.feed((1, end(first, flag=0)))
+    order = []
+    lane, log = Watched(side), side.core.broker.store.log
+    append = log.append
+
+    def note_append(data: bytes, stored_ms: int, **more: Any) -> None:
+        order.append(len(lane.calls["find_ends"]))
+        append(data, stored_ms, **more)
+
+    monkeypatch.setattr(log, "append", note_append)
+    written: list[int] = []
+    side.core.set_writer(lambda *_: written.append(len(lane.calls["find_ends"])))
+    side.feed((1, b"".join(data or end(halves.pop(), flag=0) for data in frames)))
+    assert lane.calls["find_ends"], "the fast path serves the END"
+    assert (order[0] == 0) == ((is_cut and not is_sync_flush) or frames[0] == LATER)
+    assert (0 in written) == (is_cut and not is_sync_flush)
+    if frames[0] == LATER:
+        assert order[1] > 0, "the other message is written with the END"

@@ -384,6 +384,24 @@ def test_everything_is_asked_for_until_sends_are_taken() -> None:
     both.end()
 
 
+def test_messages_are_refused_while_the_disk_is_full() -> None:
+    both = Both()
+    both.send(*plains(30))
+    before = both.put.plain.count
+
+    def fill(side: Side, percent: int) -> None:
+        side.world.exchange.disk.used_percent = percent
+        side.world.exchange.advance(20_000)
+
+    both.do(partial(fill, percent=97))
+    assert {each.status.code for each in both.send(*plains(4))} == {v2.INTERNAL_SERVER_ERROR}
+    assert both.put.plain.count == before
+    both.do(partial(fill, percent=20))
+    assert {each.status.code for each in both.send(*plains(4))} == {v2.OK}
+    assert both.put.plain.count == before + 4
+    both.end()
+
+
 def test_log_that_takes_no_run_takes_the_messages_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

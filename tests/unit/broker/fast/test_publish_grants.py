@@ -149,7 +149,7 @@ def test_account_at_its_bound_is_refused_alike() -> None:
 
 @pytest.mark.parametrize("is_of_ours", [True, False])
 def test_requests_that_could_not_be_written_together_count_once(
-    monkeypatch: pytest.MonkeyPatch, *, is_of_ours: bool
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_of_ours: bool
 ) -> None:
     pair = both(account_requests_per_s=20)
     plain = signed(send())
@@ -176,6 +176,7 @@ def test_requests_that_could_not_be_written_together_count_once(
     served = pair.short.served_count
     assert [reply.code for reply in pair.feed((1, plain * 9))] == [0] * 9
     monkeypatch.undo()
+    caplog.clear()
     assert (refused, pair.short.served_count) == (1, served)
     pair.pass_time(1)
     assert {reply.code for reply in pair.feed((1, plain * 9))} == {0}
