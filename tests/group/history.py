@@ -12,6 +12,13 @@ from typing import BinaryIO, Literal
 import msgspec
 
 
+class Asked(msgspec.Struct, tag="asked", tag_field="event", frozen=True):
+    """A send was attempted: its message may be there, acknowledged or not."""
+
+    key: str
+    begin_ns: int = 0
+
+
 class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
     """A send was acknowledged. A half has a transaction, and its queue and offset mean nothing."""
 
@@ -27,7 +34,8 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
-    """An END was acknowledged."""
+    """An END was acknowledged; or (with `end_ns` 0) its producer answers checks so, and the broker
+    has asked as often as it took."""
 
     transaction: str
     outcome: Literal["commit", "rollback"]
@@ -48,8 +56,13 @@ class Read(msgspec.Struct, tag="read", tag_field="event", frozen=True):
     end_ns: int = 0
 
 
-Event = Sent | Ended | Read
+Event = Asked | Sent | Ended | Read
 _LINE = msgspec.json.Decoder(Event)
+
+
+def decode(line: bytes) -> Event:
+    """An event from its line."""
+    return _LINE.decode(line)
 
 
 def write(file: BinaryIO, event: Event) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from . import history
-from .history import Ended, Event, Read, Sent
+from .history import Asked, Ended, Event, Read, Sent
 
 
 class Kind(enum.Enum):
@@ -44,6 +44,7 @@ class _History:
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.sent: list[Sent] = []
+        self.asked: set[str] = set()
         self.outcomes: dict[str, set[str]] = defaultdict(set)
         self.reads: set[Read] = set()
         self.keys_at: dict[tuple[str, int, int], set[str]] = defaultdict(set)
@@ -54,6 +55,8 @@ class _History:
                 self.sent.append(event)
             elif isinstance(event, Ended):
                 self.outcomes[event.transaction].add(event.outcome)
+            elif isinstance(event, Asked):
+                self.asked.add(event.key)
             elif event.key:
                 self._add(event)
 
@@ -66,9 +69,12 @@ class _History:
 
 
 def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -> list[Finding]:
-    """All that is wrong. `attempted` has the keys of all sends, acknowledged or not; without it
-    nothing is said about messages that nobody is known to have sent."""
+    """All that is wrong. `attempted` has the keys of all sends, acknowledged or not (by default,
+    those of Asked events); without any nothing is said about messages that nobody is known to have
+    sent."""
     seen = _History(events)
+    if attempted is None and seen.asked:
+        attempted = frozenset(seen.asked)
     findings = [
         *_of_sends(seen),
         *_of_ends(seen),

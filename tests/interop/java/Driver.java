@@ -24,6 +24,7 @@ public final class Driver {
         new Consumers().register(operations);
         new Pullers().register(operations);
         new Admins().register(operations);
+        Load.register(operations);
         operations.put("ping", call -> "pong");
     }
 
