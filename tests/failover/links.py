@@ -71,7 +71,7 @@ class Way:
 
     async def listen(self, listening: set[tuple[str, int]]) -> None:
         """Listen if the target does."""
-        if self._frozen:
+        if any(not member for _, member in self._frozen):
             return  # whether somebody listens cannot be seen through a network that is down
         if self.target in listening:
             if self._server is None:

@@ -25,6 +25,10 @@ COMMITS = 4
 """One of so many transactions is rolled back."""
 
 
+def _complain(text: str) -> None:
+    sys.stderr.write(f"{time.monotonic_ns()} {text}\n")
+
+
 class Producers:
     """Ordered senders and senders of transactions with one producer."""
 
@@ -66,7 +70,7 @@ class Producers:
                     self._topic, key.encode(), keys=[key], order_key=f"{self._name}-{number}"
                 )
             except EscrowMQError as error:
-                print(f"{time.monotonic_ns()} {key}: {error!r}", flush=True)  # noqa: T201
+                _complain(f"{key}: {error!r}")
                 await asyncio.sleep(AFTER_FAILURE_S)
                 continue
             if sent.status is SendStatus.OK:
@@ -84,7 +88,7 @@ class Producers:
             try:
                 await tx.begin()
             except EscrowMQError as error:
-                print(f"{time.monotonic_ns()} {key}: {error!r}", flush=True)  # noqa: T201
+                _complain(f"{key}: {error!r}")
                 self._decide(key, Outcome.ROLLBACK, Sent(self._topic, key, 0, 0, "", key, begin_ns))
                 await asyncio.sleep(AFTER_FAILURE_S)
                 continue
@@ -98,7 +102,7 @@ class Producers:
                 await tx.settle(outcome)
                 end_ns = time.monotonic_ns()
             except EscrowMQError as error:
-                print(f"{time.monotonic_ns()} end of {key}: {error!r}", flush=True)  # noqa: T201
+                _complain(f"end of {key}: {error!r}")
             self._decide(key, outcome, sent, stored_ns, end_ns)
             await asyncio.sleep(PAUSE_S)
 
@@ -119,7 +123,8 @@ class Producers:
             await lines.readline()
             self._is_stopping = True
             await asyncio.gather(*tasks)
-            print("stopped", flush=True)  # noqa: T201
+            sys.stdout.write("stopped\n")
+            sys.stdout.flush()
             await lines.read()
 
 

@@ -24,6 +24,9 @@ _AGAIN_MS: Final = 500
 """Until an authority that did not answer is asked again."""
 
 _SUCCESSION_LOOK_MS: Final = 20
+_QUIET_MS: Final = 1_500
+"""When a master has been silent for so long, its members look often whether there is another one:
+that one waits for them."""
 
 _BIRTH_MS: Final = 3_000
 """An empty folder waits so long for another member to make the group."""
@@ -65,6 +68,7 @@ class Member:
         self._orders: list[Order] = []
         self._is_asking = False
         self._look_ms = now_ms
+        self._looked_ms = now_ms
         self._woken_ms = now_ms
         self._heard_ms = now_ms
         """When the master was last heard."""
@@ -99,6 +103,8 @@ class Member:
             self._take_over()
         else:
             self._tell_of_silence(now_ms)
+        if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
+            self._look_ms = min(self._look_ms, self._looked_ms + _AGAIN_MS)
         if now_ms >= self._look_ms:
             self._look(now_ms)
 
@@ -123,6 +129,7 @@ class Member:
         if self._is_asking:
             return
         self._is_asking = True
+        self._looked_ms = now_ms
         self._look_ms = now_ms + self._span_ms()
         self._orders.append(Read())
 
