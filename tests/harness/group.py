@@ -135,7 +135,7 @@ class MemberHost:
             client_address=f"{self.address}:10911",
             has_log=has_log,
             log=self.log_lines.append,
-            jitter_ms=world.chance.randrange(500),
+            jitter_ms=world.chance.randrange(300),
             now_ms=world.now_ms,
         )
         self._be(None)

@@ -63,4 +63,4 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             "so long; at once when it is known to have ended",
             extra=FIXED,
         ),
-    ] = field(default=4_000, name="escrowTakeover")
+    ] = field(default=3_500, name="escrowTakeover")

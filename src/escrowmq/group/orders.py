@@ -13,7 +13,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     silence_ms: int = 3_000
     """A copy that is behind for so long is no longer in sync."""
-    takeover_ms: int = 4_000
+    takeover_ms: int = 3_500
     """A member in sync takes over when its master has been silent for so long."""
     leader_look_ms: int = 5_000
     follower_look_ms: int = 10_000

@@ -85,7 +85,7 @@ class GroupNode:
         self._secret = secret
         self._key = f"{plan.cluster}/{plan.broker}"
         state = folder.start(settings.member, loses_nothing=plan.loses_nothing)
-        spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 500
+        spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
         self.member = Member(
             state,
             Terms(silence_ms=settings.silence_ms, takeover_ms=settings.takeover_ms),
