@@ -18,7 +18,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): $(PINS) pyproject.toml setup.py $(LANE)
@@ -96,6 +96,10 @@ build/spark-%/.ready: requirements-spark-%.txt requirements-spark-base.txt $(PIN
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)
 	$(BIN)/python -m tests.outbox.crash_runs --kills 1000
+
+ROUNDS ?= 50
+failover: $(READY) ## groups of real brokers under each kind of fault; a table; ROUNDS=50 takes two hours, and stops then
+	$(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) --minutes 150 $(ARGS)
 
 hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -74,9 +75,7 @@ class PythonSender:
 class JavaSender:
     """RocketMQ's client."""
 
-    def __init__(
-        self, group: Group, topic: str, release: str, *, defaults: bool = False
-    ) -> None:
+    def __init__(self, group: Group, topic: str, release: str, *, defaults: bool = False) -> None:
         """`defaults`: it looks for routes each half minute, as it does by itself, and not each
         second."""
         self.name = f"java-{release}"
@@ -155,10 +154,9 @@ def sending(group: Group, topic: str, java: tuple[str, ...]) -> Iterator[Clients
     """Clients at work; all of them end with the block."""
     with contextlib.ExitStack() as stack:
         senders: list[Sender] = []
-        for make in (
-            lambda: PythonSender(group, topic),
-            *(lambda release=release: JavaSender(group, topic, release) for release in java),
-        ):
+        makers: list[Callable[[], Sender]] = [partial(PythonSender, group, topic)]
+        makers += [partial(JavaSender, group, topic, release) for release in java]
+        for make in makers:
             senders.append(make())
             stack.callback(senders[-1].close)
         reader = Reader(group, topic)

@@ -58,7 +58,7 @@ class Producers:
         return key
 
     def _check(self, message: ReceivedMessage) -> Outcome:
-        (key,) = message.keys
+        key = message.key_list[0]
         return self._decided.setdefault(key, Outcome.ROLLBACK)
 
     async def _send(self, number: int) -> None:
@@ -93,9 +93,7 @@ class Producers:
                 await asyncio.sleep(AFTER_FAILURE_S)
                 continue
             stored_ns = time.monotonic_ns()
-            sent = Sent(
-                self._topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns
-            )
+            sent = Sent(self._topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns)
             self._decided[key] = outcome
             end_ns = 0
             try:
@@ -135,7 +133,7 @@ async def consume(
 
     async def take(message: ReceivedMessage) -> None:
         now_ns = time.monotonic_ns()
-        (key,) = message.keys
+        key = message.key_list[0]
         place = message.queue_id, message.queue_offset
         write(file, Read(message.topic, *place, key, message.log_offset, now_ns - 1, now_ns))
 

@@ -62,7 +62,8 @@ _LINE = msgspec.json.Decoder(Event)
 
 def decode(line: bytes) -> Event:
     """An event from its line."""
-    return _LINE.decode(line)
+    event: Event = _LINE.decode(line)
+    return event
 
 
 def write(file: BinaryIO, event: Event) -> None:
