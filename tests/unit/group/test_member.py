@@ -11,7 +11,13 @@ from escrowmq.group.state import MemberState
 
 def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None:
     record = Record(
-        group="g", epoch=1, master="a", address="a:1", in_sync={"a": "i"}, mark="m"
+        group="g",
+        epoch=1,
+        master="a",
+        address="a:1",
+        in_sync={"a": "i"},
+        numbers={"a": 1, "b": 2},
+        mark="m",
     ).encode()
     member = Member(
         MemberState(member="b", incarnation="j", group="g", seen=1),
