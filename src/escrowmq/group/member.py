@@ -295,6 +295,7 @@ class Member:
         """The master has sent something."""
         self._heard_ms = now_ms
         self._is_urgent = False
+        self._said.clear()
 
     def master_gone(self, now_ms: int) -> None:
         """The connection was closed, and a new one is refused."""
@@ -391,7 +392,6 @@ class Member:
             self._follow(None, why)
             self._say(why)
             return
-        self._said.clear()
         if record.epoch > self.state.seen or self.state.group != record.group:
             self._keep(seen=record.epoch, group=record.group)
         if record.master != self.state.member:

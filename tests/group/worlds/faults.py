@@ -20,8 +20,9 @@ class Faults:
         self._world = world
         self._chance = chance
         self._kinds: tuple[Callable[[MemberHost], None], ...] = (
-            self._kill, self._kill, self._lose_power, self._freeze, self._freeze, self._isolate,
-            self._isolate, self._cut_one_way, self._lose_authority, self._part_from_all,
+            self._kill, self._kill, self._kill, self._kill, self._lose_power, self._freeze,
+            self._freeze, self._freeze, self._isolate, self._isolate, self._isolate,
+            self._cut_one_way, self._lose_authority, self._part_from_all,
             self._switch, self._slow,
         )  # fmt: skip
         self.notes: list[str] = []

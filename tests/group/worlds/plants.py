@@ -1,0 +1,128 @@
+"""Bugs to plant in a group: each breaks one rule of the protocol (docs/replication.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from escrowmq.broker.replication import copied_tables, group_copy, group_master
+from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.group import leading, tables
+from escrowmq.group.copies import Copies
+from escrowmq.group.history import History
+from escrowmq.group.member import Member
+from escrowmq.group.record import Record
+from escrowmq.group.state import MemberState
+from escrowmq.store.log_ends import LogEnds
+from tests.harness import group as harness
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+
+def growth_without_all(patch: pytest.MonkeyPatch) -> None:
+    """A copy is taken into the set as soon as it is connected."""
+    patch.setattr(GroupMaster, "_has_all", lambda *_: True)
+
+
+def growth_counted_late(patch: pytest.MonkeyPatch) -> None:
+    """While a larger set is being written, its new member is not waited for."""
+
+    def needed(member: Member) -> dict[str, str]:
+        assert member.record is not None
+        found = dict(member.record.in_sync)
+        found.pop(member.state.member, None)
+        return found
+
+    patch.setattr(Member, "needed", property(needed))
+    patch.setattr(Copies, "late", lambda *_, **__: set())
+
+
+def shrinking_counted_early(patch: pytest.MonkeyPatch) -> None:
+    """A smaller set is in force before it is written."""
+    propose = Member._propose
+
+    def spoilt(member: Member, record: Record) -> None:
+        propose(member, record)
+        member.record = record
+
+    patch.setattr(Member, "_propose", spoilt)
+
+
+def answers_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Senders do not wait for the copies."""
+
+    def spoilt(ends: LogEnds, *, timeout_ms: int) -> None:
+        del timeout_ms
+        ends._hides_unconfirmed = True
+        ends._draw()
+
+    patch.setattr(LogEnds, "lead_group", spoilt)
+
+
+def unconfirmed_is_seen(patch: pytest.MonkeyPatch) -> None:
+    """Consumers are given what the copies have not confirmed."""
+
+    def spoilt(ends: LogEnds, *, timeout_ms: int) -> None:
+        ends.wait_for_copies(timeout_ms=timeout_ms)
+
+    patch.setattr(LogEnds, "lead_group", spoilt)
+
+
+def confirmed_counts_one(patch: pytest.MonkeyPatch) -> None:
+    """What one copy has counts, whichever others are in the set."""
+
+    def spoilt(master: GroupMaster, member: str, incarnation: str) -> int:
+        del member, incarnation
+        return max((one.acknowledged for one in master._streams.values()), default=0)
+
+    patch.setattr(GroupMaster, "_end_of", spoilt)
+
+
+def tail_not_cut(patch: pytest.MonkeyPatch) -> None:
+    """Logs count as the same as far as both go."""
+
+    def spoilt(_: History, end: int, __: History, their_end: int) -> int:
+        return min(end, their_end)
+
+    patch.setattr(leading, "common_end", spoilt)
+
+
+def incarnation_kept(patch: pytest.MonkeyPatch) -> None:
+    """A member that lost power is taken for one that has everything."""
+
+    def spoilt(state: MemberState, **_: Any) -> MemberState:
+        return msgspec.structs.replace(state, is_open=True)
+
+    patch.setattr(harness, "started", spoilt)
+
+
+def left_out_serves(patch: pytest.MonkeyPatch) -> None:
+    """A member takes over although it is not in the set."""
+    patch.setattr(Record, "has", lambda *_: True)
+
+
+def keys_not_copied(patch: pytest.MonkeyPatch) -> None:
+    """The keys that sign transaction ids stay at the master that made them."""
+    fewer = tables.COPIED - {"config/escrowKeys.json"}
+    for module in (tables, copied_tables, group_master, group_copy, leading):
+        if hasattr(module, "COPIED"):
+            patch.setattr(module, "COPIED", fewer)
+
+
+def replaced_master_confirms(patch: pytest.MonkeyPatch) -> None:
+    """A master that nobody copies from any more goes on alone, without asking the authority."""
+
+    def spoilt(member: Member) -> dict[str, str]:
+        return {}
+
+    patch.setattr(Member, "needed", property(spoilt))
+
+
+PLANTS: tuple[Plant, ...] = (
+    growth_without_all, growth_counted_late, shrinking_counted_early, answers_at_once,
+    unconfirmed_is_seen, confirmed_counts_one, tail_not_cut, incarnation_kept, left_out_serves,
+    keys_not_copied, replaced_master_confirms,
+)  # fmt: skip

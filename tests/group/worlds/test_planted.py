@@ -1,0 +1,30 @@
+"""Bugs planted on purpose: the worlds must find each. This guards the guard."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from .plants import PLANTS, Plant
+from .world import RandomWorld
+
+SEEDS = 60
+
+
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_a_planted_bug_is_found(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    logging.disable(logging.CRITICAL)
+    try:
+        assert any(is_found(seed) for seed in range(SEEDS)), f"not within {SEEDS} worlds"
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def is_found(seed: int) -> bool:
+    try:
+        RandomWorld(seed).run()
+    except Exception:  # noqa: BLE001 - a broken promise, or an assertion of the code itself
+        return True
+    return False
