@@ -77,8 +77,7 @@ class Member:
     def kill(self) -> None:
         """kill -9."""
         if self._process is not None:
-            self.signal(signal.SIGCONT)
-            self._process.kill()
+            self._process.kill()  # of one that is stopped, too
             self._process = None
 
     def signal(self, number: signal.Signals) -> None:

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from tests.interop.process import ProcessError
+
 from .clients import Clients, sending
 from .faults import FAULTS, suffer
 from .group import Group, running
@@ -92,7 +94,7 @@ def main() -> int:
             verdict = run(
                 folder, fault, rounds=asked.rounds, least=asked.least, java=JAVA, until_s=until_s
             )
-        except AssertionError as error:
+        except (AssertionError, ProcessError) as error:
             print(f"{fault}: {error}; see {folder}", flush=True)  # noqa: T201
             is_wrong = True
             continue

@@ -14,7 +14,8 @@ from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
-from tests.harness.caller import COMMIT, Half
+from escrowmq.txn.half_lifecycle import Halves
+from tests.harness.caller import COMMIT, Caller, Half
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of, queues_of
 
@@ -376,15 +377,48 @@ def test_a_replaced_master_does_not_deny_what_its_successor_has() -> None:
     assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT
 
 
+def prepared(world: GroupWorld, caller: Caller) -> Half:
+    """A half that was acknowledged."""
+    reply = caller.begin_send("orders", TRAN_MSG="true", PGROUP="PG")
+    world.until(lambda: reply)
+    ext = reply.now.ext or {}
+    _, log_offset = parse_offset_id(ext["msgId"])
+    return Half("orders", "PG", int(ext["queueOffset"]), log_offset, ext["transactionId"])
+
+
+def halves_of(host: MemberHost) -> Halves:
+    assert host.broker is not None
+    return host.broker.core.assembly.transactions.engine.halves
+
+
+def test_a_copy_that_takes_over_knows_already_what_is_pending() -> None:
+    world, master = formed()
+    assert master.broker is not None
+    caller = master.broker.connect()
+    first, second = prepared(world, caller), prepared(world, caller)
+    end = caller.begin_end(first, SysFlag.COMMIT)
+    world.until(lambda: end)
+    world.advance(1_000)
+    known = {name: halves_of(host) for name, host in world.hosts.items()}
+    assert all(list(halves.pending) == [second.queue_offset] for halves in known.values())
+    third = prepared(world, caller)  # which no copy has had time to read into its index
+    master.kill()
+    new = world.until(lambda: world.serving)
+    assert halves_of(new) is known[new.name]
+    assert list(halves_of(new).pending) == [second.queue_offset, third.queue_offset]
+    assert new.broker is not None
+    caller = new.broker.connect()
+    ends = [caller.begin_end(half, SysFlag.COMMIT) for half in (first, second, third)]
+    world.until(lambda: all(ends))
+    assert [end.now.code for end in ends] == [Response.SUCCESS] * 3
+    assert len(bodies(new)) == 3
+
+
 def test_a_master_saves_no_progress_that_another_master_may_cut_off() -> None:
     world, master = formed()
     assert master.broker is not None
     caller = master.broker.connect()
-    sent_half = caller.begin_send("orders", TRAN_MSG="true", PGROUP="PG")
-    world.until(lambda: sent_half)
-    ext = sent_half.now.ext or {}
-    _, log_offset = parse_offset_id(ext["msgId"])
-    half = Half("orders", "PG", int(ext["queueOffset"]), log_offset, ext["transactionId"])
+    half = prepared(world, caller)
     world.authority.is_reachable = False
     world.isolate(master.name)
     end = caller.begin_end(half, SysFlag.COMMIT)

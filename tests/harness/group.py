@@ -229,7 +229,7 @@ class MemberHost:
             self._log_end = broker.core.broker.store.end_offset
             self.disk.restart()
 
-    def _be(self, leads: Record | None, *, epoch_end: int = 0) -> None:
+    def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> None:
         self._shut()
         seat = Seat(
             self.member,
@@ -245,6 +245,7 @@ class MemberHost:
             authority="memory",
         )
         seat.epoch_end = epoch_end
+        seat.before = before
         seat.on_cut = self._wants_cut
         seat.when_ready(self._ready)
         self.broker = MemberBroker(self, seat, number=0 if leads else 1)
@@ -254,6 +255,7 @@ class MemberHost:
         self.is_ready = True
 
     def _lead(self, record: Record) -> None:
+        before = None if self.copy is None else self.copy.transactions
         self._shut()
         self.member.begin_epoch(self._log_end, self.world.now_ms)
         for order in self.member.take():
@@ -262,7 +264,7 @@ class MemberHost:
             else:
                 assert isinstance(order, Serve), order
         self.world.note_epoch(record, self._log_end)
-        self._be(record, epoch_end=self._log_end)
+        self._be(record, epoch_end=self._log_end, before=before)
         self.after()
 
     def _wants_cut(self, cut: Cut) -> None:

@@ -106,7 +106,7 @@ def later_end_wins(core: BrokerCore) -> None:
 
 def rollback_lost_at_restart(core: BrokerCore) -> None:
     """A start takes only the commits out of the op records."""
-    recovery = core.transactions._recovery
+    recovery = core.transactions.recovery
     read = recovery._read_ops
 
     def spoilt(op_offset: int, half_start: int) -> int:
@@ -164,7 +164,7 @@ def finals_left_alone(core: BrokerCore) -> None:
 
 def completed_and_not_durable(core: BrokerCore) -> None:
     """What a start completes is seen after the first sync, the rest at once."""
-    core.transactions._recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
+    core.transactions.recovery._make_visible = lambda now_ms: None  # type: ignore[method-assign]
 
 
 def op_record_divided(core: BrokerCore) -> None:

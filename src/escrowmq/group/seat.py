@@ -47,6 +47,8 @@ class Seat:
         self.epoch_end = 0
         """Of a master: the log's end when its epoch began. Once that is confirmed, clients are let
         in."""
+        self.before: object = None
+        """Of a master: the transactions of the copy that it was, which knows what is pending."""
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
         """Called by a copy that has something that its master has not."""

@@ -267,6 +267,7 @@ class GroupNode:
     async def _lead(self, record: Record) -> None:
         assert self.current is not None
         began_s = time.monotonic()
+        copy = self._copy
         await self._shut()
         log_end = self._folder.log_end
         self.member.begin_epoch(log_end, steady_ms())
@@ -275,7 +276,8 @@ class GroupNode:
                 self._folder.keep(order.state)
             elif not isinstance(order, Serve):
                 self._todo.append(order)
-        await self._be(record, epoch_end=log_end)
+        before = None if copy is None else copy.transactions
+        await self._be(record, epoch_end=log_end, before=before)
         self._after()
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
@@ -286,8 +288,9 @@ class GroupNode:
             await node.close()
             self._folder.log_end = node.core.broker.store.end_offset
 
-    async def _be(self, leads: Record | None, *, epoch_end: int = 0) -> None:
-        """Open the folder as the master of an epoch, or as a copy."""
+    async def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> None:
+        """Open the folder as the master of an epoch, or as a copy. `before`: what the copy that
+        becomes the master knows of transactions."""
         await self._shut()
         member, plan = self.member, self._plan
         seat = Seat(
@@ -304,6 +307,7 @@ class GroupNode:
             authority=self._authority.name,
         )
         seat.epoch_end = epoch_end
+        seat.before = before
         seat.on_cut = self._wants_cut
         number = 0 if leads is not None else self._number()
         node = plan.make(seat, number)

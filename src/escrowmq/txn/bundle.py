@@ -129,6 +129,17 @@ class Bundles:
             self.note_ended(bundle.digest, state)
         return None
 
+    def drop(self, queue_offset: int) -> None:
+        """A half is settled; whether its bundle has ended is noted apart from that."""
+        bundle = self._of.pop(queue_offset, None)
+        if bundle is not None:
+            members = self._members[bundle]
+            members.remove(queue_offset)
+            if not members:
+                del self._members[bundle]
+                self._sizes.pop(bundle, None)
+                self._broken.discard(bundle)
+
     def note_ended(self, digest: str, state: State) -> None:
         """A bundle has ended, now or before this process started: no half joins it late."""
         self._ended[digest] = state

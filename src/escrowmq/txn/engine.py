@@ -26,12 +26,22 @@ class Engine:
     """Prepares and ends transactions; pending halves are in `halves`."""
 
     def __init__(
-        self, store: Store, settings: BrokerSettings, *, host: bytes, as_delivered: AsDelivered
+        self,
+        store: Store,
+        settings: BrokerSettings,
+        *,
+        host: bytes,
+        as_delivered: AsDelivered,
+        before: Engine | None = None,
     ) -> None:
+        """`before`: of the same folder, when it was open as a copy; its halves are taken over."""
         self._store = store
         self._as_delivered = as_delivered
-        self.halves = Halves(store, settings)
-        self.progress = Progress()
+        if before is None:
+            self.halves, self.progress = Halves(store, settings), Progress()
+        else:
+            self.halves, self.progress = before.halves, before.progress
+            self.halves.move(store, settings)
         self.unsealed = UnsealedEnds(store, settings, self.halves, self.progress, host=host)
 
     # -- beginning ---------------------------------------------------------------------------

@@ -77,6 +77,11 @@ class Halves:
         self.aliases: dict[Likeness, int] = {}
         """Halves that RocketMQ has stored again: an END may name the first copy."""
 
+    def move(self, store: Store, settings: BrokerSettings) -> None:
+        """The folder is opened anew."""
+        self._store, self._settings = store, settings
+        self.tally = Tally(store.disk)
+
     # -- coming ------------------------------------------------------------------------------
 
     def enter(
@@ -230,6 +235,12 @@ class Halves:
                 self._held_open.pop(queue_offset, None)
             assert queue_offset not in self.bundles, queue_offset
         return settled
+
+    def forget(self, queue_offset: int) -> None:
+        """An op record of another broker says that a half is settled."""
+        self._remove(queue_offset)
+        self.decided.pop(queue_offset, None)
+        self.bundles.drop(queue_offset)
 
     def _remove(self, queue_offset: int) -> tuple[str, int]:
         """Remove a half from every table of pending halves; return its topic and store time."""

@@ -66,6 +66,8 @@ class HalvesRecovery:
         self._halves = engine.halves
         self._done: dict[int, State] = {}
         self._shapes = Shapes()
+        self._half_next = self._op_next = 0
+        """From here on nothing is read yet."""
         self._last_op_log_offset = -1
         self._now_ms = 0
         self._is_last_op_ours = False
@@ -81,6 +83,27 @@ class HalvesRecovery:
     ) -> HalvesFound:
         """Read both queues from their progress on, or from the end of a snapshot. `is_sound` means
         that the store reported no damage."""
+        found = self.read(
+            now_ms,
+            half_offset=half_offset,
+            op_offset=op_offset,
+            is_sound=is_sound,
+            snapshot=snapshot,
+        )
+        found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
+        found.pending_count = len(self._halves.pending)
+        return found
+
+    def read(
+        self,
+        now_ms: int,
+        *,
+        half_offset: int,
+        op_offset: int,
+        is_sound: bool,
+        snapshot: PendingSnapshot | None = None,
+    ) -> HalvesFound:
+        """`run`, as far as it writes nothing."""
         assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
@@ -100,9 +123,27 @@ class HalvesRecovery:
             self._read_listed([offset for offset in snapshot.pending if offset >= start])
             start = snapshot.half_end
         self._read_halves(start)
-        found.derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
-        found.pending_count = len(self._halves.pending)
+        self._done.clear()
         return found
+
+    # -- a copy of another broker's log ------------------------------------------------------
+
+    def follow(self, now_ms: int) -> None:
+        """Read what the log has got since the last time."""
+        self._now_ms = now_ms
+        self._read_ops(self._op_next, self._half_next)
+        self._read_halves(self._half_next)
+        self._done.clear()
+
+    def resume(self, other: HalvesRecovery, now_ms: int, *, is_sound: bool) -> HalvesFound:
+        """`run`, where another one has read this log into the same engine's halves before."""
+        self._half_next, self._op_next = other._half_next, other._op_next
+        self._last_op_log_offset = other._last_op_log_offset
+        self._is_last_op_ours = other._is_last_op_ours
+        self._halves.tally.load(self._end(Topic.HALF))
+        self.follow(now_ms)
+        derived_count = self._derive(is_sound=is_sound, now_ms=now_ms)
+        return HalvesFound(len(self._halves.pending), derived_count=derived_count)
 
     def _can_use(self, snapshot: PendingSnapshot | None, start: int, op_start: int) -> bool:
         """Whether a snapshot belongs to this store, and saves anything."""
@@ -180,6 +221,8 @@ class HalvesRecovery:
                     self._halves.ledger.record(half_offset, STATES[letter])
                     if half_offset >= half_start:
                         self._done[half_offset] = STATES[letter]
+                    elif half_offset in self._halves.pending:
+                        self._halves.forget(half_offset)
                 self._note_bundles(message)
                 self._progress.note(op_offset, [half_offset for half_offset, _ in named])
                 # With MORE, another record of the same input was to follow. If that one was lost,
@@ -189,6 +232,7 @@ class HalvesRecovery:
                     self._is_last_op_ours = OUTCOMES in message.properties
                 op_offset += 1
                 count += 1
+        self._op_next = op_offset
         return count
 
     def _read_halves(self, queue_offset: int) -> None:
@@ -196,6 +240,7 @@ class HalvesRecovery:
             for stretch in _stretches(entries):
                 self._read_stretch(queue_offset, stretch)
                 queue_offset += len(stretch)
+        self._half_next = queue_offset
 
     def _read_stretch(self, first: int, entries: list[Entry]) -> None:
         """Read and verify consecutive halves at once; the first entry has that queue offset."""

@@ -46,7 +46,7 @@ class KeptProgress(NamedTuple):
 class Transactions:
     """The interface of this room. Call `load` when the store is open."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what transactions stand on
         self,
         store: Store,
         settings: BrokerSettings,
@@ -56,10 +56,22 @@ class Transactions:
         chance: Chance,
         as_delivered: AsDelivered,
         members: Callable[[str], list[LiveProducer]],
+        before: Transactions | None = None,
     ) -> None:
+        """`before`: of the same folder, when it was open as a copy: what it has read is not read
+        again."""
         self._store = store
         self._settings = settings
-        self.engine = Engine(store, settings, host=host, as_delivered=as_delivered)
+        self._before: Transactions | None = None
+        if before is not None and before.is_warm:
+            self._before = before
+        self.engine: Engine = Engine(
+            store,
+            settings,
+            host=host,
+            as_delivered=as_delivered,
+            before=None if self._before is None else self._before.engine,
+        )
         self.ends = EndRequests(self.engine, store, settings)
         self.keyring = Keyring(
             chance,
@@ -74,9 +86,11 @@ class Transactions:
         )
         self.carrier = Carrier(self.engine, self.checker, store)
         self.resumption = Resumption(self.engine, store)
-        self._recovery = HalvesRecovery(self.engine, store)
+        self.recovery = HalvesRecovery(self.engine, store)
         self._marks: Marks[KeptProgress] = Marks()
         self._snapshot_at_ms = 0
+        self.is_warm: bool = False
+        """Of a copy: whether its halves are those of the log."""
         self.snapshot_ms, self.snapshot_min = SNAPSHOT_MS, SNAPSHOT_MIN
 
     # -- life --------------------------------------------------------------------------------
@@ -85,19 +99,39 @@ class Transactions:
         """Find pending halves, starting at the progress of both queues."""
         disk = self._store.disk
         self.keyring.load(disk.read(keyring.PATH))
-        found = self._recovery.run(
-            now_ms,
-            half_offset=half_offset,
-            op_offset=op_offset,
-            is_sound=is_sound,
-            snapshot=pending_snapshot.decode(disk.read(pending_snapshot.PATH)),
-        )
+        before, self._before = self._before, None
+        if before is not None:
+            found = self.recovery.resume(before.recovery, now_ms, is_sound=is_sound)
+        else:
+            found = self.recovery.run(
+                now_ms,
+                half_offset=half_offset,
+                op_offset=op_offset,
+                is_sound=is_sound,
+                snapshot=pending_snapshot.decode(disk.read(pending_snapshot.PATH)),
+            )
         if found.pending_count or found.derived_count:
             _log.info(
                 "%d transactions are pending; %d more were ended without an op record",
                 found.pending_count,
                 found.derived_count,
             )
+
+    def warm(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
+        """Of a copy: find the pending halves, to be ready to take over. Nothing is written."""
+        snapshot = pending_snapshot.decode(self._store.disk.read(pending_snapshot.PATH))
+        self.recovery.read(
+            now_ms,
+            half_offset=half_offset,
+            op_offset=op_offset,
+            is_sound=is_sound,
+            snapshot=snapshot,
+        )
+        self.is_warm = True
+
+    def keep_warm(self, now_ms: int) -> None:
+        """Of a copy: read what it has got since."""
+        self.recovery.follow(now_ms)
 
     def kept(self, now_ms: int) -> KeptProgress | None:
         """The progress to save now; None if nothing more of it is durable."""

@@ -16,6 +16,7 @@ from escrowmq.broker.replication.slave_requests import OF_A_GROUPS_MASTER, rows_
 from escrowmq.broker.replication.slaves import Slaves
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.group.seat import Seat
+from escrowmq.txn.transactions import Transactions
 
 __all__ = [
     "OF_A_GROUPS_MASTER",
@@ -100,7 +101,9 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
     return master
 
 
-def group_copy_of(b: Broker, seat: Seat, disk: Disk, door: Door) -> GroupCopy:
+def group_copy_of(
+    b: Broker, seat: Seat, disk: Disk, door: Door, transactions: Transactions
+) -> GroupCopy:
     """A copy's end of a group."""
     return GroupCopy(
         seat,
@@ -112,4 +115,5 @@ def group_copy_of(b: Broker, seat: Seat, disk: Disk, door: Door) -> GroupCopy:
         groups=b.groups,
         offsets=b.offsets,
         output=b.output,
+        transactions=transactions,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.ports import Disk
 from escrowmq.broker.access.audit_log import Denials
@@ -38,9 +40,14 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.txn.engine import Engine
 from escrowmq.txn.transactions import Transactions
 
+if TYPE_CHECKING:
+    from escrowmq.group.seat import Seat
 
-def transactions_of(b: Broker, rules: HalfRules) -> Transactions:
+
+def transactions_of(b: Broker, rules: HalfRules, seat: Seat | None) -> Transactions:
     """The transactions, with the broker's rules."""
+    before = None if seat is None else seat.before
+    assert before is None or isinstance(before, Transactions)
     return Transactions(
         b.store,
         b.settings,
@@ -49,6 +56,7 @@ def transactions_of(b: Broker, rules: HalfRules) -> Transactions:
         chance=b.chance,
         as_delivered=rules.as_delivered,
         members=rules.members,
+        before=before,
     )
 
 

@@ -97,7 +97,7 @@ class Assembly:
         rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients)
         denials = Denials()
         self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
-        self.transactions = transactions_of(b, rules)
+        self.transactions = transactions_of(b, rules, seat)
         self.ends = ends_of(b, putter, self.transactions)
         self.epochs = epochs_of(b, putter, self.transactions.engine)
         self.pulls = pulls_of(b)
@@ -185,7 +185,7 @@ class Assembly:
             members.tell_of(master)
             self.group_end.tell_of(master)
             return Copying(master)
-        copy = make.group_copy_of(b, seat, disk, self.door)
+        copy = make.group_copy_of(b, seat, disk, self.door, self.transactions)
         members.tell_of(copy)
         self.group_end.tell_of(copy)
         self.serving.serve_instead(

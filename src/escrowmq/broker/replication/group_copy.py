@@ -13,13 +13,14 @@ from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.group_report import GroupReport
 from escrowmq.base.measure import Family, one
+from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.wire import Wire
 from escrowmq.broker.output import Output
-from escrowmq.broker.part import Part
+from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.master import address_of
-from escrowmq.delivery.groups import GroupTable
+from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
@@ -29,12 +30,14 @@ from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
 from escrowmq.store.copied import CopiedLog
 from escrowmq.store.store import Store
+from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
 COPY_PEER: Final = -1_000_003
 _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
+_WARM_MS: Final = 100
 _NEVER_MS: Final = (1 << 62) - 1
 
 
@@ -55,8 +58,12 @@ class GroupCopy(Part):
         groups: GroupTable,
         offsets: OffsetTable,
         output: Output,
+        transactions: Transactions,
     ) -> None:
         self._seat = seat
+        self._offsets = offsets
+        self.transactions = transactions
+        self._warmed_ms = 0
         self._store = store
         self._log = log
         self._disk = disk
@@ -77,6 +84,15 @@ class GroupCopy(Part):
         self._now_ms = 0
         self._said = ""
         self.fault = "no master is known yet"
+
+    def load(self, start: Start) -> None:
+        """A copy that takes over has no time to read the log for what is pending."""
+        self.transactions.warm(
+            start.now_ms,
+            half_offset=self._offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
+            op_offset=self._offsets.get(TRANSACTION_GROUP, Topic.OP, 0),
+            is_sound=start.is_sound,
+        )
 
     # -- whom it follows ---------------------------------------------------------------------
 
@@ -253,6 +269,9 @@ class GroupCopy(Part):
         """Say what is kept by now. Nobody waits at a copy for what arrives."""
         self._store.take_arrivals()
         self._log.take_topics()
+        if now_ms >= self._warmed_ms + _WARM_MS:
+            self._warmed_ms = now_ms
+            self.transactions.keep_warm(now_ms)
         if self._copy is not None and (report := self._copy.report()):
             self._output.send(COPY_PEER, report)
 
