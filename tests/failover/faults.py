@@ -14,7 +14,9 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.base.codes import Request
 from escrowmq.codec.entries import decode_checkpoint
+from tests.interop import wire
 from tests.interop.process import until
 
 from .group import Group, Member
@@ -37,6 +39,15 @@ def kill_master(group: Group, served: Wait) -> None:
     master.kill()
     served()
     master.start()
+
+
+def switch(group: Group, served: Wait) -> None:
+    """Another member is made the master by an operator's word."""
+    master = group.master()
+    reply = wire.ask(master.clients.address, Request.ESCROW_GROUP_SWITCH, {})
+    assert reply.code == 0, reply.remark
+    until("another master", lambda: group.master() is not master)
+    served()
 
 
 def kill_copy(group: Group, served: Wait) -> None:
@@ -210,6 +221,7 @@ def cut_clients(group: Group, served: Wait) -> None:
 
 FAULTS: Final[dict[str, Fault]] = {
     "kill -9 of the master": kill_master,
+    "planned switch": switch,
     "kill -9 of a copy": kill_copy,
     "kill -9 of master and copy": kill_two,
     "kill -9 of all, and etcd": kill_all,

@@ -24,6 +24,7 @@ QUICK = {"escrowSilence": 1_000, "escrowTakeover": 1_500}
 
 FAULTS = (
     "kill -9 of the master",
+    "planned switch",
     "kill -9 of all, and etcd",
     "SIGSTOP of the master",
     "master cut off from all",
