@@ -106,6 +106,7 @@ def test_a_model_looks_and_is_offered_no_change(broker: Broker) -> None:
         assert all(tool["annotations"]["readOnlyHint"] for tool in tools.values())
         assert tools["tx_pending"]["inputSchema"]["properties"]["topic"]["type"] == "string"
         assert one.call("cluster_overview")["pending"] == 1
+        assert [group["kind"] for group in one.call("replicas")] == ["alone"]
         assert [item["keys"] for item in one.call("tx_pending")["items"]] == ["t-1"]
         assert one.call("tx_show", transaction=name)[0]["message"]["topic"] == "paid"
         found = one.call("message_find", text="o-1", topic="paid")["items"]

@@ -63,7 +63,7 @@ def test_every_page_of_a_rocketmq_cluster_is_there(cluster: Server, port: int) -
     until(is_behind)
     for path in ("/topics/paid", "/groups", "/groups/mailer", "/messages?topic=paid",
                  "/messages?text=k-3&topic=paid", "/brokers", f"/brokers/{cluster.broker_name}",
-                 "/accounts", "/jobs", "/help"):  # fmt: skip
+                 "/replicas", "/accounts", "/jobs", "/help"):  # fmt: skip
         page = browser.get(path)
         assert page.status == 200, (path, page.words())
     refused = browser.get("/transactions")

@@ -33,12 +33,12 @@ require("mcp", "mcp")
 
 TOOLS: Final = {
     "cluster_overview": "overview.show",
+    "replicas": "replicas.list",
     "settings": "brokers.settings",
     "topics": "topics.list",
     "topic": "topics.show",
     "groups": "groups.list",
-    "group": "groups.show",
-    "group_lag": "groups.lag",
+    "group": "groups.lag",
     "dead_letters": "dead-letters.list",
     "message_find": "messages.search",
     "message": "messages.show",
@@ -48,6 +48,9 @@ TOOLS: Final = {
     "acl_explain": "access.explain",
 }
 """Each is a call of the API that changes nothing."""
+
+WITH: Final = {"group": "groups.show"}
+"""What some of them answer as well."""
 
 PROPOSE: Final = "propose"
 APPLY: Final = "apply"
@@ -118,13 +121,24 @@ class Tools:
     async def call(self, name: str, given: Mapping[str, object]) -> str:
         """The answer of a tool; Problem when there is none."""
         if name in TOOLS:
-            answer = await BY_NAME[TOOLS[name]](self._asking, given)
+            answer = await self._look(TOOLS[name], given)
+            if name in WITH:
+                more = await self._look(WITH[name], given)
+                answer = {WITH[name]: more, TOOLS[name]: answer}
             return self._told(answer)
         if name == PROPOSE and self._allows_changes:
             return await self._propose(given)
         if name == APPLY and self._allows_changes:
             return await self._apply(str(given.get("plan", "")))
         raise Problem(404, "no_tool", f"there is no tool {name!r}")
+
+    async def _look(self, call: str, given: Mapping[str, object]) -> object:
+        """The answer of a call; of a second one, with those parameters that it knows."""
+        known = {field.encode_name for field in msgspec.structs.fields(BY_NAME[call].wants)}
+        is_first = call in TOOLS.values()
+        wanted = {name: one for name, one in given.items() if is_first or name in known}
+        found: object = await BY_NAME[call](self._asking, wanted)
+        return found
 
     async def _propose(self, given: Mapping[str, object]) -> str:
         operation = BY_NAME.get(str(given.get("call", "")))

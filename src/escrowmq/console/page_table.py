@@ -134,6 +134,11 @@ async def broker(page: Page) -> Response:
     )  # fmt: skip
 
 
+async def replicas(page: Page) -> Response:
+    """Brokers with their copies."""
+    return page.render("replicas.html", found=await page.ask("replicas.list"))
+
+
 async def accounts(page: Page) -> Response:
     """Who may do what, and why."""
     query = page.query
@@ -185,6 +190,7 @@ PAGES: Final[tuple[tuple[str, Shown], ...]] = (
     ("/messages/{id}", message),
     ("/brokers", brokers),
     ("/brokers/{broker}", broker),
+    ("/replicas", replicas),
     ("/accounts", accounts),
     ("/jobs", jobs),
     ("/help", help_page),

@@ -48,7 +48,7 @@ _LISTED_MAX: Final = 1_000
 _PLACES: Final = (
     ("/", "Overview"), ("/transactions", "Transactions"), ("/topics", "Topics"),
     ("/groups", "Groups"), ("/messages", "Messages"), ("/brokers", "Brokers"),
-    ("/accounts", "Accounts"), ("/jobs", "Jobs"),
+    ("/replicas", "Replicas"), ("/accounts", "Accounts"), ("/jobs", "Jobs"),
 )  # fmt: skip
 """What the side of each page leads to."""
 

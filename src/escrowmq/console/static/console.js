@@ -140,7 +140,7 @@ document.addEventListener("change", (event) => {
 
 // -- keys ---------------------------------------------------------------------------------------
 const PLACES = { o: "/", x: "/transactions", t: "/topics", g: "/groups", m: "/messages",
-                 b: "/brokers", a: "/accounts", j: "/jobs" };
+                 b: "/brokers", r: "/replicas", a: "/accounts", j: "/jobs" };
 let isGoing = false;
 
 document.addEventListener("keydown", (event) => {
@@ -162,5 +162,8 @@ document.addEventListener("keydown", (event) => {
     if (links.length) links[Math.max(0, Math.min(links.length - 1, at))].focus();
   } else if (event.key === "?") location.href = "/help";
 });
+
+const here = document.querySelector("nav [aria-current]");  // on a phone the row of pages is cut
+if (here) here.parentElement.scrollLeft = here.offsetLeft - here.parentElement.clientWidth / 2;
 
 listen();

@@ -1,0 +1,134 @@
+"""Brokers with their copies: who is the master, who has everything; and a change of the master."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal
+
+import msgspec
+from msgspec import Meta
+
+from escrowmq.client.admin.previews import replicas as previews
+from escrowmq.client.admin.replicas import Replica, ReplicaGroup
+from escrowmq.console.answers import Answer
+from escrowmq.console.operations import Asking, Change, Deed, Operation
+
+_WELL: Final = ("master", "in sync")
+
+
+class ReplicasWanted(msgspec.Struct, kw_only=True):
+    """Which of them."""
+
+    broker: Annotated[str, Meta(description="only the brokers of this name")] = ""
+
+
+class MemberShown(Answer, kw_only=True):
+    """One broker of several with one name. What nobody knows of it is null."""
+
+    name: str
+    """A member's name, or the broker's id."""
+    address: str
+    role: str
+    """master, in sync, behind, out (it neither serves nor copies) or not reached."""
+    end: int | None
+    """Where its log ends."""
+    behind: int | None
+    """Bytes of the master's log that it lacks."""
+    incarnation: str
+    note: str
+    """What is wrong with it."""
+
+
+class ReplicasShown(Answer, kw_only=True):
+    """The brokers of one name."""
+
+    broker: str
+    cluster: str
+    kind: Literal["group", "pair", "alone"]
+    """group: it fails over by an authority; pair: a master with slaves."""
+    master: str | None
+    """Who serves; null if nobody does."""
+    master_address: str
+    epoch: int | None
+    """Of a group: grows with each change of the master."""
+    confirmed: int | None
+    """Of a group: up to this log offset all members in sync have everything."""
+    in_sync: list[str]
+    min_copies: int
+    """With fewer members in sync a group takes no messages."""
+    is_degraded: bool
+    """Whether somebody is not in sync, or nobody serves."""
+    authority: str
+    notes: list[str]
+    """What is wrong."""
+    members: list[MemberShown]
+
+
+class Switch(Deed, kw_only=True):
+    """A change of the master of a group."""
+
+    broker: Annotated[str, Meta(min_length=1)]
+    to: Annotated[str, Meta(description="a member; empty: the one that lacks least")] = ""
+
+
+async def shown(asking: Asking, wanted: ReplicasWanted) -> list[ReplicasShown]:
+    """All of them, or those of one name."""
+    admin = await asking.desk.admin()
+    found = await asking.desk.memo.get(
+        ("replicas", wanted.broker), lambda: admin.replicas.status(wanted.broker)
+    )
+    return [_group(one) for one in found]
+
+
+def _group(one: ReplicaGroup) -> ReplicasShown:
+    members = [_member(each) for each in one.members]
+    is_well = one.master and all(each.role in _WELL for each in members) and not one.notes
+    is_group = one.kind == "group"
+    return ReplicasShown(
+        broker=one.broker,
+        cluster=one.cluster,
+        kind=one.kind,  # type: ignore[arg-type] # one of these three words
+        master=one.master or None,
+        master_address=one.master_address,
+        epoch=one.epoch if is_group else None,
+        confirmed=_known(one.confirmed) if is_group else None,
+        in_sync=one.in_sync,
+        min_copies=one.min_copies,
+        is_degraded=not is_well,
+        authority=one.authority,
+        notes=one.notes,
+        members=members,
+    )
+
+
+def _member(one: Replica) -> MemberShown:
+    return MemberShown(
+        name=one.name, address=one.address, role=one.role, end=_known(one.end),
+        behind=_known(one.behind), incarnation=one.incarnation, note=one.note,
+    )  # fmt: skip
+
+
+def _known(number: int) -> int | None:
+    return number if number >= 0 else None
+
+
+async def switch(asking: Asking, wanted: Switch) -> Change:
+    """Make another member of a group its master."""
+    admin = await asking.desk.admin()
+    if wanted.dry_run:
+        return Change.to_come(await previews.switch(admin, wanted.broker, wanted.to))
+    done = await admin.replicas.switch(wanted.broker, wanted.to)
+    said = (
+        f"{done.master} is the master of {done.broker} instead of {done.before}, "
+        f"{done.took_ms:.0f} ms later (epoch {done.epoch})."
+    )
+    return Change(is_dry_run=False, said=said, count=1)
+
+
+OPERATIONS: Final = (
+    Operation(name="replicas.list", method="GET", path="/replicas", wants=ReplicasWanted,
+              gives=list[ReplicasShown], summary="Brokers with their copies, and who is in sync",
+              handler=shown),
+    Operation(name="replicas.switch", method="POST", path="/replicas/{broker}/switch",
+              wants=Switch, gives=Change, summary="Change the master of a group",
+              handler=switch),
+)  # fmt: skip
