@@ -35,6 +35,12 @@ def _quantile(metric: str, share: float) -> str:
     return f"histogram_quantile({share}, sum by (node_id, le) ({rates}))"
 
 
+def _grown(metric: str) -> str:
+    """Within an hour, whichever process exported it."""
+    most = f"max by (node_id) (max_over_time({metric}{_OF}[1h]))"
+    return f"{most} - min by (node_id) (min_over_time({metric}{_OF}[1h]))"
+
+
 def _top(how: str, metric: str) -> tuple[str, str]:
     by_reader = f"{how} by (consumer_group, topic) ({metric}{_OF})"
     return f"topk(10, {by_reader})", "{{consumer_group}} {{topic}}"
@@ -121,6 +127,29 @@ _ROWS: Final[dict[str, tuple[Panel, ...]]] = {
         Panel(
             "Delayed messages waiting",
             ((f"sum by (level) (escrowmq_delayed_messages{_OF})", "{{level}}"),),
+        ),
+    ),
+    "Replicas": (
+        Panel(
+            "In sync",
+            (
+                (f"escrowmq_members_in_sync{_OF} > 0", "{{node_id}} members"),
+                (f"escrowmq_slaves_in_sync{_OF}", "{{node_id}} slaves"),
+            ),
+            about="Of a group: its master too. With fewer than escrowMinCopies it takes no "
+            "messages.",
+        ),
+        Panel(
+            "Bytes that copies lack",
+            (
+                (f"escrowmq_member_behind_bytes{_OF}", "{{node_id}} {{member}}"),
+                (f"escrowmq_slave_behind_bytes{_OF}", "{{node_id}} {{slave}}"),
+            ),
+            "bytes",
+        ),
+        Panel(
+            "Changes of the master per hour",
+            ((_grown("escrowmq_epoch"), "{{node_id}}"),),
         ),
     ),
     "Broker": (

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
@@ -21,6 +22,8 @@ from escrowmq.node import config, grpc_port, http_port, serve
 from escrowmq.node.broker_doors import HA_ABOVE
 from escrowmq.registry.core import RegistryCore
 from tests.harness.exchange import Exchange
+from tests.harness.group import GroupWorld
+from tests.harness.pair import Pair
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -140,6 +143,15 @@ def test_chart_image_and_unit_run_as_one_user_of_one_release() -> None:
     assert "Type=notify" in UNIT
 
 
+def of_replicas() -> list[Family]:
+    """What a master and a slave, and the members of a group export."""
+    pair, world = Pair(), GroupWorld(1)
+    world.start_all()
+    world.until(world.are_in_sync)
+    brokers = [pair.master, pair.slave, *(host.broker for host in world.hosts.values())]
+    return [one for each in brokers if each is not None for one in each.core.measure(each.now_ms)]
+
+
 def test_the_dashboard_is_that_of_its_table_and_its_metrics_are_exported() -> None:
     spec = importlib.util.spec_from_file_location("dashboard", ROOT / "tools" / "dashboard.py")
     assert spec is not None
@@ -151,7 +163,7 @@ def test_the_dashboard_is_that_of_its_table_and_its_metrics_are_exported() -> No
     exchange = Exchange()
     names = RegistryCore(NameServerSettings(), started_ms=0)
     families = [*exchange.core.measure(exchange.now_ms), *names.measure()]
-    families += [*turns().families(), *syncs().families()]
+    families += [*turns().families(), *syncs().families(), *of_replicas()]
     exported = {f"{one.name}_total" if one.kind == "counter" else one.name for one in families}
     rules = (DEPLOY / "prometheus" / "rules.yaml").read_text()
     named = set(re.findall(r"\b(?:escrowmq|rocketmq)_[a-z_]+[a-z]", board + rules))
