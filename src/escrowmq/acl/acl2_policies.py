@@ -14,6 +14,7 @@ the narrowest is reported. With `escrowAclAsRocketMQ=true` the order is RocketMQ
 from __future__ import annotations
 
 import enum
+import functools
 import ipaddress
 from collections.abc import Iterable
 from typing import Any, Final, TypeVar
@@ -78,7 +79,17 @@ def named(kind: type[E], text: object) -> E | None:
     """The member of an enumeration with a name, ignoring case."""
     if not isinstance(text, str):
         return None
-    return next((one for one in kind if str(one.value).lower() == text.lower()), None)
+    found: dict[str, E] = _by_name(kind)
+    return found.get(text.lower())
+
+
+@functools.cache
+def _by_name(kind: type[E]) -> dict[str, E]:
+    return {str(one.value).lower(): one for one in kind}
+
+
+_RESOURCES_KEPT: Final = 4_096
+"""Parsed resources that are kept: thousands of users have rights to the same ones."""
 
 
 class Resource(msgspec.Struct, frozen=True):
@@ -107,8 +118,11 @@ class Resource(msgspec.Struct, frozen=True):
 
 def read_resource(text: object) -> Resource | None:
     """Parse a resource; None if it is invalid."""
-    if not isinstance(text, str) or not text.strip():
-        return None
+    return _resource(text) if isinstance(text, str) and text.strip() else None
+
+
+@functools.lru_cache(_RESOURCES_KEPT)
+def _resource(text: str) -> Resource | None:
     if text == "*":
         return Resource(ResourceKind.ANY, "", PatternKind.ANY)
     before, _, name = text.partition(":")
