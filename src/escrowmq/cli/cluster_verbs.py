@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.base.spoken import moment
 from escrowmq.cli.contexts import fill
+from escrowmq.cli.error_words import tell_error
 from escrowmq.cli.printing import complain, say, show_json, speak_yaml
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
@@ -137,12 +138,9 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
             finally:
                 if (arguments.verb, action) in _OF_ALL_BROKERS:
                     _tell_of_missing(admin)
-    except ResponseError as error:
-        complain(f"{where}: {one_line(error)}")
-        return NO
     except EscrowMQError as error:
-        complain(f"{where}: {one_line(error)}")
-        return UNUSABLE
+        tell_error(error, where=where, is_json=arguments.json)
+        return NO if isinstance(error, ResponseError) else UNUSABLE
     except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
         return OK

@@ -55,6 +55,11 @@ def complain(text: str) -> None:
     sys.stderr.write(printable(text) + "\n")
 
 
+def complain_json(found: object) -> None:
+    """Print an object about an error on standard error, as JSON on one line."""
+    sys.stderr.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
+
+
 def _print(line: str) -> None:
     encoding = sys.stdout.encoding or "utf-8"
     # A terminal with another encoding gets the characters that it can show.

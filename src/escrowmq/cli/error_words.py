@@ -1,0 +1,52 @@
+"""What went wrong, as a word for programs and what to do about it. The words are those of the
+console's API."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq import errors
+from escrowmq.cli.printing import complain, complain_json
+from escrowmq.errors import EscrowMQError
+
+_KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
+    (errors.PermissionDenied, "denied", "`escrowmq acl explain` says which rule decides"),
+    (errors.NotSupported, "not_supported", "RocketMQ's brokers do not know such requests"),
+    (errors.TopicNotFound, "no_topic", "`escrowmq topic list` lists those that there are"),
+    (errors.GroupNotFound, "no_group", "`escrowmq group list` lists those that there are"),
+    (errors.NotFound, "not_found", ""),
+    (errors.NoMessage, "not_found", ""),
+    (errors.RouteMissing, "no_route", "`escrowmq broker list` shows which brokers are there"),
+    (errors.DataLost, "gone", ""),
+    (errors.AlreadyCommitted, "already_committed", "its outcome is final"),
+    (errors.AlreadyRolledBack, "already_rolled_back", "its outcome is final"),
+    (errors.AlreadySettled, "already_settled", "its outcome is final"),
+    (errors.ConsumerOffline, "consumer_offline", "`escrowmq group show` lists the members"),
+    (errors.BrokerBusy, "busy", "try again a little later"),
+    (errors.FlowControlled, "busy", "try again a little later"),
+    (errors.ServiceNotAvailable, "unavailable", "`escrowmq doctor` says what is wrong"),
+    (errors.ResponseError, "refused", ""),
+    (errors.TransportError, "unreachable", "`escrowmq doctor` says what is wrong"),
+    (errors.UsageError, "bad_request", ""),
+)  # fmt: skip
+"""The first that fits counts."""
+
+
+def words_of(error: EscrowMQError) -> tuple[str, str]:
+    """The word for an error, and a hint; the hint may be empty."""
+    for kind, code, hint in _KINDS:
+        if isinstance(error, kind):
+            return code, hint
+    return "failed", ""
+
+
+def tell_error(error: EscrowMQError, *, where: str, is_json: bool) -> None:
+    """Print one line about it on standard error: for people, or a JSON object."""
+    text = " ".join(str(error).split())
+    code, hint = words_of(error)
+    if is_json:
+        complain_json({"code": code, "message": text, "hint": hint})
+        return
+    has_advice = ";" in text  # it says by itself what to do
+    complain(f"{where}: {text} ({code})" if has_advice or not hint else
+             f"{where}: {text} ({code}: {hint})")  # fmt: skip
