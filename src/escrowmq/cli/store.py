@@ -17,6 +17,7 @@ from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, StoredMessage
 from escrowmq.broker.upkeep.start_checks import readers
 from escrowmq.cli.printing import complain, say
+from escrowmq.cli.progress import Progress
 from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, EscrowMQError
@@ -84,7 +85,12 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
         "index_entries_max": arguments.index_entries or settings.index_entries_max,
     }
     settings = msgspec.structs.replace(settings, **changes)
-    checked = Check(disk, settings, readers=readers()).run(SystemClock().now_ms())
+    progress = Progress("checking the log")
+    try:
+        check = Check(disk, settings, readers=readers(), tell=progress)
+        checked = check.run(SystemClock().now_ms())
+    finally:
+        progress.end()
     if arguments.json:
         found = msgspec.to_builtins(checked) | {"is_sound": checked.is_sound}
         print(json.dumps(found, indent=2))  # escapes all that is not ASCII itself

@@ -8,6 +8,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -69,14 +70,21 @@ class Checked(msgspec.Struct):
 
 
 class Check:
-    """One check of one store. `readers` parse the tables, by path, as a start would."""
+    """One check of one store. `readers` parse the tables, by path, as a start would; `tell` hears
+    how many bytes of the log have been read, of how many."""
 
     def __init__(
-        self, disk: Disk, settings: StoreSettings, *, readers: dict[str, Take] | None = None
+        self,
+        disk: Disk,
+        settings: StoreSettings,
+        *,
+        readers: dict[str, Take] | None = None,
+        tell: Callable[[int, int], None] | None = None,
     ) -> None:
         refuse_other(disk)
         self._disk = disk
         self._readers = readers or {}
+        self._tell = tell
         self._tables: dict[str, dict[str, Any]] = {}
         self._keyed_count = 0
         self._settings = sized(disk, settings)
@@ -138,6 +146,9 @@ class Check:
         for records in scan.batches(segments.first):
             for record in records:
                 self._take(record)
+            if self._tell is not None:
+                done = records[-1].log_offset - segments.first
+                self._tell(done, segments.end - segments.first)
         for damage in scan.damaged:
             where = f"{commit_log.FOLDER}/{segments.start_of(damage.log_offset):020d}"
             text = f"{damage.size} bytes at log offset {damage.log_offset} cannot be read"

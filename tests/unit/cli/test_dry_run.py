@@ -11,11 +11,11 @@ from escrowmq.client.admin.previews.preview import Preview, Row, spread
 
 READS = {
     "acl explain", "acl policy list", "acl user list", "broker config", "broker list",
-    "broker producers", "broker show", "cluster status", "completion", "context list", "context show", "doctor",
-    "events", "group list", "group show", "group top", "health", "message at", "message explain",
-    "message find", "message show", "offset show", "outbox status", "pipeline export",
-    "pipeline funnel", "store check", "store dump", "topic list", "topic show", "tx count",
-    "tx discarded", "tx list", "tx show", "tx top",
+    "broker producers", "broker show", "cluster status", "completion", "context list",
+    "context show", "doctor", "events", "group list", "group show", "group top", "health",
+    "message at", "message explain", "message find", "message show", "offset show", "outbox status",
+    "pipeline export", "pipeline funnel", "store check", "store dump", "topic list", "topic show",
+    "tx count", "tx discarded", "tx list", "tx show", "tx top",
 }  # fmt: skip
 """They change nothing of a cluster. `export` and `funnel` write into a folder of their own."""
 

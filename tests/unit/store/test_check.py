@@ -38,6 +38,15 @@ def test_closed_store_is_sound() -> None:
     assert found.log_end == puts[-1].log_end
 
 
+def test_it_tells_how_far_it_is() -> None:
+    disk = SimDisk()
+    filled(disk, 100)
+    heard: list[tuple[int, int]] = []
+    found = Check(disk, SMALL, tell=lambda done, total: heard.append((done, total))).run(10_000)
+    assert heard == sorted(heard)
+    assert 0 <= heard[-1][0] < found.log_end - found.log_begin <= heard[-1][1]
+
+
 def test_running_store_is_sound_with_a_note() -> None:
     disk = SimDisk()
     store, _ = opened(disk)

@@ -1,0 +1,48 @@
+"""How far a long command is: one line on the terminal, overwritten again and again."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.spoken import size_text
+from escrowmq.net.clock import steady_s
+
+_EVERY_S: Final = 0.5
+_CLEAR: Final = "\r\x1b[K"
+
+
+class Progress:
+    """Of bytes. Silent where standard error is no terminal, and within the first half second."""
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        is_terminal: bool | None = None,
+        now_s: Callable[[], float] = steady_s,
+    ) -> None:
+        self._what = what
+        self._is_terminal = sys.stderr.isatty() if is_terminal is None else is_terminal
+        self._now_s = now_s
+        self._next_s = now_s() + _EVERY_S
+        self._is_shown = False
+
+    def __call__(self, done: int, total: int) -> None:
+        """So many bytes of so many are done."""
+        now_s = self._now_s()
+        if not self._is_terminal or now_s < self._next_s:
+            return
+        self._next_s = now_s + _EVERY_S
+        self._is_shown = True
+        share = min(100, 100 * done // total) if total > 0 else 0
+        text = f"{self._what}: {share} %, {size_text(done)} of {size_text(total)}"
+        sys.stderr.write(_CLEAR + text)
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._is_shown:
+            sys.stderr.write(_CLEAR)
+            sys.stderr.flush()
