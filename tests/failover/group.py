@@ -51,12 +51,16 @@ class Member:
         """From clients to this member."""
         self.copies = network.way((loopback, port + 1), host=host, port=port + 1)
         """From other members to this one, while it is the master."""
+        grpc_port = free_port()
+        self.grpc = network.way((loopback, grpc_port), host=host, port=grpc_port)
+        """From clients of RocketMQ 5, while it is the master."""
         self.authority = [network.way(_address(each)) for each in group.etcd.hosts.split(",")]
         self.names = network.way(_address(group.names.nameserver))
         self._process: Process | None = None
         self._command = [
             sys.executable, "-m", "escrowmq", "broker", "--data", str(self.folder),
-            "--host", loopback, "--port", str(port), "-n", self.names.address, "--authority",
+            "--host", loopback, "--port", str(port), "--grpc-port", str(grpc_port),
+            "-n", self.names.address, "--authority",
             f"etcd://{','.join(way.address for way in self.authority)}/test",
         ]  # fmt: skip
         own = {"brokerIP1": host, "brokerIP2": host, "escrowMember": name}
@@ -113,6 +117,7 @@ class Member:
                 other.copies.freeze(member=self.name)
         if from_clients:
             self.clients.freeze()
+            self.grpc.freeze()
 
 
 class Group:
@@ -170,16 +175,18 @@ class Group:
     def thaw(self) -> None:
         """The whole network works."""
         for member in self.members:
-            for way in (member.clients, member.copies, *member.outward):
+            for way in (member.clients, member.grpc, member.copies, *member.outward):
                 way.thaw()
 
-    def make_topic(self, topic: str) -> None:
+    def make_topic(self, topic: str, kind: str = "") -> None:
         """Create a topic, and wait until clients can find it."""
         fields = {
             "topic": topic, "defaultTopic": "TBW102", "readQueueNums": str(QUEUES),
             "writeQueueNums": str(QUEUES), "perm": "6", "topicFilterType": "SINGLE_TAG",
             "topicSysFlag": "0", "order": "false",
         }  # fmt: skip
+        if kind:
+            fields["attributes"] = f"+message.type={kind}"
         master = self.master()
 
         def made() -> bool:
