@@ -28,6 +28,9 @@ _QUIET_MS: Final = 1_500
 """When a master has been silent for so long, its members look often whether there is another one:
 that one waits for them."""
 
+_CALLED_MS: Final = 3_000
+"""The master that has handed over waits so long before it takes messages again."""
+
 _BIRTH_MS: Final = 3_000
 """An empty folder waits so long for another member to make the group."""
 
@@ -74,7 +77,9 @@ class Member:
         """When the master was last heard."""
         self._born_ms = now_ms
         self._is_urgent = False
-        """The master is known to be gone, or has handed over."""
+        """The master is known to be gone."""
+        self._called_until_ms = now_ms
+        """Until then it takes over because the master has handed over, although that is heard."""
         self._is_forced = False
         self._succession_ms = 0
         """Until then a leader expects to be replaced."""
@@ -306,7 +311,7 @@ class Member:
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
         """The master has handed over; or a person says so (`is_forced`), in sync or not."""
         self._is_forced = is_forced
-        self._is_urgent = True
+        self._called_until_ms = now_ms + _CALLED_MS
         self._look_ms = now_ms
 
     def _may_take_over(self, now_ms: int) -> bool:
@@ -316,7 +321,8 @@ class Member:
         if self._followed is None:
             return False
         silent_ms = now_ms - self._heard_ms
-        if not self._is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
+        is_urgent = self._is_urgent or now_ms < self._called_until_ms
+        if not is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
             return False
         return record.has(self.state.member, self.state.incarnation)
 
@@ -360,7 +366,7 @@ class Member:
         aim = None if record is None else (record.epoch, record.master, record.address)
         if aim is None or aim != self._followed or self.is_leader:
             self._orders.append(Follow(record, why))
-            self._heard_ms = self._woken_ms
+            self._heard_ms = self._called_until_ms = self._woken_ms
             self._is_urgent = False
         self.is_leader = False
         self._followed, self.why = aim, why

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from escrowmq.base.authority import Versioned
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Read, Terms
+from escrowmq.group.orders import Follow, Keep, Read, Terms, Write
 from escrowmq.group.record import Record
 from escrowmq.group.state import MemberState
 
 
-def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None:
+def copy(in_sync: dict[str, str]) -> tuple[Member, Versioned]:
+    """Member b, which follows a, and the record."""
     record = Record(
         group="g",
         epoch=1,
         master="a",
         address="a:1",
-        in_sync={"a": "i"},
+        in_sync=in_sync,
         numbers={"a": 1, "b": 2},
         mark="m",
-    ).encode()
+    )
     member = Member(
         MemberState(member="b", incarnation="j", group="g", seen=1),
         Terms(),
@@ -30,6 +31,40 @@ def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None
         jitter_ms=0,
         now_ms=0,
     )
+    return member, Versioned(record.encode(), "1")
+
+
+def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_heard() -> None:
+    member, found = copy({"a": "i"})
+    member.wake(0)
+    member.heard(found, 0)
+    _, found = copy({"a": "i", "b": "j"})  # it has not read yet that it is in sync
+    member.take()
+    member.take_over_now(1_000)
+    member.wake(1_000)
+    assert [type(order) for order in member.take()] == [Read]
+    member.master_heard(1_001)  # a sign of life, sent before its word or after it
+    member.heard(found, 1_002)
+    assert [type(order) for order in member.take()] == [Follow, Keep, Write]
+
+
+def test_a_master_that_goes_on_is_not_replaced_by_what_it_said_long_ago() -> None:
+    member, found = copy({"a": "i"})
+    member.wake(0)
+    member.heard(found, 0)
+    _, found = copy({"a": "i", "b": "j"})  # it has not read yet that it is in sync
+    member.take_over_now(1_000)
+    member.wake(1_000)
+    member.unheard("no answer", 3_000)
+    member.master_heard(5_000)
+    member.take()
+    member.wake(5_000)
+    member.heard(found, 5_001)
+    assert not [order for order in member.take() if isinstance(order, Write)]
+
+
+def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None:
+    member, found = copy({"a": "i"})
     looks: list[int] = []
     for now_ms in range(0, 20_000, 100):
         if now_ms < 10_000:
@@ -37,6 +72,6 @@ def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None
         member.wake(now_ms)
         if any(isinstance(order, Read) for order in member.take()):
             looks.append(now_ms)
-            member.heard(Versioned(record, "1"), now_ms)
+            member.heard(found, now_ms)
     assert len([at for at in looks if at <= 11_000]) <= 3
     assert len([at for at in looks if 11_500 <= at < 15_000]) >= 6
