@@ -239,11 +239,27 @@ FAULTS: Final[dict[str, Fault]] = {
 }
 
 
+EXCLUDING: Final = frozenset(
+    {
+        "kill -9 of a copy",
+        "master unheard by copies",
+        "copies unheard by master",
+        "disk of a copy full",
+    }
+)
+"""A copy that was left out again and again by one master rests longer each time, for minutes in
+the end. The next epoch begins without that."""
+
+
 def suffer(group: Group, name: str, served: Wait) -> tuple[int, int]:
     """One round of a fault; when it began and ended, in CLOCK_MONOTONIC's ns."""
     begin_ns = time.monotonic_ns()
     FAULTS[name](group, served)
     end_ns = time.monotonic_ns()
+    if name in EXCLUDING:
+        master = group.master()
+        master.kill()
+        master.start()
     group.wait_whole()
     until("all run", lambda: all(member.is_up for member in group.members))
     return begin_ns, end_ns
