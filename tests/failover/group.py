@@ -134,6 +134,8 @@ class Group:
         names.mkdir()
         self.names = EscrowServer(names, verb="nameserver")
         self.members = [Member(self, name, number) for number, name in enumerate("abc", 1)]
+        self.grpc = network.way(*(("127.0.0.1", member.grpc.port) for member in self.members))
+        """A load balancer before the members, for clients of RocketMQ 5."""
 
     @property
     def nameserver(self) -> str:

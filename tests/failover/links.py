@@ -28,10 +28,13 @@ _MEMBER: Final = re.compile(rb'"member":"([^"]+)"')
 class Way:
     """Accepts connections at one address, and makes one to another for each."""
 
-    def __init__(self, network: Network, host: str, port: int, target: tuple[str, int]) -> None:
+    def __init__(
+        self, network: Network, host: str, port: int, targets: tuple[tuple[str, int], ...]
+    ) -> None:
         self._network = network
         self.host, self.port = host, port
-        self.target = target
+        self._targets = targets
+        self._target = targets[0]
         self._frozen: set[tuple[Direction, str]] = set()
         self._changed = asyncio.Event()
         self._server: asyncio.Server | None = None
@@ -70,10 +73,12 @@ class Way:
             await self._changed.wait()
 
     async def listen(self, listening: set[tuple[str, int]]) -> None:
-        """Listen if the target does."""
+        """Listen if a target does."""
         if any(not member for _, member in self._frozen):
             return  # whether somebody listens cannot be seen through a network that is down
-        if self.target in listening:
+        open_targets = [target for target in self._targets if target in listening]
+        if open_targets:
+            self._target = open_targets[0]
             if self._server is None:
                 self._server = await asyncio.start_server(self._accept, self.host, self.port)
         elif self._server is not None:
@@ -94,7 +99,7 @@ class Way:
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for end in BOTH:
             await self._pass(end, "")
-        there_reader, there_writer = await asyncio.open_connection(*self.target)
+        there_reader, there_writer = await asyncio.open_connection(*self._target)
         for each in (writer, there_writer):
             each.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         who = [""]
@@ -159,13 +164,14 @@ class Network:
     def _stop(self) -> None:
         self._is_closing = True
 
-    def way(self, target: tuple[str, int], *, host: str = "127.0.0.1", port: int = 0) -> Way:
-        """One more; on a free port, if none is named."""
+    def way(self, *targets: tuple[str, int], host: str = "127.0.0.1", port: int = 0) -> Way:
+        """One more; on a free port, if none is named. Of several targets it leads to the first at
+        which somebody listens, as a load balancer does."""
         if not port:
             with socket.socket() as probe:
                 probe.bind((host, 0))
                 port = probe.getsockname()[1]
-        way = Way(self, host, port, target)
+        way = Way(self, host, port, targets)
         self.call(lambda: self._ways.append(way))
         return way
 
