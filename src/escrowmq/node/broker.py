@@ -106,8 +106,13 @@ class BrokerNode:
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
-            size_max = store.body_size_max
-            self._front = speak(self.core, host=told, port=self.grpc_port, body_size_max=size_max)
+            self._front = speak(
+                self.core,
+                host=told,
+                port=self.grpc_port,
+                body_size_max=store.body_size_max,
+                is_of_group=seat is not None,
+            )
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         names = {"cluster": settings.cluster, "node_id": settings.name}

@@ -39,13 +39,17 @@ def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.s
         return None
 
 
-def speak(core: BrokerCore, *, host: str, port: int, body_size_max: int) -> GrpcFront:
-    """Accept gRPC clients; routes contain this address."""
+def speak(
+    core: BrokerCore, *, host: str, port: int, body_size_max: int, is_of_group: bool
+) -> GrpcFront:
+    """Accept gRPC clients; routes contain this address, of a group what clients were given."""
     from escrowmq.broker.guests import Guests
     from escrowmq.proxy.front import GrpcFront
     from escrowmq.proxy.service_context import FrontOptions
 
-    options = FrontOptions(endpoint=(host, port), body_size_max=body_size_max)
+    options = FrontOptions(
+        endpoint=(host, port), body_size_max=body_size_max, is_of_group=is_of_group
+    )
     front = GrpcFront(Guests(core), options)
     core.speaks(Wire.GRPC, front)
     return front

@@ -17,6 +17,7 @@ from escrowmq.proxy.validation import group_name, topic_name
 
 ANY_QUEUE: Final = -1
 _SIX: Final = 6
+_ADDRESSES_MAX: Final = 16
 TYPES: Final[dict[str, tuple[v2.MessageType, ...]]] = {
     "NORMAL": (v2.NORMAL,),
     "FIFO": (v2.FIFO,),
@@ -41,12 +42,13 @@ class Routes:
         def told(reply: Answer | Refusal) -> None:
             facts = self._known(topic, reply)
             response = v2.QueryRouteResponse(status=OK)
+            endpoints = self._endpoints(call.request.endpoints)
             for nth in range(max(facts.read_queues, facts.write_queues)):
                 permission = _permission(
                     nth < facts.read_queues and facts.is_readable,
                     nth < facts.write_queues and facts.is_writable,
                 )
-                queue = self._queue(topic, nth, permission)
+                queue = self._queue(topic, nth, permission, endpoints)
                 queue.accept_message_types.extend(TYPES.get(facts.message_type, (v2.NORMAL,)))
                 response.message_queues.append(queue)
             call.answer(response)
@@ -67,8 +69,9 @@ class Routes:
             ids = range(facts.read_queues) if is_orderly else (ANY_QUEUE,)
             permission = _permission(True, facts.is_writable)
             response = v2.QueryAssignmentResponse(status=OK)
+            endpoints = self._endpoints(call.request.endpoints)
             for queue_id in ids:
-                queue = self._queue(topic, queue_id, permission)
+                queue = self._queue(topic, queue_id, permission, endpoints)
                 response.assignments.append(v2.Assignment(message_queue=queue))
             call.answer(response)
 
@@ -84,11 +87,22 @@ class Routes:
             raise Fault(v2.TOPIC_NOT_FOUND, text)
         return facts
 
-    def _queue(self, topic: str, queue_id: int, permission: v2.Permission) -> v2.MessageQueue:
+    def _endpoints(self, asked: v2.Endpoints) -> v2.Endpoints:
+        """What routes contain: this front's address; of a group that fails over the addresses that
+        the client was given (as RocketMQ's proxy does), because one of them leads to the next
+        master as well: an END goes where its half went."""
+        options = self._shared.options
+        if options.is_of_group and 0 < len(asked.addresses) <= _ADDRESSES_MAX:
+            return asked
+        return endpoints_of(*options.endpoint)
+
+    def _queue(
+        self, topic: str, queue_id: int, permission: v2.Permission, endpoints: v2.Endpoints
+    ) -> v2.MessageQueue:
         queue = v2.MessageQueue(id=queue_id, permission=permission)
         queue.topic.name = topic
         queue.broker.name = self._shared.backend.name
-        queue.broker.endpoints.CopyFrom(endpoints_of(*self._shared.options.endpoint))
+        queue.broker.endpoints.CopyFrom(endpoints)
         return queue
 
 

@@ -14,6 +14,9 @@ class FrontOptions(msgspec.Struct, kw_only=True):
     endpoint: tuple[str, int]
     """The address that routes contain."""
 
+    is_of_group: bool = False
+    """Whether another broker may take over: routes then contain what clients were given."""
+
     body_size_max: int
     """Maximum bytes of a message's body."""
 

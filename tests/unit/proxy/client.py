@@ -34,16 +34,20 @@ SERVICE = "/apache.rocketmq.v2.MessagingService/"
 class World:
     """A broker with a gRPC front."""
 
-    def __init__(self, settings: BrokerSettings | None = None, **more: Any) -> None:
+    def __init__(
+        self, settings: BrokerSettings | None = None, *, is_of_group: bool = False, **more: Any
+    ) -> None:
         self.exchange = Exchange(settings, **more)
+        self._is_of_group = is_of_group
         self.begin()
 
     def begin(self) -> None:
         core = self.exchange.core
         size_max = self.exchange.store_settings.body_size_max
-        self.front = GrpcFront(
-            Guests(core), FrontOptions(endpoint=ENDPOINT, body_size_max=size_max)
+        options = FrontOptions(
+            endpoint=ENDPOINT, body_size_max=size_max, is_of_group=self._is_of_group
         )
+        self.front = GrpcFront(Guests(core), options)
         core.speaks(Wire.GRPC, self.front)
 
     def restart(self) -> None:

@@ -24,6 +24,26 @@ def test_a_route_names_this_front_and_what_the_topic_takes() -> None:
     )  # fmt: skip
 
 
+def test_a_route_of_a_group_names_what_the_client_was_given() -> None:
+    """An END goes where its half went: after a fail-over, to another of these addresses."""
+    world = World(is_of_group=True)
+    world.topic("T")
+    request = v2.QueryRouteRequest()
+    request.topic.name = "T"
+    client = world.connect()
+    (queue,) = client.ask("QueryRoute", request, v2.QueryRouteResponse).message_queues
+    assert [a.host for a in queue.broker.endpoints.addresses] == ["10.0.0.1"]  # it named none
+    request.endpoints.scheme = v2.IPv4
+    for host in ("10.0.0.7", "10.0.0.8"):
+        request.endpoints.addresses.add(host=host, port=8081)
+    (queue,) = client.ask("QueryRoute", request, v2.QueryRouteResponse).message_queues
+    assert queue.broker.endpoints == request.endpoints
+    asked = v2.QueryAssignmentRequest(endpoints=request.endpoints)
+    asked.topic.name, asked.group.name = "T", "CG"
+    (found,) = client.ask("QueryAssignment", asked, v2.QueryAssignmentResponse).assignments
+    assert found.message_queue.broker.endpoints == request.endpoints
+
+
 def test_a_topic_that_is_not_there_has_no_route() -> None:
     request = v2.QueryRouteRequest()
     request.topic.name = "nowhere"
