@@ -78,8 +78,8 @@ class Member:
         self._born_ms = now_ms
         self._is_urgent = False
         """The master is known to be gone."""
-        self._called_until_ms = now_ms
-        """Until then it takes over because the master has handed over, although that is heard."""
+        self._called = (0, now_ms)
+        """The epoch whose master has handed over, and until when this member acts on that."""
         self._is_forced = False
         self._succession_ms = 0
         """Until then a leader expects to be replaced."""
@@ -311,7 +311,7 @@ class Member:
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
         """The master has handed over; or a person says so (`is_forced`), in sync or not."""
         self._is_forced = is_forced
-        self._called_until_ms = now_ms + _CALLED_MS
+        self._called = (0 if self.record is None else self.record.epoch, now_ms + _CALLED_MS)
         self._look_ms = now_ms
 
     def _may_take_over(self, now_ms: int) -> bool:
@@ -321,7 +321,8 @@ class Member:
         if self._followed is None:
             return False
         silent_ms = now_ms - self._heard_ms
-        is_urgent = self._is_urgent or now_ms < self._called_until_ms
+        is_called = record.epoch == self._called[0] and now_ms < self._called[1]
+        is_urgent = self._is_urgent or is_called
         if not is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
             return False
         return record.has(self.state.member, self.state.incarnation)
@@ -366,7 +367,7 @@ class Member:
         aim = None if record is None else (record.epoch, record.master, record.address)
         if aim is None or aim != self._followed or self.is_leader:
             self._orders.append(Follow(record, why))
-            self._heard_ms = self._called_until_ms = self._woken_ms
+            self._heard_ms = self._woken_ms
             self._is_urgent = False
         self.is_leader = False
         self._followed, self.why = aim, why

@@ -48,6 +48,24 @@ def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_hear
     assert [type(order) for order in member.take()] == [Follow, Keep, Write]
 
 
+def test_a_copy_that_was_handed_the_group_asks_again_with_the_record_as_it_is() -> None:
+    member, found = copy({"a": "i", "b": "j"})
+    member.wake(0)
+    member.heard(found, 0)
+    member.take()
+    member.take_over_now(1_000)
+    member.wake(1_000)
+    assert [type(order) for order in member.take()] == [Follow, Keep, Write]
+    member.refused(1_001)  # the master had taken in a third member
+    assert [type(order) for order in member.take()] == [Read]
+    changed = copy({"a": "i", "b": "j", "c": "k"})[1]
+    member.heard(Versioned(changed.value, "2"), 1_002)
+    *_, last = member.take()
+    assert isinstance(last, Write)
+    assert last.revision == "2"
+    assert last.record.in_sync == {"b": "j", "c": "k"}
+
+
 def test_a_master_that_goes_on_is_not_replaced_by_what_it_said_long_ago() -> None:
     member, found = copy({"a": "i"})
     member.wake(0)
