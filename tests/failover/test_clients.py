@@ -39,7 +39,7 @@ def goes_on(producer: Producer, topic: str) -> bool:
         return False
 
 
-KINDS: list[Callable[[Path], Driver]] = [
+KINDS = [
     pytest.param(GoDriver, id="go", marks=pytest.mark.long),
     pytest.param(lambda folder: JavaDriver("4.9.8", folder), id="java-4.9.8"),
 ]
