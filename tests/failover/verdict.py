@@ -3,6 +3,7 @@ client waited."""
 
 from __future__ import annotations
 
+import itertools
 import time
 from pathlib import Path
 from typing import Final
@@ -76,15 +77,9 @@ def look(
 
 
 def pause_s(acknowledged: list[Sent], begin_ns: int, end_ns: int) -> float:
-    """The longest time between two acknowledgements, the second of them after the begin."""
-    before = max((a.end_ns for a in acknowledged if a.end_ns <= begin_ns), default=begin_ns)
-    longest, last = 0, max(before, begin_ns)
-    for each in acknowledged:
-        if begin_ns < each.end_ns:
-            if last >= end_ns:
-                break
-            longest, last = max(longest, each.end_ns - last), each.end_ns
-    return longest / NS
+    """The longest time within a span in which nothing was acknowledged."""
+    inside = [each.end_ns for each in acknowledged if begin_ns < each.end_ns < end_ns]
+    return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns])) / NS
 
 
 def _committed(clients: Clients) -> set[str]:

@@ -38,6 +38,7 @@ from escrowmq.store.commit_log import FOLDER
 if TYPE_CHECKING:
     from escrowmq.group.seat import Seat
     from escrowmq.node.vitals import Vitals
+    from escrowmq.proxy.front import GrpcFront
 
 _log = logging.getLogger(__name__)
 
@@ -106,17 +107,20 @@ class BrokerNode:
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
-            self._front = speak(
-                self.core,
-                host=told,
-                port=self.grpc_port,
-                body_size_max=store.body_size_max,
-                is_of_group=seat is not None,
-            )
+            self._front = self._speak(told, store.body_size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         names = {"cluster": settings.cluster, "node_id": settings.name}
         self.labels = {**names, "node_type": "broker"}
+
+    def _speak(self, host: str, body_size_max: int) -> GrpcFront:
+        return speak(
+            self.core,
+            host=host,
+            port=self.grpc_port,
+            body_size_max=body_size_max,
+            is_of_group=self._seat is not None,
+        )
 
     def _open_ha_door(
         self, replica: ReplicaSettings | None, *, port: int, doors: GroupDoors | None
