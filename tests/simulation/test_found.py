@@ -179,7 +179,7 @@ def test_progress_does_not_fall_back_while_units_are_held_back() -> None:
     assert store.bounds(Topic.HALF, 0) == (0, 0)
     store.ends.made_durable(store.end_offset)  # durable, and its unit is not written yet
     core = exchange.core
-    ProgressOfHalves(core.broker.offsets, core.transactions).progress(exchange.now_ms)
+    ProgressOfHalves(core.broker.offsets, core.transactions).files_to_save(exchange.now_ms)
     offsets = exchange.core.broker.offsets
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.HALF, 0) == 1
     assert offsets.get("CID_RMQ_SYS_TRANS", Topic.OP, 0) == 1

@@ -203,7 +203,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
             address.version == network.version and address in network for network in self.networks
         )
 
-    def told(self) -> dict[str, Any]:
+    def to_fields(self) -> dict[str, Any]:
         """Its form in requests and files."""
         found: dict[str, Any] = {
             "actions": [action.value for action in self.actions],
@@ -253,10 +253,10 @@ class Policies(msgspec.Struct, frozen=True):
                 return sort_as_peer(found) if as_rocketmq else sorted(found, key=_rank)
         return []
 
-    def told(self) -> list[dict[str, Any]]:
+    def to_fields(self) -> list[dict[str, Any]]:
         """Their form in requests and files."""
         return [
-            {"entries": [entry.told() for entry in self.of(kind)], "policyType": kind.value}
+            {"entries": [entry.to_fields() for entry in self.of(kind)], "policyType": kind.value}
             for kind in PolicyType
             if self.of(kind)
         ]

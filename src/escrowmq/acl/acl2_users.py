@@ -83,7 +83,7 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
         """Whether the user may do everything."""
         return self.type is UserType.SUPER
 
-    def told(self, *, with_password: bool) -> dict[str, str]:
+    def to_fields(self, *, with_password: bool) -> dict[str, str]:
         """The user's form in requests and files."""
         found = {
             "userStatus": self.status.value,
@@ -325,12 +325,12 @@ def _parts(
 
 
 def _kept(user: User) -> dict[str, str]:
-    found = user.told(with_password=True)
+    found = user.to_fields(with_password=True)
     return found | {"formerPassword": user.former} if user.former else found
 
 
 def _told(name: str, found: Policies) -> dict[str, Any]:
-    return {"policies": found.told(), "subject": USER + name}
+    return {"policies": found.to_fields(), "subject": USER + name}
 
 
 def _user_of(subject: str | None) -> str | None:

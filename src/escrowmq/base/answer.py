@@ -60,7 +60,7 @@ class Refusal(msgspec.Struct, frozen=True):
     remark: str
     ext: dict[str, str] | None = None
 
-    def saying(self, ext: dict[str, str]) -> Refusal:
+    def with_fields(self, ext: dict[str, str]) -> Refusal:
         """This refusal with the fields that every answer to such a request has."""
         return msgspec.structs.replace(self, ext=ext)
 

@@ -138,7 +138,7 @@ class BrokerCore:
             save(part.name, partial(self._save_part_now, part, now_ms))
 
     def _save_part_now(self, part: Part, now_ms: int) -> None:
-        for path, data in part.last(now_ms):
+        for path, data in part.final_files(now_ms):
             self._disk.replace(path, data)
 
     def farewell(self) -> None:
@@ -294,7 +294,7 @@ class BrokerCore:
             self.rounds.guard(part.name, partial(self._save_part, part, now_ms), now_ms)
 
     def _save_part(self, part: Part, now_ms: int) -> None:
-        for path, data in part.progress(now_ms):
+        for path, data in part.files_to_save(now_ms):
             self.broker.output.add(Replace(path, data))
 
     # -- what is to be done, and to be seen ----------------------------------------------------

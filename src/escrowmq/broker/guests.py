@@ -128,7 +128,7 @@ class Guests:
         dialogue.waiting.pop(number, None)
         self._core.assembly.give_up(guest, number)
 
-    def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
+    def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """A client has answered a request of the broker."""
         self._finish(now_ms)
         peer = self._broker.peers.by_id.get(guest)

@@ -63,10 +63,10 @@ class Part:
     def clock_leapt(self, by_ms: int) -> None:
         """The clock was set forward: spans keep their full length."""
 
-    def progress(self, now_ms: int) -> tuple[File, ...]:
+    def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """What to save now, as far as the part of the log it depends on is durable."""
         return NOTHING
 
-    def last(self, now_ms: int) -> tuple[File, ...]:
+    def final_files(self, now_ms: int) -> tuple[File, ...]:
         """What remains to be saved when the store is closed."""
-        return self.progress(now_ms)
+        return self.files_to_save(now_ms)

@@ -24,7 +24,7 @@ IGNORED: Final = -2
 _FORGET_MS: Final = 24 * 3600 * 1000
 _JOINT: Final = "@"
 
-Line = tuple[str, str, int]
+GroupQueue = tuple[str, str, int]
 """Group, topic, queue id."""
 
 
@@ -91,12 +91,12 @@ class OrderTable:
     """The batches of all orderly groups."""
 
     def __init__(self, is_there: IsThere = nobody_is_there) -> None:
-        self._batches: dict[Line, OrderedBatch] = {}
-        self._frees: list[tuple[int, Line]] = []
-        self._scheduled: dict[Line, int] = {}
-        self._holders: dict[Line, int] = {}
+        self._batches: dict[GroupQueue, OrderedBatch] = {}
+        self._frees: list[tuple[int, GroupQueue]] = []
+        self._scheduled: dict[GroupQueue, int] = {}
+        self._holders: dict[GroupQueue, int] = {}
         """Consumers whose batches are renewed while they are connected."""
-        self._leapt: dict[Line, int] = {}
+        self._leapt: dict[GroupQueue, int] = {}
         """How far the clock was set forward since their batches were popped."""
         self._is_there = is_there
         self.is_changed = False
@@ -111,7 +111,7 @@ class OrderTable:
     def load(self, data: bytes | None, now_ms: int) -> None:
         """Load consumerOrderInfo.json; raises if it cannot be parsed, and is then empty."""
         self._batches.clear()
-        found: list[tuple[Line, OrderedBatch]] = []
+        found: list[tuple[GroupQueue, OrderedBatch]] = []
         raw: dict[str, Any] = fastjson.decode(data) if data else {}
         for key, queues in (raw.get("table") or {}).items():
             topic, _, group = key.partition(_JOINT)
@@ -126,7 +126,7 @@ class OrderTable:
         """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
-    def save(self, is_there: Callable[[Line], bool], now_ms: int) -> bytes:
+    def save(self, is_there: Callable[[GroupQueue], bool], now_ms: int) -> bytes:
         """The present content of consumerOrderInfo.json, without what is gone or long over."""
         table: dict[str, dict[str, OrderedBatch]] = {}
         for line, batch in list(self._batches.items()):
@@ -140,7 +140,7 @@ class OrderTable:
     # -- handing out -----------------------------------------------------------------------------
 
     def is_blocked(
-        self, line: Line, *, attempt_id: str | None, invisible_ms: int, now_ms: int
+        self, line: GroupQueue, *, attempt_id: str | None, invisible_ms: int, now_ms: int
     ) -> bool:
         """Whether a queue must not be read. The consumer that has its batch may ask again."""
         batch = self._batches.get(line)
@@ -152,7 +152,7 @@ class OrderTable:
 
     def hand_out(
         self,
-        line: Line,
+        line: GroupQueue,
         queue_offsets: Sequence[int],
         *,
         attempt_id: str | None,
@@ -184,7 +184,7 @@ class OrderTable:
         is_all = len(counts) == len(queue_offsets)
         return counts, min(counts.values()) if counts and is_all else 0
 
-    def acknowledge(self, line: Line, queue_offset: int, pop_ms: int) -> int:
+    def acknowledge(self, line: GroupQueue, queue_offset: int, pop_ms: int) -> int:
         """Acknowledge a message; return the group's new offset, ILLEGAL if it was not in flight,
         IGNORED if it was redelivered since."""
         batch = self._batches.get(line)
@@ -202,7 +202,7 @@ class OrderTable:
         self._schedule(line, batch)
         return batch.next_offset()
 
-    def show_at(self, line: Line, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
+    def show_at(self, line: GroupQueue, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
         """Change when a message becomes visible."""
         batch = self._batches.get(line)
         if batch is not None and batch.pop_ms == pop_ms and queue_offset in batch.offsets():
@@ -212,7 +212,7 @@ class OrderTable:
             self.is_changed = True
             self._schedule(line, batch)
 
-    def _renew(self, line: Line, batch: OrderedBatch, now_ms: int) -> bool:
+    def _renew(self, line: GroupQueue, batch: OrderedBatch, now_ms: int) -> bool:
         """Renew a batch if its holder is connected; return whether that blocks the queue."""
         holder = self._holders.get(line)
         if holder is None:
@@ -227,12 +227,12 @@ class OrderTable:
         self.is_changed = True
         return now_ms < batch.free_ms()
 
-    def clear(self, line: Line) -> None:
+    def clear(self, line: GroupQueue) -> None:
         """A queue is free: its offset was reset."""
         if self._batches.pop(line, None) is not None:
             self.is_changed = True
 
-    def knows(self, line: Line) -> bool:
+    def knows(self, line: GroupQueue) -> bool:
         """Whether there is a batch of a queue."""
         return line in self._batches
 
@@ -255,18 +255,18 @@ class OrderTable:
 
     # -- when queues become free -----------------------------------------------------------------
 
-    def _keep(self, line: Line, batch: OrderedBatch) -> None:
+    def _keep(self, line: GroupQueue, batch: OrderedBatch) -> None:
         self._batches[line] = batch
         self._schedule(line, batch)
 
-    def _schedule(self, line: Line, batch: OrderedBatch) -> None:
+    def _schedule(self, line: GroupQueue, batch: OrderedBatch) -> None:
         free_ms = batch.free_ms()
         # A later time needs no entry: `freed` runs at the earlier one and schedules again.
         if free_ms and free_ms < self._scheduled.get(line, NEVER_MS):
             self._scheduled[line] = free_ms
             heapq.heappush(self._frees, (free_ms, line))
 
-    def freed(self, now_ms: int) -> list[Line]:
+    def freed(self, now_ms: int) -> list[GroupQueue]:
         """Queues that have become free since."""
         found = []
         while self._frees and self._frees[0][0] <= now_ms:

@@ -42,7 +42,7 @@ TrackKey = tuple[int, int, int, int, int]
 0."""
 
 
-class Line:
+class GroupQueue:
     """One group in one queue, and its open check points by start offset and pop time."""
 
     __slots__ = ("group", "open", "queue_id", "topic")
@@ -103,7 +103,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
     """Messages popped together from one queue."""
 
     key: int
-    line: Line
+    line: GroupQueue
     track: Track
     revive_offset: int
     acked: int
@@ -159,7 +159,7 @@ class Popped:
     """All open check points."""
 
     def __init__(self) -> None:
-        self._lines: dict[tuple[str, str, int], Line] = {}
+        self._lines: dict[tuple[str, str, int], GroupQueue] = {}
         self._tracks: dict[TrackKey, Track] = {}
         self._dues: list[tuple[int, int, Track]] = []
         self._serial = 0
@@ -213,7 +213,7 @@ class Popped:
             self.settle(old)
         line = self._lines.get(handle[:3])
         if line is None:
-            line = self._lines[handle[:3]] = Line(*handle[:3])
+            line = self._lines[handle[:3]] = GroupQueue(*handle[:3])
         track = self._track((handle.revive_queue, invisible_ms, grace_ms, 0, 0))
         start = handle.start_offset
         diffs: tuple[int, ...] | None = tuple([offset - start for offset in queue_offsets])
@@ -253,7 +253,7 @@ class Popped:
             self._forget(point)
         return news
 
-    def give_up(self, is_gone: Callable[[Line], bool]) -> list[tuple[CheckPoint, list[int]]]:
+    def give_up(self, is_gone: Callable[[GroupQueue], bool]) -> list[tuple[CheckPoint, list[int]]]:
         """Settle all check points of deleted groups or topics; return the open messages of each."""
         lines = [line for line in self._lines.values() if is_gone(line)]
         points = [point for line in lines for point in line.open.values()]

@@ -35,7 +35,7 @@ from escrowmq.delivery.pop_check_points import (
     NEVER_MS,
     TIME_MAX,
     CheckPoint,
-    Line,
+    GroupQueue,
     Popped,
 )
 from escrowmq.delivery.pop_redelivery import Redelivery
@@ -400,7 +400,7 @@ class PopLedger:
         """A topic was deleted: none of its messages is redelivered."""
         self._give_up(lambda line: line.topic == topic)
 
-    def _give_up(self, is_gone: Callable[[Line], bool]) -> None:
+    def _give_up(self, is_gone: Callable[[GroupQueue], bool]) -> None:
         for point, offsets in self.popped.give_up(is_gone):
             self._acks.setdefault(point, []).extend(offsets)
 

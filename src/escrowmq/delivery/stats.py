@@ -182,7 +182,7 @@ class Stats:
         )
         return found
 
-    def back(self, group: str, topic: str) -> None:
+    def note_sent_back(self, group: str, topic: str) -> None:
         """A consumer gave a message back."""
         self._add(BACK_COUNT, f"{topic}@{group}", 1)
 

@@ -60,8 +60,8 @@ class Settling:
             except Fault as fault:
                 done(nth, status(fault.code, str(fault)))
             else:
-                told = _of(done, nth)
-                call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), told)
+                on_reply = _of(done, nth)
+                call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), on_reply)
 
     def _read(self, text: str, now_ms: int) -> ReceiptHandle:
         return receipt_handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
@@ -75,14 +75,14 @@ class Settling:
         # The Node.js client knows no waits but exponential ones: it gives back what failed with 0.
         span_ms = max(1, span_ms)
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             new = str(_changed(handle, reply.ext or {}))
             call.answer(v2.ChangeInvisibleDurationResponse(status=OK, receipt_handle=new))
 
         ext = handle.fields(group, topic) | {"invisibleTime": str(span_ms)}
-        call.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext, told)
+        call.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext, on_reply)
 
     def bury(self, call: Call[v2.ForwardMessageToDeadLetterQueueRequest]) -> None:
         """Move a message to the dead letters."""

@@ -73,7 +73,7 @@ class Backend(Protocol):
     def forget(self, guest: int, number: int) -> None:
         """The answer is no longer needed."""
 
-    def heard(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
+    def answered(self, guest: int, opaque: int, answer: Answer, now_ms: int) -> None:
         """A client has answered a request of the broker's."""
 
     def topic(self, name: str) -> TopicFacts | None:

@@ -24,7 +24,7 @@ from escrowmq.proxy.result_codes import Fault, fault_of
 _log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=Message)
-Told = Callable[[Answer | Refusal], None]
+OnReply = Callable[[Answer | Refusal], None]
 
 
 class Method(msgspec.Struct, frozen=True):
@@ -70,17 +70,17 @@ class CallDialogue(Protocol):
 class _Wait:
     """A request that a call has made to the broker."""
 
-    __slots__ = ("_call", "_told", "number", "reply")
+    __slots__ = ("_call", "_on_reply", "number", "reply")
 
-    def __init__(self, call: Call[Any], told: Told) -> None:
+    def __init__(self, call: Call[Any], on_reply: OnReply) -> None:
         self._call = call
-        self._told = told
+        self._on_reply = on_reply
         self.number = 0
         """The number by which it can be forgotten; 0 while it is being made."""
         self.reply: Answer | Refusal | None = None
         """The answer, if it came while the request was being made."""
 
-    def heard(self, reply: Answer | Refusal) -> None:
+    def on_answer(self, reply: Answer | Refusal) -> None:
         """The answer has arrived."""
         call = self._call
         if not self.number:
@@ -88,7 +88,7 @@ class _Wait:
             return
         call.waiting.discard(self.number)
         if call.is_open:
-            call.dialogue.guard(call, lambda: self._told(reply))
+            call.dialogue.guard(call, lambda: self._on_reply(reply))
 
 
 class Call(Generic[R]):
@@ -137,17 +137,17 @@ class Call(Generic[R]):
 
     # -- to the broker ---------------------------------------------------------------------------
 
-    def ask(self, code: int, ext: dict[str, str], told: Told, body: bytes = b"") -> None:
+    def ask(self, code: int, ext: dict[str, str], on_reply: OnReply, body: bytes = b"") -> None:
         """Make a request as the client. `told` is not called after the call is complete."""
-        wait = _Wait(self, told)
+        wait = _Wait(self, on_reply)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
-        number = backend.ask(self.client.guest, wish, wait.heard, self.now_ms)
+        number = backend.ask(self.client.guest, wish, wait.on_answer, self.now_ms)
         if wait.reply is None:
             wait.number = number
             self.waiting.add(number)
         elif self.is_open:  # answered at once; the caller is guarded already
-            told(wait.reply)
+            on_reply(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:
         """Refuse the call if such a request would be refused: before any work, and before anything

@@ -47,12 +47,12 @@ class Ending:
             call.answer(v2.EndTransactionResponse(status=OK))
             return
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise _fault(reply)
             call.answer(v2.EndTransactionResponse(status=OK))
 
-        call.ask(Request.END_TRANSACTION, ext, told)
+        call.ask(Request.END_TRANSACTION, ext, on_reply)
 
 
 def _fault(reply: Answer | Refusal) -> Fault:

@@ -29,21 +29,21 @@ class ClientPresence:
         """A client is still alive."""
         settings = _settings_of(call.client)
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             call.answer(v2.HeartbeatResponse(status=OK))
             if call.client.stream is not None:
                 call.client.stream.refresh()
 
-        call.ask(Request.HEART_BEAT, {}, told, body_of(call.client, settings))
+        call.ask(Request.HEART_BEAT, {}, on_reply, body_of(call.client, settings))
 
     def leave(self, call: Call[v2.NotifyClientTerminationRequest]) -> None:
         """A client unregisters."""
         _settings_of(call.client)
         client = call.client
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             call.answer(v2.NotifyClientTerminationResponse(status=OK))
@@ -53,7 +53,7 @@ class ClientPresence:
         ext = {"clientID": client.key.id, "producerGroup": "", "consumerGroup": ""}
         if call.request.HasField("group") and call.request.group.name:
             ext["consumerGroup"] = group_name(call.request.group)
-        call.ask(Request.UNREGISTER_CLIENT, ext, told)
+        call.ask(Request.UNREGISTER_CLIENT, ext, on_reply)
 
 
 def _settings_of(client: Client) -> v2.Settings:

@@ -57,7 +57,7 @@ class Pulling:
             "subVersion": str(call.now_ms),
         }
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if not isinstance(reply, Pulled) or reply.code not in _NOTHING | {Response.SUCCESS}:
                 raise fault_of(reply)
             records = b"".join([reply.body, *reply.chunks])
@@ -71,7 +71,7 @@ class Pulling:
             call.say(v2.PullMessageResponse(next_offset=reply.next_offset))
             call.finish()
 
-        call.ask(Request.PULL_MESSAGE, ext, told)
+        call.ask(Request.PULL_MESSAGE, ext, on_reply)
 
     def refuse(self, call: Call[v2.PullMessageRequest], fault: Fault) -> None:
         """Refuse it, with nothing else."""
@@ -87,12 +87,12 @@ class Pulling:
         ext = self._place(call, code, request.message_queue, group)
         ext["commitOffset"] = str(request.offset)
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 raise fault_of(reply)
             call.answer(v2.UpdateOffsetResponse(status=OK))
 
-        call.ask(code, ext, told)
+        call.ask(code, ext, on_reply)
 
     def get(self, call: Call[v2.GetOffsetRequest]) -> None:
         """A group's offset."""
@@ -147,7 +147,7 @@ class Pulling:
 
 
 def _offset_of(answer: Callable[[int], None]) -> Callable[[Answer | Refusal], None]:
-    def told(reply: Answer | Refusal) -> None:
+    def on_reply(reply: Answer | Refusal) -> None:
         if code_of(reply) != v2.OK:
             raise fault_of(reply)
         offset = number_in((reply.ext or {}).get("offset"), most=LONG_MAX)
@@ -155,4 +155,4 @@ def _offset_of(answer: Callable[[int], None]) -> Callable[[Answer | Refusal], No
             raise Fault(v2.OFFSET_NOT_FOUND, "there is no such offset")
         answer(offset)
 
-    return told
+    return on_reply

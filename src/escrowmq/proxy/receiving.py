@@ -69,7 +69,7 @@ class Receiving:
             ext["escrowRenew"] = "true"
         attempts_max = known.retries_max + 1 if known is not None else LONG_MAX
         found = _Found(call, topic, group, self._shared.backend.name, attempts_max)
-        call.ask(Request.POP_MESSAGE, ext, found.told)
+        call.ask(Request.POP_MESSAGE, ext, found.on_reply)
 
     def refuse(self, call: Call[v2.ReceiveMessageRequest], fault: Fault) -> None:
         """Refuse it, with nothing else."""
@@ -139,7 +139,7 @@ class _Found:
         self._attempts_max = attempts_max
         self._tags = _tags(call.request.filter_expression)
 
-    def told(self, reply: Answer | Refusal) -> None:
+    def on_reply(self, reply: Answer | Refusal) -> None:
         """Send it to the client."""
         code = code_of(reply)
         if code == v2.MESSAGE_NOT_FOUND:

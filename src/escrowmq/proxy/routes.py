@@ -39,7 +39,7 @@ class Routes:
         """Every queue of a topic."""
         topic = topic_name(call.request.topic)
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             facts = self._known(topic, reply)
             response = v2.QueryRouteResponse(status=OK)
             endpoints = self._endpoints(call.request.endpoints)
@@ -53,14 +53,14 @@ class Routes:
                 response.message_queues.append(queue)
             call.answer(response)
 
-        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, told)
+        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, on_reply)
 
     def assign(self, call: Call[v2.QueryAssignmentRequest]) -> None:
         """The queues that a member of a group reads: any queue of a broker, or queue by queue in an
         orderly group."""
         topic, group = topic_name(call.request.topic), group_name(call.request.group)
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             facts = self._known(topic, reply)
             if not (facts.is_readable and facts.read_queues):
                 raise Fault(v2.FORBIDDEN, "no readable queue")
@@ -76,7 +76,7 @@ class Routes:
             call.answer(response)
 
         ext = {"topic": topic, "consumerGroup": group}
-        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, ext, told)
+        call.ask(Request.GET_ROUTEINFO_BY_TOPIC, ext, on_reply)
 
     def _known(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
         if code_of(reply) != v2.OK:

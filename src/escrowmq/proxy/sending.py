@@ -139,7 +139,7 @@ class Sending:
         if not call.request.recall_handle:
             raise Fault(v2.BAD_REQUEST, "recall handle is empty")
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if reply.code == Response.ILLEGAL_OPERATION:
                 # As RocketMQ's proxy: clients have no error for what the broker's code would be.
                 raise Fault(v2.INTERNAL_SERVER_ERROR, reply.remark or "recall failed")
@@ -153,7 +153,7 @@ class Sending:
             "recallHandle": call.request.recall_handle,
             "producerGroup": topic,
         }
-        call.ask(Request.RECALL_MESSAGE, ext, told)
+        call.ask(Request.RECALL_MESSAGE, ext, on_reply)
 
 
 def _judge(call: Call[v2.SendMessageRequest], topic: str) -> None:

@@ -84,7 +84,7 @@ class TelemetryStream:
     def _answer(self, nonce: str, body: bytes, now_ms: int) -> None:
         opaque = self._asked.pop(nonce, None)
         if opaque is not None:
-            self._shared.backend.heard(self._client.guest, opaque, Answer(body=body), now_ms)
+            self._shared.backend.answered(self._client.guest, opaque, Answer(body=body), now_ms)
 
     def settle(self, settings: v2.Settings) -> None:
         """Register the client and send it its complete settings at once."""
@@ -93,7 +93,7 @@ class TelemetryStream:
         answer = self._completed(settings)
         before = client.stream, client.settings, client.produces
 
-        def told(reply: Answer | Refusal) -> None:
+        def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
                 client.stream, client.settings, client.produces = before
                 raise fault_of(reply)
@@ -104,7 +104,7 @@ class TelemetryStream:
 
         # Before the question: `body_of` makes the heartbeat of them.
         client.stream, client.settings, client.produces = self, answer, produces
-        call.ask(Request.HEART_BEAT, {}, told, body_of(client, answer))
+        call.ask(Request.HEART_BEAT, {}, on_reply, body_of(client, answer))
 
     def _completed(self, settings: v2.Settings) -> v2.Settings:
         facts = None
@@ -138,7 +138,7 @@ class TelemetryStream:
         elif not is_one_way:
             remark = f"clients of the gRPC protocol do not know request {code}"
             refusal = Answer(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
-            self._shared.backend.heard(self._client.guest, opaque, refusal, self._call.now_ms)
+            self._shared.backend.answered(self._client.guest, opaque, refusal, self._call.now_ms)
 
     def refresh(self) -> None:
         """Send the client its settings, if operators have changed them."""

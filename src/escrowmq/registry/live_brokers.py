@@ -64,7 +64,7 @@ class LiveBrokers:
         """A broker is gone."""
         self._by_address.pop((cluster or "", address), None)
 
-    def heard(self, cluster: str | None, address: str, now_ms: int) -> None:
+    def note_heartbeat(self, cluster: str | None, address: str, now_ms: int) -> None:
         """A heartbeat; those of unknown brokers are ignored."""
         live = self.get(cluster, address)
         if live is not None:

@@ -70,7 +70,7 @@ def unregister(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
 def heartbeat(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     """Keep a broker registered (BROKER_HEARTBEAT)."""
     header = asked.header(BrokerHeader)
-    state.routes.live.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, asked.now_ms)
     return DONE
 
 
@@ -80,7 +80,7 @@ def query_version(state: RegistryState, asked: RegistryAsked) -> RegistryAnswer:
     body = asked.command.body
     theirs = decode_version(body) if body else None
     ours = state.routes.live.version_of(header.cluster_name, header.broker_addr)
-    state.routes.live.heard(header.cluster_name, header.broker_addr, asked.now_ms)
+    state.routes.live.note_heartbeat(header.cluster_name, header.broker_addr, asked.now_ms)
     is_changed = ours is None or ours != theirs
     return RegistryAnswer(
         ext={"changed": "true" if is_changed else "false"},

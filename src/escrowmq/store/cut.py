@@ -43,10 +43,10 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
     _forget(disk)
     held = StoreState(disk, settings, boot="", zone=UTC)
     held.checkpoint.load(_ALL)
-    said = held.checkpoint.value
-    said.confirmed_offset = min(said.confirmed_offset, read_from)
-    said.unseen_from = read_from
-    said.is_open = True
+    saved = held.checkpoint.value
+    saved.confirmed_offset = min(saved.confirmed_offset, read_from)
+    saved.unseen_from = read_from
+    saved.is_open = True
     held.checkpoint.write()
     for file in held.checkpoint.files():
         file.sync()

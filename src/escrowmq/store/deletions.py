@@ -58,7 +58,7 @@ class Deleted:
         found = self.of_topic.get(topic)
         return found is not None and found.covers(log_offset, stored_ms)
 
-    def gone_back(self, latest_ms: int) -> None:
+    def note_earlier_times(self, latest_ms: int) -> None:
         """Note that the log has records up to this time, and that those that follow have earlier
         times."""
         self.latest_ms = max(self.latest_ms, latest_ms)

@@ -20,41 +20,41 @@ class Durability:
         """The units and index entries of records before it are durable."""
 
     @property
-    def said(self) -> Checkpoint:
+    def checkpoint(self) -> Checkpoint:
         """What the checkpoint says, or will say as soon as it is written."""
         return self._checkpoint.value
 
     @property
     def safe_ms(self) -> int:
         """Everything stored before this time is durable everywhere."""
-        safe_ms, index_ms = self._checkpoint.safe_ms, self.said.index_ms
+        safe_ms, index_ms = self._checkpoint.safe_ms, self.checkpoint.index_ms
         return min(safe_ms, index_ms) if self._has_index and index_ms else safe_ms
 
     def all_synced(self, stored_ms: int, derived_offset: int, derived_ms: int) -> None:
         """The log is durable up to its end, with the time of its newest record; so is everything
         that leads to records before an offset, with the time of the newest of those."""
-        said = self.said
+        saved = self.checkpoint
         self._ends.made_durable(self._ends.written)
-        said.confirmed_offset, said.log_ms = self._ends.durable, stored_ms
-        self.derived_offset, said.queue_ms = derived_offset, derived_ms
+        saved.confirmed_offset, saved.log_ms = self._ends.durable, stored_ms
+        self.derived_offset, saved.queue_ms = derived_offset, derived_ms
         if self._has_index:
-            said.index_ms = derived_ms
+            saved.index_ms = derived_ms
 
     def log_synced(self, log_offset: int, stored_ms: int) -> None:
         """The log is durable up to an offset; the time is that of the newest record before it."""
         self._ends.made_durable(log_offset)
-        self.said.log_ms = max(self.said.log_ms, stored_ms)
-        self.said.confirmed_offset = self._ends.durable
+        self.checkpoint.log_ms = max(self.checkpoint.log_ms, stored_ms)
+        self.checkpoint.confirmed_offset = self._ends.durable
 
     def derived_synced(self, log_offset: int, stored_ms: int) -> None:
         """Units and entries of records before an offset are durable; the time is that of the newest
         of them."""
         assert log_offset <= self._ends.durable, "units before their records"
         self.derived_offset = max(self.derived_offset, log_offset)
-        said = self.said
-        said.queue_ms = max(said.queue_ms, stored_ms)
+        saved = self.checkpoint
+        saved.queue_ms = max(saved.queue_ms, stored_ms)
         if self._has_index:
-            said.index_ms = max(said.index_ms, stored_ms)
+            saved.index_ms = max(saved.index_ms, stored_ms)
 
     @property
     def is_stale(self) -> bool:
@@ -65,13 +65,15 @@ class Durability:
         """Write the checkpoint if there is anything new. Returns the file to sync. Units are
         written in the log's order, up to a record; records of one input may have later units
         already."""
-        self.said.unseen_from = unseen_from if unseen_from < self.said.confirmed_offset else -1
+        self.checkpoint.unseen_from = (
+            unseen_from if unseen_from < self.checkpoint.confirmed_offset else -1
+        )
         return self.files() if self._checkpoint.write() else ()
 
     def note_open(self, *, is_open: bool) -> None:
         """Note in the checkpoint whether the store is open, where no file "abort" can be
         created."""
-        self.said.is_open = is_open
+        self.checkpoint.is_open = is_open
         if self._checkpoint.write():
             for file in self.files():
                 file.sync()

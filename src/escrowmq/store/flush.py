@@ -225,7 +225,7 @@ class Flusher:
         return (
             self._round_ms >= 0
             or self._is_put_off
-            or held.dispatcher.dispatched_ms > self._durability.said.queue_ms
+            or held.dispatcher.dispatched_ms > self._durability.checkpoint.queue_ms
             or self._durability.is_stale
             or (held.index is not None and held.index.is_dirty)
         )
@@ -282,7 +282,7 @@ class Flusher:
         self._round += held.queues.journal.dirty_files()
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
-            self._round_ms = max(dispatched_ms, self._durability.said.queue_ms)
+            self._round_ms = max(dispatched_ms, self._durability.checkpoint.queue_ms)
         if told := self._say():
             self._round += told
-            self._round_ms = max(self._round_ms, self._durability.said.queue_ms)
+            self._round_ms = max(self._round_ms, self._durability.checkpoint.queue_ms)

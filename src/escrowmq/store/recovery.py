@@ -77,7 +77,7 @@ class Recovery:
         """Load every file and make them agree."""
         held, report = self._held, self._report
         report.notes += held.checkpoint.load(now_ms)
-        is_open = held.durability.said.is_open
+        is_open = held.durability.checkpoint.is_open
         report.was_clean = held.disk.size(ABORT) is None and not is_open
         self._snapshot = read_snapshot(held.disk)
         self._is_same_boot = bool(held.boot) and (
@@ -111,7 +111,7 @@ class Recovery:
         report.damaged = self._rebuild.damaged
         self._finish(scan, end)
         self._sync(start, end)
-        newest_ms = scan.stored_ms or held.durability.said.log_ms
+        newest_ms = scan.stored_ms or held.durability.checkpoint.log_ms
         # The scan has read and checked everything from its start on.
         is_checked = held.settings.checks_crc_on_recovery and not report.damaged
         return Recovered(
@@ -167,7 +167,7 @@ class Recovery:
         """Where to append: after the last whole record, or after the range that was once durable
         and cannot be read any more: acknowledged messages are never overwritten."""
         end, segments = scan.end_offset, self._log.segments
-        marked = self._held.durability.said.confirmed_offset
+        marked = self._held.durability.checkpoint.confirmed_offset
         if not self._report.was_clean or marked <= end:
             return end
         last = max(end, marked - _LAST_SIZE)
@@ -182,7 +182,7 @@ class Recovery:
         """Remove index files that cannot be trusted; the scan rebuilds them."""
         index = self._held.index
         assert index is not None
-        young_ms = self._held.durability.said.index_ms - _MARGIN_MS
+        young_ms = self._held.durability.checkpoint.index_ms - _MARGIN_MS
         for file in list(index.files):
             is_last = file is index.files[-1]
             problem = None
@@ -209,12 +209,12 @@ class Recovery:
             # unless the checkpoint says otherwise.
             start = max((self._last_log_offset(queue) for queue in held.queues), default=low)
             if not self._report.was_clean:
-                start = min(start, held.durability.said.confirmed_offset)
+                start = min(start, held.durability.checkpoint.confirmed_offset)
         else:
             start = safe_segment(held)
         start = min(start, self._first_lost_file())
-        if held.durability.said.unseen_from >= 0:
-            start = min(start, held.durability.said.unseen_from)
+        if held.durability.checkpoint.unseen_from >= 0:
+            start = min(start, held.durability.checkpoint.unseen_from)
         index = held.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
@@ -225,7 +225,7 @@ class Recovery:
             if any(queue.end for queue in held.queues):
                 self._report.index_rebuilt.append("it has no file")
             return low
-        if self._report.index_rebuilt or not is_known or held.durability.said.index_ms == 0:
+        if self._report.index_rebuilt or not is_known or held.durability.checkpoint.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
             start = min(start, max(index.end_log_offset, safe_segment(held)))
@@ -294,7 +294,9 @@ class Recovery:
         held, report = self._held, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
-            durable_offset = min(held.durability.said.confirmed_offset, self._log.segments.end)
+            durable_offset = min(
+                held.durability.checkpoint.confirmed_offset, self._log.segments.end
+            )
             if held.ends.waits_for_disk:
                 # Units of records that were not durable were never written.
                 durable_offset = max(
@@ -410,7 +412,7 @@ class Recovery:
         data may be in memory only. This is done even if the boot seems to be another one: the note
         of the boot may have had no space."""
         held, segments = self._held, self._log.segments
-        position = max(safe_segment(held), min(held.durability.said.confirmed_offset, end))
+        position = max(safe_segment(held), min(held.durability.checkpoint.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)

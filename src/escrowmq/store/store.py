@@ -474,7 +474,7 @@ class Store:
         """Stamp records with this time although earlier records have a later one: the clock was
         wrong when those were stored. This is saved at once: the next start may find a last record
         with a correct time, while a topic deleted later still has records with a later one."""
-        self.deleted.gone_back(self.log.stored_ms)
+        self.deleted.note_earlier_times(self.log.stored_ms)
         note_deletions(self._held)
         self.log.go_back(now_ms)
         # Else the checkpoint goes on to say of queues and index when the wrong clock's records

@@ -242,7 +242,7 @@ def test_sorting_loses_nothing(names: list[str], data: st.DataObject) -> None:
 def test_policies_are_told_as_they_are_asked_for() -> None:
     one = entry("Topic:T", "deny", "pub", "SUB", sourceIps=["10.0.0.0/8"])
     found = Policies(custom=(one,))
-    assert found.told() == [
+    assert found.to_fields() == [
         {
             "entries": [
                 {
@@ -255,7 +255,7 @@ def test_policies_are_told_as_they_are_asked_for() -> None:
             "policyType": "Custom",
         }
     ]
-    again = msgspec.convert({"policies": found.told()}, AclInfo)
+    again = msgspec.convert({"policies": found.to_fields()}, AclInfo)
     assert read_policies(again) == [(PolicyType.CUSTOM, (one,))]
 
 

@@ -147,7 +147,7 @@ def test_two_passwords_count_while_clients_are_given_the_other(disk: SimDisk, bo
     assert both() == ("another-secret", SECRET)
     book.update_user(UserInfo("orders", user_status="enable"))
     assert both() == ("another-secret", SECRET)
-    assert SECRET not in str(book.users["orders"].told(with_password=True))
+    assert SECRET not in str(book.users["orders"].to_fields(with_password=True))
     book.update_user(UserInfo("orders", keeps_former=False))
     assert both() == ("another-secret", "")
     book.update_user(UserInfo("orders", "a-third-secret"))
@@ -250,7 +250,7 @@ def test_no_password_stands_in_an_error_or_a_text(book: Book) -> None:
     assert SECRET not in str(caught.value)
     assert SECRET not in repr(book.users["orders"])
     assert SECRET not in repr(UserInfo("orders", SECRET))
-    assert "password" not in book.users["orders"].told(with_password=False)
+    assert "password" not in book.users["orders"].to_fields(with_password=False)
 
 
 def test_a_file_of_too_many_bytes_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:

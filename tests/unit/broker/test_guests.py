@@ -189,7 +189,7 @@ def test_a_client_answers_what_an_operator_wants_to_know() -> None:
     )
     code, opaque, _, _ = host.heard.pop()
     assert code == Request.GET_CONSUMER_RUNNING_INFO
-    host.guests.heard(host.id, opaque, Answer(body=b"all is well"), host.exchange.now_ms)
+    host.guests.answered(host.id, opaque, Answer(body=b"all is well"), host.exchange.now_ms)
     host.settle()
     assert pending.now.body == b"all is well"
 

@@ -70,7 +70,7 @@ def send_frame(world: World, topic: str, queue: int) -> bytes:
     return world.frame(Request.SEND_MESSAGE, fields, f"{topic} {queue}".encode())
 
 
-class Line:
+class GroupQueue:
     """A broker, and who waits there, in the order in which they came."""
 
     def __init__(self, *, is_order: bool = False) -> None:
@@ -135,7 +135,7 @@ def test_whoever_waited_first_is_served_first(
     is_order: bool,
     inputs: list[tuple[int, list[Step]]],
 ) -> None:
-    line = Line(is_order=is_order)
+    line = GroupQueue(is_order=is_order)
     for peer, steps in inputs:
         line.feed(peer, steps)
 
@@ -145,7 +145,7 @@ def test_nobody_waits_for_a_message_that_is_there(
     is_order: bool,
     inputs: list[tuple[int, list[Step]]],
 ) -> None:
-    line = Line(is_order=is_order)
+    line = GroupQueue(is_order=is_order)
     for peer, steps in inputs:
         line.feed(peer, steps)
     line.world.run(1)
@@ -159,7 +159,7 @@ def test_nobody_waits_for_a_message_that_is_there(
 def test_who_waits_for_a_queue_that_becomes_free_is_asked_before_who_comes_then() -> None:
     """The queue of an orderly group: its messages were not acknowledged, and their time is over;
     the broker's timer has not come yet when another one asks."""
-    line = Line(is_order=True)
+    line = GroupQueue(is_order=True)
     line.feed(1, [Send(0), Pop("G", 0, 1)])
     line.feed(1, [Pop("G", 0, 1)])
     assert list(line.got) == [2]

@@ -24,7 +24,7 @@ def test_topic_that_is_gone_leaves_no_meters() -> None:
     stats = Stats()
     stats.put("T", 1, 1)
     stats.get("G", "T", 1, 1)
-    stats.back("G", "T")
+    stats.note_sent_back("G", "T")
     stats.get("G", "U", 1, 1)
     stats.forget("T")
     assert stats.meter("TOPIC_PUT_NUMS", "T") is None

@@ -18,8 +18,8 @@ def test_who_is_silent_for_as_long_as_it_said_is_gone() -> None:
     assert live.silent(500) == []
     assert live.silent(501) == [(("c", "b"), 2)]
     assert live.silent(HEARTBEAT_TIMEOUT_MS) == [(("c", "b"), 2)]
-    live.heard("c", "b", HEARTBEAT_TIMEOUT_MS)
-    live.heard("c", "unknown", HEARTBEAT_TIMEOUT_MS)
+    live.note_heartbeat("c", "b", HEARTBEAT_TIMEOUT_MS)
+    live.note_heartbeat("c", "unknown", HEARTBEAT_TIMEOUT_MS)
     assert live.silent(HEARTBEAT_TIMEOUT_MS + 1) == [(("c", "a"), 1)]
 
 

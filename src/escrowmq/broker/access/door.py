@@ -375,9 +375,9 @@ class Door(Part):
         """A connection has ended and no longer counts for its account."""
         self.quotas.left(peer)
 
-    def last(self, now_ms: int) -> tuple[File, ...]:
+    def final_files(self, now_ms: int) -> tuple[File, ...]:
         """The table of who created which names."""
-        return tuple(self.quotas.last())
+        return tuple(self.quotas.final_files())
 
     def wake(self, now_ms: int) -> None:
         """Check whether files have changed, and continue unfinished work."""

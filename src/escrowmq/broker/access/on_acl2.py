@@ -196,14 +196,14 @@ class AuthHandlers:
         user = self.book.users.get(name)
         if user is None:
             return _done()
-        return _done(user.told(with_password=self.terms.as_rocketmq))
+        return _done(user.to_fields(with_password=self.terms.as_rocketmq))
 
     @_served
     def list_users(self, asked: Asked[None]) -> Reply:
         """The users whose names contain a text; no body when there are none."""
         part = asked.ext.get("filter", "").strip()
         shows = self.terms.as_rocketmq
-        found = [user.told(with_password=shows) for user in self.book.found_users(part)]
+        found = [user.to_fields(with_password=shows) for user in self.book.found_users(part)]
         return _done(found or None)
 
     # -- policies ----------------------------------------------------------------------------

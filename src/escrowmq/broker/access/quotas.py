@@ -157,14 +157,14 @@ class Quotas:
         """Save who created which names, when it is time."""
         if now_ms >= self.wake_at_ms():
             self._save_at_ms = now_ms + self._settings.offsets_flush_ms
-            for path, data in self.last():
+            for path, data in self.final_files():
                 self._output.add(Replace(path, data))
 
     def wake_at_ms(self) -> int:
         """When there is something to save."""
         return _NEVER_MS if self._changes == self._saved_changes else self._save_at_ms
 
-    def last(self) -> list[tuple[str, bytes]]:
+    def final_files(self) -> list[tuple[str, bytes]]:
         """What to write when the broker ends."""
         if self._changes == self._saved_changes:
             return []

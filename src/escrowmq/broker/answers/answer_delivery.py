@@ -64,11 +64,11 @@ class Answers:
             and not asked.command.flag & Flag.ONE_WAY
         ):
             since_ms = asked.now_ms if since_ms is None else since_ms
-            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.say))
+            self.waiting.keep(WaitingAnswer(asked, reply, reply.log_end, since_ms, self.write))
         else:
-            self.say(asked, reply)
+            self.write(asked, reply)
 
-    def say(self, asked: Question, reply: Answer | Refusal) -> None:
+    def write(self, asked: Question, reply: Answer | Refusal) -> None:
         """Send an answer now."""
         asked.peer.dialogue.answer(asked.command, reply)
         row, took_ms = asked.row, self._moment.now_ms - asked.now_ms

@@ -17,8 +17,8 @@ class Frames:
     def __init__(self, settings: BrokerSettings) -> None:
         self._settings = settings
         self._is_traced: bool | None = None
-        self._said: dict[str, str] = {}
-        self._told = ReplyTemplates()
+        self._reply_fields: dict[str, str] = {}
+        self._templates = ReplyTemplates()
         self.send_reply_fields()
 
     def send_reply_fields(self) -> dict[str, str]:
@@ -27,23 +27,23 @@ class Frames:
         settings = self._settings
         if settings.is_traced is not self._is_traced:
             self._is_traced = settings.is_traced
-            self._said = {
+            self._reply_fields = {
                 Property.MSG_REGION: settings.region,
                 Property.TRACE_ON: "true" if settings.is_traced else "false",
             }
-            self._sent = sent_template(self._said)
-        return self._said
+            self._sent = sent_template(self._reply_fields)
+        return self._reply_fields
 
     @property
-    def said(self) -> dict[str, str]:
+    def reply_fields(self) -> dict[str, str]:
         """The fields of answers to sends without further fields (`send_reply_fields`)."""
-        return self._said
+        return self._reply_fields
 
     def of(self, command: Command, reply: Answer | Refusal) -> tuple[bytes, ...]:
         """The frames of a reply, to be written one after the other."""
         if type(reply) is Sent:
             if reply.ext is not None or reply.code or not reply.transaction_id.isascii():
-                return self._told_of(command, reply)
+                return self._sent_with_fields(command, reply)
             key, is_binary = reply.transaction_id, command.is_binary
             values = (
                 reply.message_id.encode(), b"%d" % reply.queue_id, b"%d" % reply.queue_offset,
@@ -62,13 +62,13 @@ class Frames:
         ext = reply.ext
         if not (reply.body or reply.chunks) and (ext is None or reply.code):
             # All is well, or there is nothing to be read: said again and again.
-            return (self._told.encode(command, reply.code, remark=reply.remark, ext=ext),)
+            return (self._templates.encode(command, reply.code, remark=reply.remark, ext=ext),)
         return self._answer(command, reply, ext)
 
-    def _told_of(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
+    def _sent_with_fields(self, command: Command, sent: Sent) -> tuple[bytes, ...]:
         """The fields for a message that has more than the usual ones."""
         ext = {
-            **self._said,
+            **self._reply_fields,
             "msgId": sent.message_id,
             "queueId": str(sent.queue_id),
             "queueOffset": str(sent.queue_offset),

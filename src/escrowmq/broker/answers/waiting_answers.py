@@ -23,11 +23,11 @@ class Waiting(Protocol):
     log_end: int
     since_ms: int
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Their records may be acknowledged."""
         ...
 
-    def say_late(self, code: int) -> None:
+    def send_late(self, code: int) -> None:
         """They have waited long enough; the code says for what."""
         ...
 
@@ -45,11 +45,11 @@ class WaitingAnswer(msgspec.Struct):
     since_ms: int
     tell: Callable[[Question, Answer | Refusal], object]
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Send the reply as it is."""
         self.tell(self.asked, self.answer)
 
-    def say_late(self, code: int) -> None:
+    def send_late(self, code: int) -> None:
         """Send it with that code, or with its own code for this case."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
@@ -78,7 +78,7 @@ class WaitingAnswers(Part):
     def release(self) -> None:
         """An end of the log has moved: send the answers that waited for it."""
         while self._waiting and self._waiting[0].log_end <= self._ends.answerable_end:
-            self._waiting.popleft().say()
+            self._waiting.popleft().send()
 
     def failed(self, reason: str) -> None:
         """The log will not become durable: refuse all held replies."""
@@ -93,7 +93,7 @@ class WaitingAnswers(Part):
             code = self._ends.late_code(first.log_end, now_ms - first.since_ms)
             if code is None:
                 return
-            self._waiting.popleft().say_late(code)
+            self._waiting.popleft().send_late(code)
 
     def wake_at_ms(self) -> int:
         """When the first of them has waited long enough."""

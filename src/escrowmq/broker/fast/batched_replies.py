@@ -50,13 +50,13 @@ class BatchedReplies:
     ) -> None:
         """Keep frames for a peer, with the time of its requests, and their number by request
         code."""
-        said = self._frames.said
-        run = _Run(self, peer.id, now_ms, log_end, replies, counts, said)
+        reply_fields = self._frames.reply_fields
+        run = _Run(self, peer.id, now_ms, log_end, replies, counts, reply_fields)
         self._waiting.keep(run)
 
-    def tell(self, run: _Run, code: int) -> None:
+    def send(self, run: _Run, code: int) -> None:
         """Answer all requests with success and their places."""
-        if code == Response.SUCCESS and run.said is self._frames.said:
+        if code == Response.SUCCESS and run.reply_fields is self._frames.reply_fields:
             self._output.send(run.peer, *run.replies)
         else:
             for reply in _read(run):
@@ -84,16 +84,16 @@ class _Run(msgspec.Struct):
     log_end: int
     replies: list[bytes]
     counts: Mapping[int, int]
-    said: dict[str, str]
+    reply_fields: dict[str, str]
     """The common fields of answers when the replies were encoded: they may have changed since."""
 
-    def say(self) -> None:
+    def send(self) -> None:
         """Their records may be acknowledged."""
-        self.answers.tell(self, Response.SUCCESS)
+        self.answers.send(self, Response.SUCCESS)
 
-    def say_late(self, code: int) -> None:
+    def send_late(self, code: int) -> None:
         """They have waited long enough; the code says for what."""
-        self.answers.tell(self, code)
+        self.answers.send(self, code)
 
     def refuse(self, refusal: Refusal) -> None:
         """Their records may be lost."""

@@ -146,7 +146,7 @@ class FastPath:
             if self._replies:
                 self._reply(peer, now_ms, is_all=is_all or self.is_cut)
             self._puts.apply_effects(peer, now_ms)
-            self._tell(reader)
+            self._count_served(reader)
         elif end > at:
             self._shut_ms, end = now_ms, at
         self._puts.forget()
@@ -169,7 +169,7 @@ class FastPath:
         else:
             self._output.send(peer.id, *replies)
 
-    def _tell(self, reader: FrameReader) -> None:
+    def _count_served(self, reader: FrameReader) -> None:
         """The work that follows is done: answer the rest."""
         at_once, waits = self._latency.at_once, self._ends.holds_answers
         count = self._ends_count + self._sends_count + self._one_way_count
@@ -183,7 +183,7 @@ class FastPath:
             count += batches_count
         reader.count += count
         self.served_count += count
-        if self._ends_count and not self._puts.tell_ends():
+        if self._ends_count and not self._puts.answer_ends():
             self._serving.ask_to_settle()  # they still have to be sealed
 
     def _keep(self, peer: Peer, now_ms: int) -> None:
@@ -260,9 +260,9 @@ class FastPath:
         header = one.header
         if isinstance(header, EndTransactionHeader):
             return self._puts.teach_end(header.tran_state_table_offset, header.commit_log_offset)
-        properties = (one.command.ext or {}).get("i", "").encode()
         is_batch = one.command.code == Request.SEND_BATCH_MESSAGE
         entries = data[header_end:end] if is_batch else None
+        properties = header.properties.encode()
         return self._puts.teach(header.topic, header.queue_id, properties, entries=entries)
 
     # -- sends -------------------------------------------------------------------------------------
@@ -275,8 +275,6 @@ class FastPath:
             return at
         if self._is_judged:
             count_max = self._admit(self.lane, known.sends.alike, shapes, data, at, size_max)
-            if not count_max:
-                return at
         lay_out = self.lane.lay_out_sends
         put = self._puts.put(lay_out, peer, shapes, data, at, size_max, count_max)
         if self._is_judged:

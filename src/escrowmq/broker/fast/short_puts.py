@@ -118,10 +118,10 @@ class ShortPuts:
             run_answers=run_answers,
             log_ends=store.ends,
         )
-        self.seal_ends, self.tell_ends = self._ends.seal, self._ends.tell
+        self.seal_ends, self.answer_ends = self._ends.seal, self._ends.answer_sealed
         self.write = self._run.write
         self._now_ms = 0
-        self._said: dict[str, str] = {}
+        self._reply_fields: dict[str, str] = {}
         self._halves_max = 0  # that may be pending
         self._suffix = b""
         self._depends_on: tuple[int, ...] = ()
@@ -154,8 +154,8 @@ class ShortPuts:
         if depends_on != self._depends_on:
             self._depends_on = depends_on
             self._halves_max = room_for_halves(settings, 0)
-            self._said = self._frames.send_reply_fields()
-            added = {**self._said, Property.CLUSTER: self._settings.cluster}
+            self._reply_fields = self._frames.send_reply_fields()
+            added = {**self._reply_fields, Property.CLUSTER: self._settings.cluster}
             self._suffix = encode_properties(added)
             self._targets.clear()
             self._half_tail = None
@@ -174,7 +174,7 @@ class ShortPuts:
         if len(self._targets) >= _TARGETS_MAX:
             self._targets.clear()
             self._places.clear()
-        target = Target(topic, queue_id, sent_template(self._said, queue_id))
+        target = Target(topic, queue_id, sent_template(self._reply_fields, queue_id))
         self._note(target)
         self._targets[topic, queue_id] = target
         return target

@@ -61,7 +61,7 @@ class HalfCounts(Part):
         """When there is something to save."""
         return _NEVER_MS if self._meter.changes == self._saved_changes else self._at_ms
 
-    def last(self, now_ms: int) -> tuple[File, ...]:
+    def final_files(self, now_ms: int) -> tuple[File, ...]:
         """What to write when the broker ends."""
         is_changed = self._meter.changes != self._saved_changes
         return ((PATH, self.save(now_ms)),) if is_changed else NOTHING

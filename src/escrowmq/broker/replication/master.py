@@ -228,7 +228,7 @@ class Master(Part):
                 self._dial_log(start, now_ms)
             return
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is None or not self._log_link.is_down:
                 return
             ext = reply.ext or {}
@@ -241,7 +241,7 @@ class Master(Part):
                 self._tell(f"the master gives this slave nothing: {reply.remark}. {_GIVE_UP}")
 
         ext = {"start": str(start), "identity": self._identity.address}
-        self._call(Request.ESCROW_FOLLOW, ext, heard)
+        self._call(Request.ESCROW_FOLLOW, ext, on_reply)
 
     def _dial_log(
         self, start: int, now_ms: int, *, ticket: int | None = None, begins_at: int | None = None
@@ -356,13 +356,13 @@ class Master(Part):
 
     # -- questions ---------------------------------------------------------------------------
 
-    def _ask(self, code: int, heard: OnAnswer) -> None:
-        self._call(code, {}, heard)
+    def _ask(self, code: int, on_reply: OnAnswer) -> None:
+        self._call(code, {}, on_reply)
 
-    def _call(self, code: int, ext: dict[str, str], heard: OnAnswer) -> None:
+    def _call(self, code: int, ext: dict[str, str], on_reply: OnAnswer) -> None:
         until_ms = self._moment.now_ms + _ANSWER_MS
         ext = self._registration.signed_for_broker(ext)
-        self._peers.call(TABLES_PEER, code, ext=ext, on_answer=heard, until_ms=until_ms)
+        self._peers.call(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
 
     def families(self) -> list[Family]:
         """Whether the master's log is copied, and how far behind it this one was last seen."""

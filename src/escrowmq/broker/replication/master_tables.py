@@ -128,7 +128,7 @@ class MasterTables:
     def _ask_state(self, then: Callable[[TablesState, int], None]) -> None:
         code = Request.ESCROW_REPLICA_STATE if self._is_ours else Request.GET_BROKER_RUNTIME_INFO
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is None:
                 return
             if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED and self._is_ours:
@@ -139,7 +139,7 @@ class MasterTables:
             else:
                 self._tell_fault(f"its state is not told: {reply.remark}")
 
-        self._ask(code, heard)
+        self._ask(code, on_reply)
 
     def _state_of(self, reply: Command) -> TablesState:
         if self._is_ours:
@@ -172,7 +172,7 @@ class MasterTables:
             return
         code = self._todo.popleft()
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is None:
                 self._known = None  # asked for again
                 return
@@ -183,7 +183,7 @@ class MasterTables:
                 self._tell_fault(f"request {code} is not served: {reply.remark}")
             self._next(now_ms)
 
-        self._ask(code, heard)
+        self._ask(code, on_reply)
 
     def _note_end(self, state: TablesState, now_ms: int) -> None:
         """All was asked for; the master's log ends there now."""

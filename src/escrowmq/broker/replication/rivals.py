@@ -62,9 +62,9 @@ class Rivals(Part):
 
     def _look(self, now_ms: int) -> None:
         ext = {"clusterName": self._settings.cluster, "brokerName": self._settings.name}
-        self._registration.ask(Request.GET_BROKER_MEMBER_GROUP, ext, self._heard, now_ms)
+        self._registration.ask(Request.GET_BROKER_MEMBER_GROUP, ext, self._on_reply, now_ms)
 
-    def _heard(self, reply: Command | None, now_ms: int) -> None:
+    def _on_reply(self, reply: Command | None, now_ms: int) -> None:
         if reply is None or reply.code != Response.SUCCESS or not reply.body:
             return
         try:

@@ -181,7 +181,7 @@ class AckHandlers:
         header = asked.header
         bounds = self._bounds(asked.peer, header)
         if isinstance(bounds, Refusal):
-            return bounds.saying(_NOTHING)
+            return bounds.with_fields(_NOTHING)
         low, high = bounds
         if not low <= header.offset < high:
             return Answer(Response.NO_MESSAGE, ext=_NOTHING)

@@ -154,7 +154,7 @@ class AssignmentHandlers:
             return
         self._asked[topic] = [on_route]
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is not None:
                 if len(self._routes) >= ROUTES_MAX:
                     self._routes.clear()
@@ -168,7 +168,7 @@ class AssignmentHandlers:
             server,
             Request.GET_ROUTEINFO_BY_TOPIC,
             ext={"topic": topic, "acceptStandardJsonOnly": "true"},
-            on_answer=heard,
+            on_answer=on_reply,
             until_ms=now_ms + ROUTE_ANSWER_MS,
         )
 

@@ -66,7 +66,7 @@ class EpochHandlers(Part):
         """Read the decisions, once the pending halves are known."""
         self._decider.load(start.disk.read(epoch_decision.PATH), start.now_ms)
 
-    def progress(self, now_ms: int) -> tuple[File, ...]:
+    def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Save the decisions in a file, once the part of the log that holds them is durable: old
         records are deleted, while a query may pause for longer."""
         store = self._store

@@ -57,7 +57,7 @@ class PeekHandlers:
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
-            return refusal.saying(_EMPTY)
+            return refusal.with_fields(_EMPTY)
         finds = self._popper.peek(header, asked.now_ms)
         code = Response.SUCCESS if finds.count else Response.PULL_NOT_FOUND
         remark = "FOUND" if finds.count else "NO_MESSAGE_IN_QUEUE"
@@ -72,7 +72,7 @@ class PeekHandlers:
         header = asked.header
         refusal = self._refusal(asked, asked.now_ms)
         if refusal is not None:
-            return refusal.saying({"pollingNum": "0"})
+            return refusal.with_fields({"pollingNum": "0"})
         count = self._pops.polls.count((header.topic, header.consumer_group), header.queue_id)
         return Answer(ext={"pollingNum": str(count)})
 
@@ -83,7 +83,7 @@ class PeekHandlers:
         header, now_ms = asked.header, asked.now_ms
         refusal = self._refusal(asked, now_ms)
         if refusal is not None:
-            return refusal.saying(_told(has_message=False))
+            return refusal.with_fields(_told(has_message=False))
         if self._popper.has_message(header, now_ms):
             return Answer(ext=_told(has_message=True))
         born_ms = header.born_time or now_ms
@@ -128,7 +128,7 @@ class PeekHandlers:
             refusal = Refusal(Response.SYSTEM_ERROR, str(error))
         if refusal is None:
             return True
-        self._answers.give(asked, refusal.saying(_told(has_message=False)))
+        self._answers.give(asked, refusal.with_fields(_told(has_message=False)))
         return False
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> None:

@@ -131,7 +131,7 @@ class PopHandlers:
         born_ms = header.born_time or now_ms
         refusal = self._refusal(asked, born_ms, now_ms)
         if refusal is not None:
-            return refusal.saying(_EMPTY)
+            return refusal.with_fields(_EMPTY)
         if not header.exp:
             return Pop(asked, EVERYTHING, born_ms)
         try:

@@ -61,7 +61,7 @@ class RelayHandlers:
 
     def _pass_on(self, asked: Question, channel: Channel, body: bytes, group: str) -> None:
 
-        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+        def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None:
                 told = Answer(reply.code, ext=reply.ext, body=reply.body, remark=reply.remark)
                 self._answers.give(asked, told)
@@ -76,7 +76,7 @@ class RelayHandlers:
             asked.command.code,
             ext=asked.command.ext,
             body=body,
-            on_answer=heard,
+            on_answer=on_reply,
             until_ms=asked.now_ms + CLIENT_MS,
         )
 
@@ -94,7 +94,7 @@ class RelayHandlers:
         found: list[bytes] = []
         left = len(members)
 
-        def heard(client_id: str, reply: Command | None) -> None:
+        def on_reply(client_id: str, reply: Command | None) -> None:
             nonlocal left
             left -= 1
             table = _queue_table(reply.body) if reply is not None else None
@@ -111,19 +111,19 @@ class RelayHandlers:
                 channel.peer,
                 Request.GET_CONSUMER_STATUS_FROM_CLIENT,
                 ext={"topic": header.topic, "group": header.group},
-                on_answer=functools.partial(_drop_time, heard, channel.client_id),
+                on_answer=functools.partial(_drop_time, on_reply, channel.client_id),
                 until_ms=asked.now_ms + CLIENT_MS,
             )
         return HELD
 
 
 def _drop_time(
-    heard: Callable[[str, Command | None], None],
+    on_reply: Callable[[str, Command | None], None],
     client_id: str,
     reply: Command | None,
     now_ms: int,  # noqa: ARG001
 ) -> None:
-    heard(client_id, reply)
+    on_reply(client_id, reply)
 
 
 def _queue_table(body: bytes) -> bytes | None:

@@ -67,7 +67,7 @@ class ReplyHandlers:
         properties[Property.PUSH_REPLY_TIME] = str(asked.now_ms)
         ext = self._store_reply(asked, properties)
 
-        def heard(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
+        def on_reply(reply: Command | None, now_ms: int) -> None:  # noqa: ARG001
             if reply is not None and reply.code == Response.SUCCESS:
                 self._requesters.answered(properties)
                 self._answers.give(asked, Answer(ext=ext))
@@ -80,7 +80,7 @@ class ReplyHandlers:
             Request.PUSH_REPLY_MESSAGE_TO_CLIENT,
             ext=_push_fields(asked, properties, format_host(self._identity.packed)),
             body=asked.body,
-            on_answer=heard,
+            on_answer=on_reply,
             until_ms=asked.now_ms + CLIENT_MS,
         )
         return HELD

@@ -65,7 +65,7 @@ class SendHandlers:
             reply = self._send_one(asked, topic)
         if isinstance(reply, Refusal):
             self._maker.note_settings()
-            return reply.saying(self._maker.said)
+            return reply.with_fields(self._maker.reply_fields)
         return reply
 
     def _judge(self, asked: Asked[Header]) -> TopicConfig | Refusal:

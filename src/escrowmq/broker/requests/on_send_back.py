@@ -83,7 +83,7 @@ class BackHandlers:
         put = self._putter.put(message, asked.now_ms)
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
-        self._stats.back(header.group, source.topic)
+        self._stats.note_sent_back(header.group, source.topic)
         return DONE
 
     def _again(

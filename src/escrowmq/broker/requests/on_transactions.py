@@ -63,7 +63,7 @@ class _Unsealed(msgspec.Struct):
 class EndsOfRun(Protocol):
     """End requests that were served together, whose answers wait for the op record."""
 
-    def say(self, log_end: int) -> None:
+    def answer(self, log_end: int) -> None:
         """All of them are done, with records up to this log offset."""
         ...
 
@@ -184,7 +184,7 @@ class EndHandlers(Part):
                 for asked, ended in item.one_by_one():
                     self._tell(asked, ended, log_end, undone)
             else:
-                item.say(log_end)
+                item.answer(log_end)
 
     def _tell(self, asked: Question, ended: Ended, log_end: int, undone: frozenset[int]) -> None:
         if ended.queue_offset in undone:

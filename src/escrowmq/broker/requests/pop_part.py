@@ -121,12 +121,12 @@ class Pops(Part):
         self.ledger.popped.clock_leapt(by_ms)
         self.orders.clock_leapt(by_ms)
 
-    def progress(self, now_ms: int) -> tuple[File, ...]:
+    def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """The offsets of consumers, and the messages in flight: saved once they are durable."""
         self._saver.note(now_ms)
         return NOTHING
 
-    def last(self, now_ms: int) -> tuple[File, ...]:
+    def final_files(self, now_ms: int) -> tuple[File, ...]:
         """What to save when the broker ends."""
         self.ledger.note_progress(now_ms)
-        return tuple(self._saver.last(now_ms))
+        return tuple(self._saver.final_files(now_ms))

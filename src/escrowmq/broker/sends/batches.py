@@ -149,34 +149,38 @@ class SentBatches:
         while True:
             refused = batches.refusal(first, pieces)
             if refused is not None:
-                yield self._putter.refusal(refused).saying(self._maker.said)
+                yield self._putter.refusal(refused).with_fields(self._maker.reply_fields)
                 return
             if len(batch.sizes) + len(pieces) > BATCH_MESSAGES_MAX:
                 remark = f"a batch of more than {BATCH_MESSAGES_MAX} messages; send it in parts"
-                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).with_fields(
+                    self._maker.reply_fields
+                )
                 return
             batch.add(pieces)
             texts = [piece[3].get(Property.KEYS) for piece in pieces]
             keys_count += sum(count_keys(keys) for keys in texts if keys)
             if keys_count > BATCH_KEYS_MAX:
                 remark = f"a batch with more than {BATCH_KEYS_MAX} keys; send it in parts"
-                yield Refusal(Response.MESSAGE_ILLEGAL, remark).saying(self._maker.said)
+                yield Refusal(Response.MESSAGE_ILLEGAL, remark).with_fields(
+                    self._maker.reply_fields
+                )
                 return
             yield HELD
             if at == len(asked.body):
                 break
             part = self._part(asked, first, at, count_max=BATCH_PART_COUNT)
             if isinstance(part, Refusal):
-                yield part.saying(self._maker.said)
+                yield part.with_fields(self._maker.reply_fields)
                 return
             pieces, at = part
         found = self._destinations.find(asked.peer, asked.header, asked.now_ms)
         if isinstance(found, Refusal):  # it was deleted meanwhile
-            yield found.saying(self._maker.said)
+            yield found.with_fields(self._maker.reply_fields)
             return
         put = batches.put_long(batch, asked.now_ms)
         if put.log_offset < 0:
-            yield self._putter.refusal(put).saying(self._maker.said)
+            yield self._putter.refusal(put).with_fields(self._maker.reply_fields)
             return
         self._stats.put(topic, len(batch.sizes), put.record_size)
         yield HELD

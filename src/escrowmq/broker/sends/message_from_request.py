@@ -25,7 +25,7 @@ class MessageMaker:
         self._frames = frames
         self._identity = identity
         self._chance = chance
-        self.said: dict[str, str] = {}
+        self.reply_fields: dict[str, str] = {}
         """The fields of every answer to a send."""
         self.suffix = b""
         """The encoded properties that every message gets."""
@@ -33,10 +33,10 @@ class MessageMaker:
 
     def note_settings(self) -> None:
         """Update what every message gets from the settings; operators may change them."""
-        said = self._frames.send_reply_fields()
-        if said is not self.said:
-            self.said = said
-            self._added = {**said, Property.CLUSTER: self._settings.cluster}
+        reply_fields = self._frames.send_reply_fields()
+        if reply_fields is not self.reply_fields:
+            self.reply_fields = reply_fields
+            self._added = {**reply_fields, Property.CLUSTER: self._settings.cluster}
             self.suffix = encode_properties(self._added)
 
     def message(self, asked: Asked[Header], topic: TopicConfig, body: bytes) -> Message:

@@ -43,7 +43,7 @@ class DelayPart(Part):
         """When the next message is due."""
         return self._queues.wake_at_ms()
 
-    def progress(self, now_ms: int) -> tuple[File, ...]:
+    def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Their progress, as far as the deliveries are durable."""
         data = self._queues.save(now_ms)
         return NOTHING if data is None else ((self._path, data),)

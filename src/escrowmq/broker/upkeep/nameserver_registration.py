@@ -221,7 +221,7 @@ class Registration(Part):
         }
         body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             if reply is not None and reply.code == Response.SUCCESS:
                 self._note_taken(server)
                 if self.on_welcome is not None:
@@ -243,7 +243,7 @@ class Registration(Part):
             Request.REGISTER_BROKER,
             ext=self._signed(server, Request.REGISTER_BROKER, ext, body),
             body=body,
-            on_answer=heard,
+            on_answer=on_reply,
             until_ms=now_ms + settings.register_interval_ms,
         )
 
@@ -253,7 +253,7 @@ class Registration(Part):
         if server.session:
             return
 
-        def heard(reply: Command | None, now_ms: int) -> None:
+        def on_reply(reply: Command | None, now_ms: int) -> None:
             session = (reply.ext or {}).get(SESSION, "") if reply is not None else ""
             if session and not server.session and server.is_connected:
                 server.session = session
@@ -261,7 +261,7 @@ class Registration(Part):
 
         until_ms = now_ms + self._settings.register_interval_ms
         self._peers.call(
-            server.peer, Request.ESCROW_SESSION, ext={}, on_answer=heard, until_ms=until_ms
+            server.peer, Request.ESCROW_SESSION, ext={}, on_answer=on_reply, until_ms=until_ms
         )
 
     def _signed(

@@ -9,7 +9,7 @@ from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery import orderly_pops
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.orderly_pops import Line, OrderTable
+from escrowmq.delivery.orderly_pops import GroupQueue, OrderTable
 from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.store.store import Store
@@ -37,7 +37,7 @@ class ProgressOfHalves(Part):
             is_sound=start.is_sound,
         )
 
-    def progress(self, now_ms: int) -> tuple[File, ...]:
+    def files_to_save(self, now_ms: int) -> tuple[File, ...]:
         """Save the progress of the queues."""
         kept = self._transactions.kept(now_ms)
         if kept is None:
@@ -95,7 +95,7 @@ class OffsetSaver:
             _, data = self.waiting.pop()
             self._output.add(Replace(self._path, data))
 
-    def last(self, now_ms: int) -> list[tuple[str, bytes]]:
+    def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What to write when the broker ends: nothing that the log does not hold."""
         found = [(orderly_pops.PATH, self._orders.save(self._is_there, now_ms))]
         if not self._orders.has_any:
@@ -104,7 +104,7 @@ class OffsetSaver:
             found.append((self._path, self._offsets.save()))
         return found
 
-    def _is_there(self, line: Line) -> bool:
+    def _is_there(self, line: GroupQueue) -> bool:
         group, topic, queue_id = line
         config = self._topics.get(topic)
         is_queue = config is not None and queue_id < config.read_queue_nums

@@ -66,12 +66,12 @@ class BrokerLink:
         self._posted = number = self._posted + 1
         # The socket's own patience ends a wait.
         self._dialogue.ask(
-            code, fields, body, now=0.0, timeout_s=math.inf, done=partial(self._heard, number)
+            code, fields, body, now=0.0, timeout_s=math.inf, done=partial(self._on_reply, number)
         )
         self._waiting.add(number)
         return number
 
-    def _heard(self, number: int, reply: Command | None, _: TransportError | None) -> None:
+    def _on_reply(self, number: int, reply: Command | None, _: TransportError | None) -> None:
         if reply is not None and number in self._waiting:
             self._waiting.discard(number)
             self._replies[number] = reply

@@ -21,10 +21,10 @@ class Note(msgspec.Struct):
     log_end: int
     since_ms: int
 
-    def say(self) -> None:
+    def send(self) -> None:
         self.said.append(f"{self.name} said")
 
-    def say_late(self, code: int) -> None:
+    def send_late(self, code: int) -> None:
         self.said.append(f"{self.name} late {code}")
 
     def refuse(self, refusal: Refusal) -> None:

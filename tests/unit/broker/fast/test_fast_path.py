@@ -219,6 +219,26 @@ def test_longest_frame_of_a_peer_is_served_and_a_longer_one_on_no_path(*, is_bin
     both.end()
 
 
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_connection_earns_with_served_requests_what_it_may_teach(*, is_binary: bool) -> None:
+    side = Side(is_short=True)
+    one = send(is_binary=is_binary)
+    for _ in range(3):
+        side.feed((1, one))
+    side.heard.clear()
+    side.feed((1, b"".join(half(number, is_binary=is_binary) for number in range(8))))
+    ends = [
+        end(one, flag=0, is_binary=is_binary)
+        for one in begun_of(b"".join(data for _, data in side.heard))
+    ]
+    side.feed((1, ends.pop()))
+    dialogue: Any = side.core.broker.peers.by_id[1].dialogue
+    for data, count in ((one * 5, 5), (b"".join(ends), len(ends))):
+        dialogue._known.credit = 1
+        side.feed((1, data))
+        assert dialogue._known.credit == 1 + count
+
+
 WITHOUT: dict[str, dict[str, Any]] = {
     "clients that have IPv6": {"peers": "fd00::9"},
     "a broker that has IPv6": {"address": "fd00::1"},

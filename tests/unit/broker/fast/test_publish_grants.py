@@ -185,6 +185,16 @@ def test_requests_that_could_not_be_written_together_count_once(
     pair.end()
 
 
+def test_requests_that_are_let_in_but_not_plain_count_once() -> None:
+    pair = both(account_requests_per_s=30)
+    plain, later = signed(send()), signed(send({**PLAIN, "DELAY": "1"}))
+    for _ in range(12):
+        pair.feed((1, plain * 2 + later + plain), (1, later))
+        pair.pass_time(100)
+    assert pair.short.served_count > 10
+    pair.end()
+
+
 def test_what_is_taken_from_an_account_is_taken_at_once() -> None:
     pair = both()
     plain = signed(send())
