@@ -63,7 +63,7 @@ class PlainSends:
         """Put a message; False when it must be sent as a request."""
         if peer is not self._peer:
             # Halves are entered as one client's, which is then asked about them first.
-            if message.is_half or self._has_halves:
+            if self._has_halves:
                 self.finish(now_ms)
             if not self._may_begin(peer, now_ms):
                 return False
@@ -95,7 +95,8 @@ class PlainSends:
     def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
         """Put the message. Returns its place in its queue, or -1; and the id of its transaction."""
         lane, is_half = self._fast_path.lane, message.is_half
-        if message.queue_id < 0 or lane is None or (is_half and not self._puts.may_sign):
+        assert lane is not None, "the fast path is open"
+        if is_half and not self._puts.may_sign:
             return _NOT_PUT, ""
         alike, shape = self._shape(message.topic, is_half=is_half)
         properties = message.properties.encode()

@@ -14,7 +14,7 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.codes import Request
-from escrowmq.base.fixed_limits import RUN_SIZE_MAX
+from escrowmq.broker.fast import plain_sends
 from escrowmq.broker.guests import Guests
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.proxy.gen import v2
@@ -382,12 +382,31 @@ def test_everything_is_asked_for_until_sends_are_taken() -> None:
     both.end()
 
 
-def test_run_is_written_before_it_is_too_large() -> None:
-    store = msgspec.structs.replace(NARROW, log_segment_size=64 << 20)
-    both = Both(store=store)
+def test_run_is_written_before_it_is_too_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_sends, "RUN_SIZE_MAX", 1_000)
+    both = Both()
     both.send(*plains(30))
-    body = b"x" * (RUN_SIZE_MAX // 4)
-    both.send(*plains(10, body=body))
+    sizes: list[int] = []
+    log = both.put.world.exchange.core.broker.store.log
+    append = log.append
+
+    def noting(data: bytes, stored_ms: int, **more: Any) -> None:
+        sizes.append(len(data))
+        append(data, stored_ms, **more)
+
+    monkeypatch.setattr(log, "append", noting)
+    both.send(*plains(10, body=b"x" * 400))
+    assert [size // 1_000 for size in sizes] == [1, 1, 1, 0], "three, and one"
+    both.end()
+
+
+def test_shapes_of_few_topics_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plain_sends, "_SHAPES_MAX", 2)
+    both = Both()
+    for topic in ("Orders", "Fresh", "Orders", "Odd", "Orders"):
+        both.send(*plains(4, topic=topic))
+        assert len(both.put.plain._shapes) <= 2
+    assert both.put.plain.count > 0
     both.end()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.broker.fast import publish_grants
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE, sign
@@ -182,6 +183,35 @@ def test_requests_that_could_not_be_written_together_count_once(
     assert {reply.code for reply in pair.feed((1, plain * 9))} == {0}
     assert pair.short.served_count > served
     assert 0 not in {reply.code for reply in pair.feed((1, plain * 9))[1:]}
+    pair.end()
+
+
+@pytest.mark.parametrize("account", ["orders-app", "bills-app"])
+def test_certificate_decides_whose_requests_these_are(account: str) -> None:
+    pair = both()
+    for side in pair.sides:
+        side.core.proved(1, account)
+    plain = signed(send())
+    pair.feed((1, plain), (1, plain), (1, plain * 3), (1, send()), (1, signed(send(), "bills-app")))
+    assert pair.short.served_count == 0
+    pair.end()
+
+
+def test_signature_without_an_account_is_judged_at_the_door() -> None:
+    pair = both()
+    nameless = send(Signature="c2lnbmVk")
+    for data in (signed(send()), signed(send()), nameless, nameless * 2, signed(send()) + nameless):
+        pair.feed((1, data))
+    pair.end()
+
+
+def test_decisions_of_a_connection_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(publish_grants, "_KNOWN_MAX", 1)
+    pair = both()
+    for topic in (*TOPICS, *TOPICS):
+        pair.feed((1, signed(send(topic=topic)) * 2))
+        dialogue: Any = pair.short.core.broker.peers.by_id[1].dialogue
+        assert len(dialogue._known.grants.by_wish) <= 1
     pair.end()
 
 
