@@ -27,8 +27,9 @@ _LONGEST = (
     "spark/test_faults.py", "spark/test_guarded.py", "spark/test_many_brokers.py",
     "spark/test_reconcile_run.py", "spark/test_reconcile_tables.py", "spark/test_remade.py",
     "spark/test_stream.py", "crash/test_process.py", "interop/test_mqadmin.py",
-    "interop/test_offsets.py", "interop/test_pop.py", "interop/test_store_exchange.py",
-    "interop/test_takeover.py", "shop/test_killed.py",
+    "interop/test_offsets.py", "interop/test_pop.py", "interop/test_replication.py",
+    "interop/test_store_exchange.py", "interop/test_takeover.py", "outbox/test_inbox_faults.py",
+    "outbox/test_keep.py", "outbox/test_races.py", "shop/test_killed.py",
 )  # fmt: skip
 """Files of more than a minute: one that begins late keeps a single worker busy at the end. Those of
 `v5` stay last of those that wait, since a fresh clone is still compiling their clients."""
