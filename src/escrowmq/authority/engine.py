@@ -1,4 +1,4 @@
-"""One attempt at an engine, and what can be said about every engine's records."""
+"""The interface of engines, where each call is one attempt; and revisions of records."""
 
 from __future__ import annotations
 
@@ -41,5 +41,5 @@ def revision_of(counted: str, value: bytes) -> str:
 
 
 def counted_in(revision: str) -> str:
-    """What the engine counted; the opposite of `revision_of`."""
+    """The engine's own count in a revision; the inverse of `revision_of`."""
     return revision[: -_DIGEST_LENGTH - 1]

@@ -105,7 +105,7 @@ class EngineAuthority:
 
 
 class _Write:
-    """One write, until its outcome is known."""
+    """A write that is attempted until its outcome is known."""
 
     def __init__(self, engine: Engine, key: str, value: bytes, revision: str) -> None:
         self._engine = engine

@@ -50,7 +50,7 @@ class Request(msgspec.Struct, frozen=True):
     body: bytes = b""
 
     def encoded(self, host: Host) -> bytes:
-        """As it is sent."""
+        """Encode the request."""
         lines = [f"{self.method} {self.path} HTTP/1.1", f"Host: {host}", "Connection: close"]
         lines += [f"{name}: {value}" for name, value in self.headers.items()]
         lines += [f"Content-Length: {len(self.body)}", "", ""]

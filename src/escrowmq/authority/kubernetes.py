@@ -153,7 +153,7 @@ class KubernetesEngine:
 
 
 def _fields(value: bytes) -> dict[str, dict[str, str]]:
-    """As text where it is text, so that people can read it."""
+    """Store a value as text if it is text, so that people can read it."""
     try:
         return {"data": {FIELD: value.decode()}}
     except UnicodeDecodeError:

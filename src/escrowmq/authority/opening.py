@@ -22,7 +22,7 @@ from escrowmq.errors import UsageError
 PREFIX: Final = "escrowmq"
 TIMEOUT_S: Final = 2.0
 TIMEOUT_OF_SEVERAL_S: Final = 1.0
-"""With several servers another one can be asked sooner."""
+"""The timeout with several servers: another one can be tried sooner."""
 _TIMEOUTS_S: Final = (0.05, 60.0)
 _PORT_MAX: Final = 65_535
 _HTTPS_PORT: Final = 443
@@ -34,7 +34,7 @@ ENGINES: Final = (
     "kubernetes://",
 )
 POD_FILES: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""What a pod has from Kubernetes."""
+"""The files that Kubernetes mounts into every pod."""
 _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
@@ -50,7 +50,7 @@ class Parts(msgspec.Struct, frozen=True):
     options: dict[str, str]
 
     def take(self, name: str, default: str = "") -> str:
-        """An option; what remains in the end is unknown."""
+        """Remove and return an option; those that remain are unknown options."""
         return self.options.pop(name, default)
 
     def hosts(self, default_port: int) -> list[Host]:
@@ -142,7 +142,7 @@ def _s3(parts: Parts) -> Engine:
 
 
 def _kubernetes(parts: Parts) -> Engine:
-    """In a pod everything is found by itself."""
+    """Kubernetes: in a pod, address, account and namespace are found without options."""
     from escrowmq.authority import kubernetes
 
     host = os.environ.get("KUBERNETES_SERVICE_HOST", "")

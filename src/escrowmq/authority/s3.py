@@ -141,7 +141,7 @@ class S3Engine:
 
 
 def _text(error: Exception) -> str:
-    """What the server said, or the first line of what obstore says."""
+    """The server's message, or the first line of obstore's."""
     text = str(error)
     if (said := _SAID.search(text)) is not None:
         return f"{said[1]}: {said[2]}"[:_TEXT_MAX]

@@ -42,7 +42,8 @@ class Seldom:
         return False
 
     def take_left_out(self, now_ms: int) -> list[tuple[str, int]]:
-        """The kinds whose span is over and of which lines were suppressed, with their number."""
+        """Return, and forget, how many lines of each kind were suppressed in a time span that has
+        passed."""
         found = []
         while self._kinds:
             kind, known = next(iter(self._kinds.items()))

@@ -180,7 +180,7 @@ class _QuickCall(_Call[T]):
         self._portal: Portal | None = None
 
     def begin(self, portal: Portal) -> None:
-        """Begin it, or start a task if it would have to wait."""
+        """Run a coroutine to its end if it does not wait; otherwise start a task for it."""
         if self.is_dropped:
             self.fail()
             return

@@ -18,26 +18,27 @@ _FORGET_MS: Final = 600_000
 class _Copy(msgspec.Struct):
     incarnation: str
     current_ms: int
-    """When it last had everything that there was then."""
+    """When it last had everything that was stored at that time."""
     may_join_ms: int = 0
     rest_ms: int = 0
-    """A copy that falls behind again and again waits longer each time before it may join."""
+    """A copy that repeatedly falls behind waits longer each time before it may join the in-sync
+    set."""
     left_ms: int = 0
 
 
 class Copies:
-    """By member."""
+    """The state of each copy, by member."""
 
     def __init__(self) -> None:
         self._of: dict[str, _Copy] = {}
         self._has_all: Callable[[str, str], bool] = lambda _member, _incarnation: False
 
     def ask(self, has_all: Callable[[str, str], bool]) -> None:
-        """`has_all` says whether a member has, at this moment, all that was acknowledged."""
+        """Use `has_all` to find out whether a member has everything that was acknowledged."""
         self._has_all = has_all
 
     def set_is(self, in_sync: Mapping[str, str], now_ms: int) -> None:
-        """Those in sync by a record that was just written."""
+        """Note the in-sync set of a record that was just written."""
         for member, incarnation in in_sync.items():
             known = self._of.get(member)
             if known is None or known.incarnation != incarnation:
@@ -53,7 +54,7 @@ class Copies:
                 copy.left_ms = 0
 
     def report(self, member: str, incarnation: str, *, current_ms: int) -> None:
-        """A copy has what there was at that time."""
+        """Note that a copy has everything that was stored at that time."""
         known = self._of.get(member)
         if known is None or known.incarnation != incarnation:
             left_ms = 1 if known is None or known.left_ms else 0
@@ -61,19 +62,19 @@ class Copies:
         known.current_ms = max(known.current_ms, current_ms)
 
     def gone(self, member: str, *, silence_ms: int, now_ms: int) -> None:
-        """Its connection has closed."""
+        """Note that the connection of a copy has closed."""
         known = self._of.get(member)
         if known is not None:
             known.current_ms = min(known.current_ms, now_ms - silence_ms + _GONE_MS)
 
     def excuse(self, span_ms: int) -> None:
-        """This process did not run for a time: nobody is late because of that."""
+        """Do not count the time in which this process was suspended: it makes no copy late."""
         for copy in self._of.values():
             copy.current_ms += span_ms
 
     def late(self, in_sync: Mapping[str, str], before_ms: int, *, me: str) -> set[str]:
-        """Members of the set that have lacked something since a time, or have another incarnation
-        than the set says."""
+        """Members of the in-sync set that have lacked something since a time, or have another
+        incarnation than the set says."""
         return {
             member
             for member, incarnation in in_sync.items()
@@ -85,7 +86,7 @@ class Copies:
         return copy is None or copy.incarnation != incarnation or copy.current_ms < before_ms
 
     def even(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
-        """Members that have everything, and are not in the set."""
+        """Members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
             is_rested = now_ms >= copy.may_join_ms
             # Not what it reported last: more may have been acknowledged since.

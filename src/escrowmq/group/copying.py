@@ -33,38 +33,38 @@ SILENT_MS: Final = 10_000
 
 
 class Cut(Exception):
-    """The log has something that the master's has not: it is to be cut off, durably, before the
-    master is asked again."""
+    """The log has bytes that the master's does not have. Cut them off, durably, before connecting
+    again."""
 
     def __init__(self, log_offset: int, *, is_anew: bool) -> None:
         super().__init__(f"the log is cut at {log_offset}")
         self.log_offset = log_offset
         self.is_anew = is_anew
-        """All of it is removed; it begins at the offset."""
+        """Whether to remove the whole log, so that it begins at the offset."""
 
 
 class TurnedAway(RemoteProtocolError):
-    """The master gives this copy nothing, for a reason that somebody has to see."""
+    """The master refuses this copy, for a reason that a person must see."""
 
 
 class Beside(Protocol):
-    """What a copy takes beside the log."""
+    """What a copy does with everything that is not log data."""
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """The log is the beginning of this epoch's master's. Durable when this returns."""
+        """Note, durably, that the log is now a prefix of the log of this epoch's master."""
 
     def take_table(self, path: str, data: bytes) -> None:
-        """A file. Written when this returns."""
+        """Write a table that the master sent."""
 
     def take_gone(self, gone: Gone) -> None:
-        """A topic was deleted."""
+        """Delete a topic that the master has deleted."""
 
     def take_over(self) -> None:
-        """The master hands over."""
+        """Become master: the present one hands over."""
 
 
 class Copy:
-    """One connection to a master. RemoteProtocolError and Cut: it is to be closed."""
+    """One connection to a master. The caller closes it after RemoteProtocolError or Cut."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class Copy:
         nonce: str,
         now_ms: int,
     ) -> None:
-        """`hello` says who and what this copy is now, without nonce and proof."""
+        """`hello` describes this copy and its log; nonce and proof are added here."""
         self._log = log
         self._beside = beside
         self._hello = hello
@@ -90,14 +90,14 @@ class Copy:
         self._reported = (-1, 0)
         self._heard_ms = now_ms
         self._is_asked = False
-        """Whether the master wants to hear something, although nothing is new."""
+        """Whether the master has requested a report even if nothing is new."""
         self.is_welcome = False
         self.master_end = self.confirmed = 0
         self.log_begin = 0
         """Where the master's log begins."""
 
     def receive(self, data: bytes, now_ms: int) -> list[bytes]:
-        """Bytes of the master; what is to be written to it."""
+        """Process bytes from the master. Returns the bytes to write to it."""
         self._heard_ms = now_ms
         found: list[bytes] = []
         for kind, content in self._reader.take(data):
@@ -179,7 +179,7 @@ class Copy:
             self._is_asked = True
 
     def report(self) -> bytes:
-        """What is to be said to the master now, if anything."""
+        """The report to send to the master now; empty if there is none."""
         if not self.is_welcome:
             return b""
         now = (self._log.kept_end, self._tables_count)
@@ -189,5 +189,5 @@ class Copy:
         return encode_report(*now)
 
     def is_silent(self, now_ms: int) -> bool:
-        """Whether the connection is to be given up."""
+        """Whether the master has been silent for too long: close the connection."""
         return now_ms >= self._heard_ms + SILENT_MS

@@ -42,13 +42,13 @@ _PATH: Final = struct.Struct(">H")
 
 FRAME_SIZE_MAX: Final = 256 * 1024 * 1024
 HANDSHAKE_SIZE_MAX: Final = 1024 * 1024
-"""Of a frame before the other end has proved that it knows the secret."""
+"""The largest frame until the other end has proved that it knows the secret."""
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 class Kind(IntEnum):
-    """What a frame is."""
+    """The kind of a frame."""
 
     CHALLENGE = 1
     HELLO = 2
@@ -62,14 +62,14 @@ class Kind(IntEnum):
 
 
 class Challenge(msgspec.Struct, rename="camel"):
-    """First, from the master: a random text that the copy's proof has to be about."""
+    """The master's first frame: a random text that the copy's proof must include."""
 
     nonce: str
     protocol: int = 1
 
 
 class Hello(msgspec.Struct, rename="camel"):
-    """A copy says who it is and what it has."""
+    """A copy's name, and what it has."""
 
     cluster: str
     broker: str
@@ -86,27 +86,27 @@ class Hello(msgspec.Struct, rename="camel"):
 
 
 class Welcome(msgspec.Struct, rename="camel"):
-    """The master says where the copy goes on."""
+    """Where the copy continues."""
 
     group: str
     epoch: int
     history: tuple[tuple[int, int], ...]
     starts_at: int
-    """The log is sent from here on. All that the copy has behind it is to be cut off."""
+    """The log is sent from this offset on. The copy cuts off everything after it."""
     is_anew: bool
-    """Nothing of what the copy has is of use: it begins there, empty."""
+    """Whether the copy must remove its whole log, and begin at that offset."""
     proof: str = ""
 
 
 class Refused(msgspec.Struct, rename="camel"):
-    """The master gives this copy nothing."""
+    """The master refuses this copy."""
 
     reason: str
     epoch: int = 0
 
 
 class Gone(msgspec.Struct, rename="camel"):
-    """A topic was deleted."""
+    """The master has deleted a topic."""
 
     topic: str
     log_end: int
@@ -114,7 +114,7 @@ class Gone(msgspec.Struct, rename="camel"):
 
 
 class LogPart(NamedTuple):
-    """A part of the log."""
+    """Process bytes that carry the log."""
 
     log_offset: int
     confirmed: int
@@ -130,41 +130,41 @@ class Table(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How far a copy is."""
+    """How much a copy has taken."""
 
     end: int
     tables_count: int
 
 
 def encode_frame(kind: Kind, content: bytes) -> bytes:
-    """A frame."""
+    """Encode a frame."""
     return _SIZE.pack(len(content) + 1) + bytes((kind,)) + content
 
 
 def encode_struct(kind: Kind, value: msgspec.Struct) -> bytes:
-    """A frame of JSON."""
+    """Encode a frame whose content is JSON."""
     return encode_frame(kind, msgspec.json.encode(value))
 
 
 def encode_log_head(log_offset: int, confirmed: int, begin: int, size: int) -> bytes:
-    """What comes before the log's bytes."""
+    """Encode what precedes the log's bytes in a LOG frame."""
     head = _LOG.pack(log_offset, confirmed, begin)
     return _SIZE.pack(1 + len(head) + size) + bytes((Kind.LOG,)) + head
 
 
 def encode_table(path: str, data: bytes) -> bytes:
-    """A file."""
+    """Encode a table."""
     name = path.encode()
     return encode_frame(Kind.TABLE, _PATH.pack(len(name)) + name + data)
 
 
 def encode_report(end: int, tables_count: int) -> bytes:
-    """How far a copy is."""
+    """How much a copy has taken."""
     return encode_frame(Kind.REPORT, _REPORT.pack(end, tables_count))
 
 
 def decode_struct(kind: type[S], content: bytes) -> S:
-    """RemoteProtocolError when it is not what it has to be."""
+    """Decode JSON. Raises RemoteProtocolError if it does not fit the struct."""
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
@@ -196,14 +196,14 @@ def decode_report(content: bytes) -> Report:
 
 
 class FrameReader:
-    """Cuts bytes into frames; keeps one that is not whole, and no more."""
+    """Splits bytes into frames; buffers at most one incomplete frame."""
 
     def __init__(self) -> None:
         self._data = bytearray()
         self.size_max = HANDSHAKE_SIZE_MAX
 
     def take(self, data: bytes) -> Iterator[tuple[Kind, bytes]]:
-        """The frames that are whole now, in order."""
+        """The frames that are complete now, in order."""
         held = self._data
         held += data
         at = 0
@@ -235,5 +235,5 @@ def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
 
 
 def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
-    """Whether it does."""
+    """Whether a proof is right."""
     return hmac.compare_digest(proof_of(secret, role, nonce, content), proof)

@@ -15,7 +15,7 @@ class Began(NamedTuple):
 
 
 History = tuple[Began, ...]
-"""In the order of epochs; offsets never decrease. Bytes before the first were written by none."""
+"""In the order of epochs; offsets never decrease. Bytes before the first belong to no epoch."""
 
 
 def normal(history: Sequence[Began], end: int) -> History:

@@ -28,16 +28,16 @@ from escrowmq.group.tables import Pending
 from escrowmq.replica.sending import MasterLog
 
 AHEAD_MAX: Final = 8 * 1024 * 1024
-"""Bytes sent that a copy has not reported: what its connection costs in memory."""
+"""The most bytes in flight to a copy, which limits the memory that its connection takes."""
 
 BATCH_SIZE: Final = 256 * 1024
 HEARTBEAT_MS: Final = 500
 SILENT_MS: Final = 10_000
-"""A connection on which nothing comes is closed."""
+"""A connection on which nothing arrives for this long is closed."""
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """What a master is, and of what."""
+    """The epoch of a master."""
 
     cluster: str
     broker: str
@@ -49,17 +49,17 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Turned(Exception):
-    """A copy is refused: say so, and close."""
+    """A copy is refused: send the reason, and close the connection."""
 
     def __init__(self, reason: str, *, promised: int = 0) -> None:
         super().__init__(reason)
         self.reason = reason
         self.promised = promised
-        """The epoch that it has promised, where that is later than this master's."""
+        """The epoch that the copy has promised, if it is later than this master's."""
 
 
 class CopyStream:
-    """One connection. RemoteProtocolError and Turned: it is to be closed."""
+    """One connection of a copy. The caller closes it after RemoteProtocolError or Turned."""
 
     def __init__(
         self,
@@ -84,7 +84,7 @@ class CopyStream:
         self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
 
     def receive(self, data: bytes, now_ms: int) -> bool:
-        """Bytes of the copy. Whether it has reported something."""
+        """Process bytes of the copy. Returns whether it has reported something."""
         self._heard_ms = now_ms
         has_reported = False
         for kind, content in self._reader.take(data):
@@ -146,8 +146,8 @@ class CopyStream:
             self._pending.add(path, frame, end)
 
     def _start(self, hello: Hello) -> tuple[int, bool]:
-        """From where on it gets the log: where the two are no longer the same. Whether nothing of
-        what it has is of use."""
+        """The offset from which on the copy gets the log: where the two logs differ. And whether it
+        must remove its whole log."""
         log, low = self._log, self._log.min_offset
         theirs = tuple(Began(*began) for began in hello.history)
         ours = tuple(Began(*began) for began in self._epoch.history)
@@ -156,20 +156,20 @@ class CopyStream:
         return (low if is_anew else start), is_anew
 
     def refuse(self, reason: str) -> bytes:
-        """What a copy that is turned away is told."""
+        """The frame that tells a copy why it is refused."""
         return encode_struct(Kind.REFUSAL, Refused(reason, self._epoch.epoch))
 
     def table(self, path: str, frame: bytes, log_end: int) -> None:
-        """A table has changed."""
+        """Send a table that has changed, in its turn."""
         if self.hello is not None:
             self._pending.add(path, frame, log_end)
 
     def hand_over(self) -> bytes:
-        """The copy is to take over now."""
+        """The frame that asks the copy to take over now."""
         return encode_frame(Kind.HAND_OVER, b"")
 
     def sends(self, confirmed: int, now_ms: int) -> list[bytes]:
-        """What is to be written to it now."""
+        """The bytes to write to the copy now."""
         found, self._greeting = self._greeting, []
         if self.hello is None:
             return found
@@ -208,7 +208,7 @@ class CopyStream:
         return encode_log_head(self.sent_end, confirmed, self._log.min_offset, 0)
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do."""
+        """When `wake` must be called next."""
         silent_ms = self._heard_ms + SILENT_MS
         if self.hello is None:
             return silent_ms
@@ -216,12 +216,12 @@ class CopyStream:
 
     @property
     def is_even(self) -> bool:
-        """Whether it has everything, tables too."""
+        """Whether the copy has everything, including tables."""
         return (
             self.hello is not None and self.acknowledged == self._log.end_offset and self.has_tables
         )
 
     @property
     def has_tables(self) -> bool:
-        """Whether it has all tables as they are now."""
+        """Whether the copy has the current version of every table."""
         return self._known_tables == self._sent_tables and self._pending.first() is None

@@ -21,7 +21,7 @@ from escrowmq.group.record import Record, number_for, read_record
 from escrowmq.group.state import MemberState, Proposal
 
 _AGAIN_MS: Final = 500
-"""Until an authority that did not answer is asked again."""
+"""Pause before another attempt when the authority did not answer."""
 
 _SUCCESSION_LOOK_MS: Final = 20
 _QUIET_MS: Final = 1_500
@@ -32,7 +32,7 @@ _CALLED_MS: Final = 3_000
 """The master that has handed over waits so long before it takes messages again."""
 
 _BIRTH_MS: Final = 3_000
-"""An empty folder waits so long for another member to make the group."""
+"""How long a member with an empty folder waits for another one to create the group."""
 
 
 class Member:
@@ -61,7 +61,7 @@ class Member:
         self._log = log
         self._jitter_ms = jitter_ms
         self.record: Record | None = None
-        """As it was last read, or written by this member."""
+        """The record as it was last read, or written by this member."""
         self.revision = ""
         self.is_leader = False
         """Whether this member serves as master of `record.epoch`."""
@@ -74,7 +74,7 @@ class Member:
         self._looked_ms = now_ms
         self._woken_ms = now_ms
         self._heard_ms = now_ms
-        """When the master was last heard."""
+        """When the master last sent something."""
         self._born_ms = now_ms
         self._is_urgent = False
         """The master is known to be gone."""
@@ -82,7 +82,7 @@ class Member:
         """The epoch whose master has handed over, and until when this member acts on that."""
         self._is_forced = False
         self._succession_ms = 0
-        """Until then a leader expects to be replaced."""
+        """Until then a master that hands over expects to be replaced."""
         self._followed: tuple[int, str, str] | None = None
         self.why = "the authority has not answered yet"
         """Why this member has no master and is none; empty otherwise."""
@@ -97,7 +97,7 @@ class Member:
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Try what is due."""
+        """Do what is due."""
         slept_ms = now_ms - self._woken_ms
         self._woken_ms = now_ms
         if self.is_leader:
@@ -126,7 +126,7 @@ class Member:
             )
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do at the latest."""
+        """The latest time at which `wake` must be called."""
         span_ms = self._terms.silence_ms // 10
         return min(self._look_ms, self._woken_ms + span_ms)
 
@@ -150,13 +150,13 @@ class Member:
         return terms.follower_look_ms if is_settled else terms.search_ms
 
     def look_soon(self, now_ms: int) -> None:
-        """Something has happened that the record explains."""
+        """Read the record soon: something has happened that it explains."""
         self._look_ms = min(self._look_ms, now_ms)
 
     # -- the authority's answers -------------------------------------------------------------
 
     def heard(self, found: Versioned, now_ms: int) -> None:
-        """The record as it is."""
+        """Process the record that was read."""
         self._is_asking = False
         self.authority_fault = ""
         proposal = self.proposal
@@ -172,7 +172,7 @@ class Member:
         self._consider(found, now_ms)
 
     def unheard(self, reason: str, now_ms: int) -> None:
-        """It did not answer; what was asked for may have happened."""
+        """The authority did not answer; a write may have taken effect."""
         self._is_asking = False
         self._look_ms = now_ms + _AGAIN_MS
         if not self.authority_fault:
@@ -218,7 +218,8 @@ class Member:
             self.look_soon(now_ms)
 
     def _failed(self, now_ms: int) -> None:
-        """Another revision: the proposal can take effect no more, and its promise is void."""
+        """The record has another revision, so the proposal can no longer take effect: drop its
+        promise."""
         self.proposal = None
         self._is_forced = False
         if self.state.proposal is not None:
@@ -227,7 +228,7 @@ class Member:
     # -- being master ------------------------------------------------------------------------
 
     def begin_epoch(self, log_end: int, now_ms: int) -> None:
-        """All copying has stopped, and the log ends there."""
+        """Begin an epoch as master. Copying has stopped, and the log ends at this offset."""
         record = self.record
         assert self._is_opening
         assert record is not None
@@ -256,8 +257,8 @@ class Member:
         return needed
 
     def _change_set(self, now_ms: int) -> None:
-        """Drop whose copy is behind for too long; take in who has everything. One step at a time:
-        all that are late leave in one."""
+        """Remove members whose copy is behind for too long from the in-sync set, and add those that
+        have everything. One write at a time; all late members leave in one."""
         record = self.record
         assert record is not None
         if self.proposal is not None:
@@ -285,12 +286,12 @@ class Member:
         self.copies.gone(member, silence_ms=self._terms.silence_ms, now_ms=now_ms)
 
     def expect_successor(self, until_ms: int, now_ms: int) -> None:
-        """A copy was told to take over: see soon that it has, so that the others follow it."""
+        """A copy was asked to take over: read the record soon, so that the others follow it."""
         self._succession_ms = until_ms
         self.look_soon(now_ms)
 
     def deposed(self, epoch: int, now_ms: int) -> None:
-        """A member has promised a later epoch: it may have taken over."""
+        """A member has promised a later epoch, so it may have taken over."""
         if self.is_leader and self.record is not None and epoch > self.record.epoch:
             self.look_soon(now_ms)
 
@@ -328,7 +329,7 @@ class Member:
         return record.has(self.state.member, self.state.incarnation)
 
     def _force(self, record: Record | None) -> None:
-        """A person accepts what the others have and this member has not."""
+        """Take over by force: a person accepts the loss of what only the others have."""
         group = self.state.group
         if record is None:
             self._found(group or self._mark(), self.state.seen + 1)
@@ -471,7 +472,7 @@ class Member:
         self._propose(replace(mine, mark=self._mark()))
 
     def _say(self, text: str) -> None:
-        """Once, until all is well again."""
+        """Log a text once, until all is well again."""
         if text not in self._said:
             self._said.add(text)
             self._log(text)
@@ -483,8 +484,8 @@ class Member:
         self._orders.append(Keep(self.state))
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """The log is the beginning of the master's, whose history this is. In force once the order
-        is carried out, and before anything of the epoch is taken."""
+        """Note that the log is now a prefix of the master's, which has this history. It takes
+        effect once the order is carried out, before any record of the epoch is taken."""
         assert epoch >= self.state.promised, (epoch, self.state.promised)
         if epoch != self.state.seen or history != self.state.history:
             self._keep(seen=epoch, history=history)

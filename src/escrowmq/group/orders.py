@@ -1,4 +1,4 @@
-"""What a member of a group wants done, and when it tries something."""
+"""The orders of a group's member to its process, and its timeouts."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from escrowmq.group.state import MemberState
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """When something is tried."""
+    """The timeouts of a member."""
 
     silence_ms: int = 3_000
-    """A copy that is behind for so long is no longer in sync."""
+    """A copy that is behind for this long is no longer in sync."""
     takeover_ms: int = 3_500
-    """A member in sync takes over when its master has been silent for so long."""
+    """A member in sync takes over when its master has been silent for this long."""
     leader_look_ms: int = 5_000
     follower_look_ms: int = 10_000
     search_ms: int = 1_000
-    """Between looks at the record of a member without a master."""
+    """How often a member without a master reads the record."""
 
 
 class Keep(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Keep(msgspec.Struct, frozen=True):
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Read the record; then `heard` or `unheard`."""
+    """Read the record; then call `heard`, or `unheard` without an answer."""
 
 
 class Write(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Why a member has no part in its group, for people."""
+"""Why a member does not take part in its group, in words for people."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from escrowmq.group.state import MemberState
 
 
 def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
-    """Why this member has no part in a group; empty if it has."""
+    """Why this member does not take part in a group; empty if it does."""
     if not state.group and has_log:
         return (
             f"the group has a master, {record.master}, and this folder has messages of its "
@@ -28,7 +28,7 @@ def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
 
 
 def after_power(record: Record) -> str:
-    """Why the former master does not go on."""
+    """Why the former master does not continue after a loss of power."""
     others = sorted(record.in_sync.keys() - {record.master})
     why = (
         "this member was the master, and the power of its machine has failed since: it may "

@@ -1,4 +1,4 @@
-"""The record that an authority keeps of a group: who is master, and who has everything."""
+"""A group's record at its authority: which member is master, and which members are in sync."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ Epoch = Annotated[int, Meta(ge=1)]
 
 
 class Record(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """One group at one time. Each written version has a mark of its own."""
+    """A version of the record. Each written version has its own mark."""
 
     format: int = _FORMAT
     group: str
-    """Chosen at random when the group was made: a folder of another group is recognised by it."""
+    """Random, chosen when the group was created. It tells a folder of another group."""
     epoch: Epoch
-    """Grows with each change of the master, also to itself."""
+    """Grows each time a member becomes master, even the same one again."""
     master: str
     address: str
     """HOST:PORT where the master's copies connect."""
     client_address: str = ""
-    """HOST:PORT of the master for clients, to tell people."""
+    """HOST:PORT of the master for clients; shown to people."""
     in_sync: dict[str, str]
     """The members that have everything that was acknowledged, and their incarnations."""
     numbers: dict[str, int] = {}
     """The brokerId of each member while it is not the master."""
     mark: str
-    """No two versions have the same: the answer to a write may be lost."""
+    """Different in every version, so that a writer whose answer was lost recognises its own."""
 
     def encode(self) -> bytes:
-        """As it is written."""
+        """Encode the record."""
         return msgspec.json.encode(self)
 
     def has(self, member: str, incarnation: str) -> bool:
-        """Whether this member, with all that it knew then, is in sync."""
+        """Whether this incarnation of the member is in sync."""
         return self.in_sync.get(member) == incarnation
 
     @property
     def text(self) -> str:
-        """For people."""
+        """Describe the record in words."""
         in_sync = ", ".join(sorted(self.in_sync))
         return f"epoch {self.epoch}, master {self.master}, in sync {in_sync}"
 
 
 def read_record(value: bytes) -> Record:
-    """Raises UsageError that says what is wrong with it; a person may have edited it."""
+    """Decode a record. Raises UsageError if it is invalid: a person may have edited it."""
     if len(value) > RECORD_SIZE_MAX:
         raise UsageError(f"a record of {len(value)} bytes; at most {RECORD_SIZE_MAX} are read")
     try:
@@ -68,7 +68,7 @@ def read_record(value: bytes) -> Record:
 
 
 def number_for(record: Record, member: str) -> dict[str, int]:
-    """The numbers with one for this member: the lowest that is free."""
+    """The numbers of all members, with the lowest free one for this member."""
     if member in record.numbers:
         return record.numbers
     used = set(record.numbers.values())

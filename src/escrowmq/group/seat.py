@@ -1,4 +1,4 @@
-"""What a broker knows of its group."""
+"""A broker's place in its group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from escrowmq.group.record import Record
 
 
 class Seat:
-    """One for each time that a member's broker is opened, as master or as copy."""
+    """Connects a broker with its group's member. There is one for each time that the broker is
+    opened, as master or as copy."""
 
     def __init__(  # noqa: PLR0913 - what a member knows and its broker must be told
         self,
@@ -45,16 +46,15 @@ class Seat:
         self.leads: Final = leads
         self.authority: Final = authority
         self.epoch_end = 0
-        """Of a master: the log's end when its epoch began. Once that is confirmed, clients are let
-        in."""
+        """A master's log end when its epoch began. Clients are admitted once it is confirmed."""
         self.before: object = None
         """Of a master: the transactions of the copy that it was, which knows what is pending."""
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
-        """Called by a copy that has something that its master has not."""
+        """A copy calls this when it has bytes that its master does not have."""
 
     def report(self, *, is_master: bool, end: int, confirmed: int) -> GroupReport:
-        """The group as this member knows it."""
+        """The state of the group as this member knows it."""
         member, record = self.member, self.member.record
         return GroupReport(
             cluster=self.cluster,
@@ -77,15 +77,15 @@ class Seat:
         )
 
     def act(self) -> None:
-        """Something has happened to the member: do what follows from it now."""
+        """Carry out what follows from a change of the member now."""
         self.member.wake(self.now_ms())
         self.perform()
 
     def when_ready(self, on_ready: Callable[[], None]) -> None:
-        """Be called once clients may be let in."""
+        """Call this function once clients may be admitted."""
         self._on_ready = on_ready
 
     def ready(self) -> None:
-        """What this epoch began with is confirmed."""
+        """Admit clients: everything from before this epoch is confirmed."""
         if self._on_ready is not None:
             self._on_ready()

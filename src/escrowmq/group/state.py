@@ -22,22 +22,22 @@ class Proposal(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Each change is durable before anything follows from it."""
+    """The durable state of a member. Each change is written before the member acts on it."""
 
     member: str
     incarnation: str
-    """Changes when this member may have lost what it had reported as taken."""
+    """Changes when this member may have lost data that it had reported as taken."""
     group: str = ""
-    """The group's id; empty as long as this folder has been in none."""
+    """The group's id; empty while this folder belongs to no group."""
     seen: int = 0
-    """The newest epoch that this member has heard of. It takes nothing of an older one."""
+    """The newest known epoch. This member takes no data of an older one."""
     proposal: Proposal | None = None
-    """To be master of a new epoch. As long as it may take effect, nothing of the present epoch is
-    taken either."""
+    """The pending proposal to become master of a new epoch. While it may take effect, this member
+    takes no data of the present epoch either."""
     history: tuple[tuple[int, int], ...] = ()
     boot: str = ""
-    """The boot of the machine in which this was written; as long as it is the same, a process that
-    was killed has lost nothing."""
+    """The boot id of the machine at the time of writing. If it is still the same, a killed process
+    has lost nothing."""
     is_emptying: bool = False
     """Whether the folder's messages are being removed, to copy them anew."""
     is_open: bool = False
@@ -45,22 +45,23 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     @property
     def promised(self) -> int:
-        """Nothing of an older epoch is taken."""
+        """The state after a promise to take no data of an older epoch."""
         proposed = 0 if self.proposal is None else self.proposal.record.epoch
         return max(self.seen, proposed)
 
     @property
     def epochs(self) -> History:
-        """Which epoch wrote which part of the log."""
+        """The history: which epoch wrote which part of the log."""
         return tuple(Began(*began) for began in self.history)
 
     def encode(self) -> bytes:
-        """As it is stored."""
+        """Encode the state."""
         return msgspec.json.encode(self)
 
 
 def read_state(data: bytes) -> MemberState:
-    """Raises StorageError: without it, a member must not guess what it has promised."""
+    """Decode the state. Raises StorageError if it is damaged: a member must not guess what it has
+    promised."""
     try:
         return msgspec.json.decode(data, type=MemberState)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:

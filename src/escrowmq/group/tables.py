@@ -38,7 +38,7 @@ _GONE: Final = "gone:"
 
 
 class Pending:
-    """Tables that one copy has not been sent yet: the newest content of each."""
+    """Tables that still have to be sent to one copy: the newest content of each."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, bytes]] = {}
@@ -53,10 +53,10 @@ class Pending:
         self._of[path] = (place, frame)
 
     def first(self) -> int | None:
-        """Before which log offset one is due; None without any."""
+        """The log offset before which the first table is due; None if there is none."""
         return min((place for place, _ in self._of.values()), default=None)
 
     def take(self, sent_end: int) -> list[bytes]:
-        """The frames that come now, behind the log up to an offset."""
+        """The frames of tables that are due after the log up to an offset."""
         due = [path for path, (place, _) in self._of.items() if place <= sent_end]
         return [self._of.pop(path)[1] for path in due]

@@ -201,7 +201,7 @@ class BrokerNode:
         return self._clock.now_ms()
 
     def perform(self) -> None:
-        """Something was done to the core from outside: carry out what follows."""
+        """Perform the core's effects after something other than an input has changed it."""
         if self._shell is not None:
             self._shell.perform()
 

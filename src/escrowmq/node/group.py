@@ -1,4 +1,4 @@
-"""A member of a group: one broker after another in one folder, as master or as copy."""
+"""A member of a group: opens the broker in its folder again for each role, as master or as copy."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SECRET_SIZE_MIN: Final = 16
 
 
 def steady_ms() -> int:
-    """A member's time: it does not jump with the clock."""
+    """The time that a member uses, in ms. It does not jump with the clock."""
     return time.monotonic_ns() // 1_000_000
 
 
 class Plan:
-    """What brokers of a member are made of."""
+    """What a member needs to create its brokers."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Plan:
         timeout_ms: int,
         loses_nothing: bool,
     ) -> None:
-        """`make` is given the broker's id."""
+        """`make` creates a broker from its id."""
         self.make = make
         self.cluster, self.broker = cluster, broker
         self.timeout_ms = timeout_ms
@@ -62,7 +62,7 @@ class Plan:
 
 
 class GroupNode:
-    """A member that is being opened, open, or closed."""
+    """A member of a group, with its broker and the authority."""
 
     def __init__(  # noqa: PLR0913 - what a member is, and what it stands on
         self,
@@ -76,7 +76,7 @@ class GroupNode:
         client_address: str,
         on_failure: Callable[[], None],
     ) -> None:
-        """`on_failure` ends the process: better than a member that does half of what it should."""
+        """`on_failure` ends the process: a member that works by half is worse than none."""
         self._on_failure = on_failure
         self._settings = settings
         self._plan = plan
@@ -107,7 +107,7 @@ class GroupNode:
         self._todo: deque[Order | Cut] = deque()
         self._event = asyncio.Event()
         self._changed = asyncio.Event()
-        """Set each time a broker has been opened."""
+        """Set whenever a broker has been opened."""
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -115,7 +115,8 @@ class GroupNode:
     # -- life --------------------------------------------------------------------------------
 
     async def open(self, opens: Callable[[BrokerNode], Coroutine[Any, Any, None]]) -> None:
-        """Prove the authority, and be a copy until it has been asked. `opens` opens a broker."""
+        """Test the authority, then start as a copy until it has answered. `opens` opens a
+        broker."""
         self._open = opens
         try:
             await self._authority.prove()
@@ -137,7 +138,7 @@ class GroupNode:
             self._on_failure()
 
     async def close(self) -> None:
-        """Stop being a member; the others take over at once."""
+        """Leave the group; another member takes over at once."""
         self._is_closing = True
         for task in list(self._tasks):
             task.cancel()
@@ -156,8 +157,8 @@ class GroupNode:
             self.current.core.broker.settings.broker_id = number
 
     def perform(self) -> None:
-        """Carry out what the member has ordered: what is kept is durable when this returns, and a
-        copy has stopped; the rest follows."""
+        """Carry out the member's orders. When this returns, kept state is durable and a copy has
+        stopped; the rest is done in the background."""
         for order in self.member.take():
             if isinstance(order, Keep):
                 self._folder.keep(order.state)
@@ -175,7 +176,7 @@ class GroupNode:
 
     @property
     def leader(self) -> GroupMaster | None:
-        """The master's end, if this member is the master."""
+        """The master's part of the broker, if this member is the master."""
         front = None if self.current is None else self.current.core.assembly.copying.front
         return front if isinstance(front, GroupMaster) else None
 
@@ -184,7 +185,7 @@ class GroupNode:
         return self.current.now_ms()
 
     def _after(self) -> None:
-        """Something has happened to the member: carry on with what follows from it."""
+        """Continue with what follows from a change of the member."""
         self.member.wake(steady_ms())
         self.perform()
         self._learn_number()
@@ -204,7 +205,7 @@ class GroupNode:
             self._after()
 
     def _act(self) -> None:
-        """The broker has changed the member: perform, and look anew when it has to be woken."""
+        """Carry out orders after the broker has changed the member, and set its timer anew."""
         self.perform()
         self._acted.set()
 
@@ -352,7 +353,7 @@ class GroupNode:
     # -- for the process ---------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Wait until this member serves as master, or copies one."""
+        """Wait until this member serves as master, or copies from one."""
         while self.current is None or not self.current.is_serving:
             self._changed.clear()
             await self._changed.wait()
@@ -363,7 +364,7 @@ class GroupNode:
         return f"{self._plan.broker}/{self.member.state.member}"
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """How the member on this loop is, for other threads."""
+        """The state of the member, for other threads."""
         from escrowmq.node.vitals import Vitals
 
         return Vitals(
@@ -383,7 +384,7 @@ class GroupNode:
 
 
 def read_secret(path: str) -> bytes:
-    """The text that all members know. Raises UsageError."""
+    """Read the secret that all members share. Raises UsageError."""
     from pathlib import Path
 
     from escrowmq.errors import UsageError

@@ -1,4 +1,4 @@
-"""The data folder of a member of a group, beside what its brokers have there."""
+"""A group member's own files in its data folder, beside those of its broker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _KEPT: Final = (PATH, f"{PATH}.tmp", "lock")
 
 
 class Folder:
-    """Reads and keeps the state; cuts and empties the store while no broker has it open."""
+    """Reads and writes the state; cuts or empties the store while no broker has it open."""
 
     def __init__(self, data: str, log: str, settings: StoreSettings, *, boot: str) -> None:
         self._root = data
@@ -40,7 +40,7 @@ class Folder:
         return FileDisk(self._root, elsewhere={FOLDER: self._log} if self._log else None)
 
     def start(self, name: str, *, loses_nothing: bool) -> MemberState:
-        """What this member is from now on. UsageError for a name that cannot be."""
+        """Read the state at a start. Raises UsageError for an invalid member name."""
         if len(name) > _NAME_MAX or not set(name) <= _SAFE:
             raise UsageError(
                 f"escrowMember={name}: letters, digits and -_. are allowed, at most {_NAME_MAX}"
@@ -63,11 +63,11 @@ class Folder:
         return state
 
     def keep(self, state: MemberState) -> None:
-        """Durable when this returns."""
+        """Write the state durably."""
         self._disk.replace(PATH, state.encode(), is_private=True)
 
     def end(self, state: MemberState) -> None:
-        """The broker has closed its files."""
+        """Note that the broker has closed its files."""
         self.keep(replace(state, is_open=False))
 
     def cut(self, *, at: int, read_from: int) -> None:
@@ -79,7 +79,8 @@ class Folder:
             disk.close()
 
     def empty(self, state: MemberState) -> MemberState:
-        """Remove everything but who this member is. A crash within goes on at the next start."""
+        """Remove everything except the member's identity. The next start continues after a
+        crash."""
         state = replace(state, is_emptying=True, history=())
         self.keep(state)
         if self._log:

@@ -25,7 +25,7 @@ class Rights:
         return self._asked.row.rule.gives_rights
 
     def needs(self) -> Admin | list[Need]:
-        """In the terms of ACL 1.0."""
+        """The rights that a request needs under ACL 1.0."""
         command = self._asked.command
         if self._settings.acl_as_rocketmq:
             return rights_as_rocketmq.needs_of(command)

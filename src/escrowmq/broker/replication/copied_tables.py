@@ -77,21 +77,21 @@ class TableMarks:
         self._end = 0
 
     def put(self) -> int:
-        """Put one now; where the log ends behind it."""
+        """Append a mark. Returns the log's end after it."""
         self.changed()
         return self.end()
 
     def changed(self) -> None:
-        """This input has changed a table."""
+        """Note that this input has changed a table."""
         self.is_due, self._end = True, 0
 
     def end(self) -> int:
-        """Where the log ends behind the changes of this input; 0 without any."""
+        """The log's end after the mark for this input's changes; 0 if it changed no table."""
         if self.is_due and not self._end:
             mark = Message(topic=MARK_TOPIC, body=b"", sys_flag=_NO_QUEUE)
             self._end = self._store.put(mark, self._moment.now_ms).log_end
         return self._end if self.is_due else 0
 
     def input_ended(self) -> None:
-        """Later answers are about other requests."""
+        """The input is over: later answers belong to other requests."""
         self.is_due, self._end = False, 0

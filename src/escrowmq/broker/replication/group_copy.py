@@ -42,7 +42,7 @@ _NEVER_MS: Final = (1 << 62) - 1
 
 
 class GroupCopy(Part):
-    """Front of the connection to the master, and part, at once."""
+    """The front for the connection to the master, and a part of the broker."""
 
     name = "copying the group's master"
 
@@ -79,7 +79,8 @@ class GroupCopy(Part):
         self._copy: Copy | None = None
         self._is_dialling = self._is_connected = False
         self._was_welcome = False
-        """Whether this master has let us in before. A new one may not have opened its port yet."""
+        """Whether this master has accepted us before. A new one may not have opened its port
+        yet."""
         self._due_ms = 0
         self._now_ms = 0
         self._said = ""
@@ -97,7 +98,7 @@ class GroupCopy(Part):
     # -- whom it follows ---------------------------------------------------------------------
 
     def follow_record(self, record: Record | None, why: str, now_ms: int) -> None:
-        """Copy from this master from now on, or from nobody."""
+        """Copy from this master from now on; from none if it is None."""
         self._record = record
         self._was_welcome = False
         self.fault = why or "the master has not let this member in yet"
@@ -110,11 +111,11 @@ class GroupCopy(Part):
             self._output.add(Close(COPY_PEER, reason))
 
     def calls(self, peer: int) -> bool:
-        """Whether a connection is ours to the master."""
+        """Whether this is our connection to the master."""
         return peer == COPY_PEER
 
     def begin(self, peer: Peer) -> MasterDialogue:
-        """The master has let us in."""
+        """Begin a connection that the master has accepted."""
         self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
@@ -152,13 +153,13 @@ class GroupCopy(Part):
         self._now_ms = now_ms
 
     def refused(self, peer: int, now_ms: int) -> None:
-        """Nobody listens there: the master's process has ended."""
+        """The connection was refused: the master's process has ended."""
         if self._record is not None and self._was_welcome:
             self._seat.member.master_gone(self._seat.now_ms())
             self._seat.act()
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """The connection is gone, or was not made."""
+        """The connection was lost, or could not be opened."""
         was_connected = self._is_connected
         self._is_dialling = self._is_connected = False
         self._copy = None
@@ -168,7 +169,7 @@ class GroupCopy(Part):
             self._tell(f"the master {self._record.master} at {self._record.address} is not reached")
 
     def wake(self, now_ms: int) -> None:
-        """Dial."""
+        """Connect to the master if it is time."""
         self._now_ms = now_ms
         if self._copy is not None and self._copy.is_silent(now_ms):
             self._stop("the master has sent nothing for too long", now_ms)
@@ -195,7 +196,7 @@ class GroupCopy(Part):
     # -- what comes --------------------------------------------------------------------------
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the master."""
+        """Process bytes of the master."""
         self._now_ms = now_ms
         copy = self._copy
         if copy is None:
@@ -244,7 +245,7 @@ class GroupCopy(Part):
         self._seat.perform()
 
     def take_table(self, path: str, data: bytes) -> None:
-        """A file."""
+        """Write a table that the master sent."""
         self._disk.replace(path, data, is_private=path in _PRIVATE)
         take = self._taking.get(path)
         if take is None:
@@ -257,16 +258,16 @@ class GroupCopy(Part):
             table.saved()
 
     def take_gone(self, gone: Gone) -> None:
-        """A topic was deleted."""
+        """Delete a topic that the master has deleted."""
         self._store.end_life(gone.topic, gone.log_end, gone.stored_ms)
 
     def take_over(self) -> None:
-        """The master hands over."""
+        """Become master: the present one hands over."""
         self._seat.member.take_over_now(self._seat.now_ms())
         self._seat.act()
 
     def settle(self, now_ms: int) -> None:
-        """Say what is kept by now. Nobody waits at a copy for what arrives."""
+        """Report what is stored by now. No consumer waits at a copy for arrivals."""
         self._store.take_arrivals()
         self._log.take_topics()
         if now_ms >= self._warmed_ms + _WARM_MS:
@@ -304,7 +305,7 @@ class GroupCopy(Part):
         raise UsageError("this broker is in a group: its members copy it by their own protocol")
 
     def advice(self) -> str:
-        """To whom a client should go, and who says so."""
+        """The address to which a client should go, and the name of this member."""
         member = self._seat.member
         record, authority = member.record, self._seat.authority or "the authority"
         if record is None or record.master == member.state.member:
@@ -312,7 +313,7 @@ class GroupCopy(Part):
         return f"the master is {record.master}, {record.client_address}, as {authority} says"
 
     def report(self) -> GroupReport:
-        """The group as this member knows it."""
+        """The state of the group as this member knows it."""
         confirmed = -1 if self._copy is None else self._copy.confirmed
         return msgspec.structs.replace(
             self._seat.report(is_master=False, end=self._log.end_offset, confirmed=confirmed),
@@ -320,13 +321,13 @@ class GroupCopy(Part):
         )
 
     def switch(self, member: str) -> str:
-        """Only a master can."""
+        """Refuse: only a master can hand over."""
         record = self._seat.member.record
         where = "" if record is None else f"; ask {record.master}, {record.client_address}"
         raise UsageError(f"this member is not the master{where}")
 
     def rebuild(self) -> None:
-        """Be the master without having what the others have."""
+        """Become master by force, without what only the others have."""
         member = self._seat.member
         if self._copy is not None and self._copy.is_welcome and member.record is not None:
             raise UsageError(
@@ -369,20 +370,20 @@ class MasterDialogue:
         self._peer = peer
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """A part of the log."""
+        """Process bytes that carry the log."""
         if self._peer.id == COPY_PEER:
             self._copy.receive(data, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """There are no questions here."""
+        """Not used: the protocol has no requests."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """There are none of ours either."""
+        """Not used: the protocol has no requests of ours."""
 
     def let_in(self) -> None:
-        """There is nobody to let in."""
+        """Not used: peers of this port have no accounts."""
 
     def lost(self, now_ms: int) -> None:
-        """It is gone; `unreached` hears of it."""
+        """Nothing to do: `unreached` is called as well."""

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
 SWITCH_MS: Final = 3_000
-"""A planned change of the master is given up when it takes longer."""
+"""A planned change of the master that takes longer is cancelled."""
 
 _SAMPLE_MS: Final = 50
 _SAMPLES_MAX: Final = 400
@@ -49,7 +49,7 @@ class Heir:
 
 
 class GroupMaster(Part):
-    """Front and part at once (broker.front.CopyFront)."""
+    """The front for copies, and a part of the broker (broker.front.CopyFront)."""
 
     name = "copies of the group"
     fault = ""
@@ -90,7 +90,7 @@ class GroupMaster(Part):
         self._streams: dict[int, CopyStream] = {}
         self._addresses: dict[int, str] = {}
         self._samples: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_SAMPLES_MAX)
-        """When the log ended where."""
+        """Times, and where the log ended then."""
         self._said = Repeats()
         self._latest: dict[str, bytes] = {}
         self._marks: TableMarks | None = None
@@ -102,7 +102,7 @@ class GroupMaster(Part):
         seat.member.copies.ask(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
-        """Have the tables that are written to this disk copied."""
+        """Send the tables that are written to this disk to copies."""
         self._marks = marks
         if isinstance(disk, WatchedDisk):
             disk.watch(self._written)
@@ -119,7 +119,7 @@ class GroupMaster(Part):
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> CopyDialogue:
-        """A copy has connected, or somebody who found the port."""
+        """A copy has connected, or any client that found the port."""
         if len(self._streams) >= CONNECTIONS_MAX:
             self._output.add(Close(peer.id, "too many connections of copies"))
         else:
@@ -135,7 +135,7 @@ class GroupMaster(Part):
         return CopyDialogue(self, peer)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
-        """Bytes of one."""
+        """Process bytes of a connection."""
         stream = self._streams.get(peer.id)
         if stream is None:
             return
@@ -160,14 +160,14 @@ class GroupMaster(Part):
         self._hand_over()
 
     def _only(self, peer: int, member: str) -> None:
-        """A member that connects again has given up its former connection."""
+        """Close the former connection of a member that connects again."""
         for other, stream in list(self._streams.items()):
             if other != peer and stream.hello is not None and stream.hello.member == member:
                 del self._streams[other]
                 self._output.add(Close(other, "this copy has connected again"))
 
     def gone(self, peer: Peer, now_ms: int) -> None:
-        """One is gone."""
+        """A connection was lost."""
         stream = self._streams.pop(peer.id, None)
         self._addresses.pop(peer.id, None)
         if stream is not None and stream.hello is not None:
@@ -231,7 +231,8 @@ class GroupMaster(Part):
         self._seat.member.copies.report(hello.member, hello.incarnation, current_ms=current_ms)
 
     def _has_all(self, member: str, incarnation: str) -> bool:
-        """Whether a copy has all that was acknowledged or seen by now, tables too."""
+        """Whether a copy has everything that was acknowledged or visible by now, including
+        tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
         return any(
@@ -242,7 +243,7 @@ class GroupMaster(Part):
         )
 
     def confirm(self) -> None:
-        """Work out what is confirmed now, and answer what waited for it."""
+        """Compute how far the log is confirmed, and release the answers that waited for it."""
         store, ends = self._store, self._store.ends
         member = self._seat.member
         if not member.is_leader:
@@ -288,7 +289,7 @@ class GroupMaster(Part):
     # -- tables ------------------------------------------------------------------------------
 
     def table(self, path: str, data: bytes) -> None:
-        """A table has changed."""
+        """Send a table that has changed, in its turn."""
         if path in COPIED:
             self._latest[path] = data  # a file may be written later than it is sent
             if self._streams:
@@ -319,7 +320,7 @@ class GroupMaster(Part):
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Signs of life; and who gives none is gone."""
+        """Send signs of life, and close connections that give none."""
         for peer, stream in list(self._streams.items()):
             try:
                 sign = stream.wake(self._store.ends.confirmed, now_ms)
@@ -332,12 +333,12 @@ class GroupMaster(Part):
         self._hand_over()
 
     def wake_at_ms(self) -> int:
-        """When one is due."""
+        """When `wake` must be called next."""
         due_ms = min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
         return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + _SAMPLE_MS)
 
     def settle(self, now_ms: int) -> None:
-        """What became durable may be confirmed."""
+        """Confirm what has become durable, if no copy is in sync."""
         if self._is_alone:
             self.confirm()
 
@@ -366,7 +367,8 @@ class GroupMaster(Part):
         )
 
     def switch(self, member: str) -> str:
-        """Take no more messages, and let this member be the master as soon as it has everything."""
+        """Hand over to this member: accept no more messages, and let it take over once it has
+        everything."""
         known = self._seat.member
         if not known.is_leader:
             raise UsageError("this member is no longer the master")
@@ -395,7 +397,7 @@ class GroupMaster(Part):
         raise UsageError("this member is the master, and serves: nothing is to be rebuilt")
 
     def _hand_over(self) -> None:
-        """The heir takes over once it has everything; if it does not, all goes on as before."""
+        """Ask the heir to take over once it has everything; cancel after a timeout."""
         heir = self._heir
         if heir is None:
             return
@@ -413,7 +415,7 @@ class GroupMaster(Part):
                 self._seat.act()
 
     def families(self) -> list[Family]:
-        """How far behind copies are."""
+        """Metrics: how far copies are behind."""
         end = self._store.end_offset
         samples = tuple(
             Sample((s.hello.member,), end - s.acknowledged)
@@ -464,20 +466,20 @@ class CopyDialogue:
         self._peer = peer
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """How far the copy is."""
+        """Process a report of the copy."""
         self._master.receive(self._peer, data, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """There are no questions here."""
+        """Not used: the protocol has no requests."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """The protocol has no requests of ours either: nothing is sent."""
+        """Not used: the protocol has no requests of ours."""
 
     def let_in(self) -> None:
-        """There is nobody to let in."""
+        """Not used: peers of this port have no accounts."""
 
     def lost(self, now_ms: int) -> None:
-        """It is gone."""
+        """The connection was lost."""
         self._master.gone(self._peer, now_ms)

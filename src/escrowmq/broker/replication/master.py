@@ -408,20 +408,20 @@ class MasterDialogue:
         self._peer = peer
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """A part of the log."""
+        """Process bytes that carry the log."""
         if self._peer.id == LOG_PEER:
             self._master.receive(data, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """There are no questions here."""
+        """Not used: the protocol has no requests."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """There are none of ours either."""
+        """Not used: the protocol has no requests of ours."""
 
     def let_in(self) -> None:
-        """There is nobody to let in."""
+        """Not used: peers of this port have no accounts."""
 
     def lost(self, now_ms: int) -> None:
         """It is gone; `Master.unreached` hears of it."""

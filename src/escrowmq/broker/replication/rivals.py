@@ -51,7 +51,7 @@ class Rivals(Part):
         registration.on_connected = self._look
 
     def wake(self, now_ms: int) -> None:
-        """Look who is registered."""
+        """Ask who is registered."""
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             self._look(now_ms)

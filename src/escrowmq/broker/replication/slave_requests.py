@@ -54,7 +54,7 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 def of_a_slave() -> str:
-    """To whom a client should go."""
+    """The address to which a client should go."""
     return "ask the master of its name, brokerId 0"
 
 

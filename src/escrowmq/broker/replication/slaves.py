@@ -47,7 +47,7 @@ class Slaves(Part):
         self._output = output
         self._moment = moment
         self._release = release
-        """Gives the answers that waited for copies."""
+        """Releases the answers that waited for copies."""
         terms = SendingTerms(
             batch_size=replica.batch_size,
             heartbeat_ms=replica.heartbeat_ms,
@@ -75,7 +75,7 @@ class Slaves(Part):
         return self._tickets.take(number, self._moment.now_ms)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
-        """Bytes of one."""
+        """Process bytes of a connection."""
         try:
             self.replicas.receive(peer.id, data, now_ms)
         except RemoteProtocolError as error:
@@ -84,7 +84,7 @@ class Slaves(Part):
             self._release()
 
     def gone(self, peer: Peer) -> None:
-        """One is gone, and counts no more."""
+        """A slave has disconnected and no longer counts."""
         if peer.id in self.replicas.peers:
             self.replicas.remove(peer.id)
 
@@ -99,13 +99,13 @@ class Slaves(Part):
     # -- the log -----------------------------------------------------------------------------
 
     def take(self) -> list[Effect]:
-        """What is to be done at the end of an input, with what slaves are sent of it."""
+        """The effects at the end of an input, including what is sent to slaves."""
         if len(self.replicas):
             self._send()
         return self._output.take()
 
     def _send(self) -> None:
-        """Send what was stored, and count what has come."""
+        """Send what was stored to each slave."""
         replicas, now_ms = self.replicas, self._moment.now_ms
         if replicas.has_lag():
             for peer in replicas.peers:
@@ -118,7 +118,7 @@ class Slaves(Part):
                     self._output.send(peer, *found)
 
     def _confirm(self) -> bool:
-        """Say how far as many copies are as senders wait for; whether that has changed."""
+        """Confirm the log as far as enough slaves have it. Returns whether that has changed."""
         ends, copies = self._store.ends, self._settings.copies
         if copies <= 1:
             return False
@@ -129,7 +129,7 @@ class Slaves(Part):
         return True
 
     def wake(self, now_ms: int) -> None:
-        """Signs of life; and who gives none is gone."""
+        """Send signs of life, and close connections that give none."""
         for peer in self.replicas.peers:
             try:
                 sign = self.replicas.wake(peer, now_ms)
@@ -140,7 +140,7 @@ class Slaves(Part):
                 self._output.send(peer, sign)
 
     def wake_at_ms(self) -> int:
-        """When one is due."""
+        """When `wake` must be called next."""
         return self.replicas.wake_at_ms()
 
     # -- requests ----------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class Slaves(Part):
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
 
     def families(self) -> list[Family]:
-        """How far behind slaves are."""
+        """Metrics: how far slaves are behind."""
         slaves = self.replicas.figures()
         text = "Bytes of the log that a slave has not reported as taken."
         samples = tuple(Sample((slave.address,), slave.behind_size) for slave in slaves)
@@ -204,20 +204,20 @@ class SlaveDialogue:
         self._peer = peer
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """How far the slave is."""
+        """Process a report of the slave."""
         self._slaves.receive(self._peer, data, now_ms)
 
     def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """There are no questions here."""
+        """Not used: the protocol has no requests."""
 
     def ask(
         self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
     ) -> None:
-        """The protocol has no requests of ours either: nothing is sent."""
+        """Not used: the protocol has no requests of ours."""
 
     def let_in(self) -> None:
-        """There is nobody to let in."""
+        """Not used: peers of this port have no accounts."""
 
     def lost(self, now_ms: int) -> None:
-        """It is gone."""
+        """The connection was lost."""
         self._slaves.gone(self._peer)

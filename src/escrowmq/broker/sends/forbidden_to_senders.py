@@ -134,8 +134,8 @@ def take_off(properties: dict[str, str], topic: str) -> str:
 
 
 def _judge_flag(message: Message, *, is_half: bool) -> str:
-    """Why a message with this flag is refused. A start would take a message with the flag of an end
-    for the end of a half, and one with that of a half is in no queue."""
+    """Why a message with this flag is refused. At a start, a message with the flag of a commit
+    would be mistaken for one; a message with the flag of a half would be in no queue."""
     flag = message.sys_flag & _SENT
     if flag & SysFlag.COMPRESSED and flag & SysFlag.COMPRESSION_MASK > _TYPE_MAX:
         # RocketMQ stores it; its clients lose it, and every message pulled together with it.

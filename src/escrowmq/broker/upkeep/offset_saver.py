@@ -28,7 +28,7 @@ class ProgressOfHalves(Part):
         self._transactions = transactions
 
     def load(self, start: Start) -> None:
-        """Find the pending halves."""
+        """Load the pending halves, from the saved progress on."""
         offsets = self._offsets
         self._transactions.load(
             start.now_ms,
