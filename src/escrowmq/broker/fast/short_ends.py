@@ -205,7 +205,7 @@ class ShortEnds:
         were answered already. Measured: a single END takes a quarter less this way than at the end
         of its input."""
         ended = self.ended
-        if not ended or self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
+        if self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
             return
         tail = self._run.tail(Topic.OP, 0)
         if tail is None:

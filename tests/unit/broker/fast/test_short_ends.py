@@ -9,6 +9,7 @@ import pytest
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Topic
 from escrowmq.store.store import Put, PutStatus
+from escrowmq.txn.op_records import OPS_OF_RECORD_MAX
 from tests.unit.broker.both import (
     HALF,
     Begun,
@@ -264,6 +265,19 @@ def test_ends_that_are_all_of_an_input_are_sealed_in_their_run() -> None:
         for some, verdict in ((halves[:1], "8"), (halves[1:2], "12"), (halves[2:], "8")):
             replies = both.feed((1, b"".join(end(one, verdict, flag=0) for one in some)))
             assert [reply.code for reply in replies] == [0] * len(some)
+    both.end()
+
+
+def test_more_ends_of_one_input_than_an_op_record_names_are_sealed_by_several() -> None:
+    both = Both()
+    both.feed((1, send()), (1, send()))
+    found: list[Begun] = []
+    for first in range(0, OPS_OF_RECORD_MAX + 10, 70):
+        found += begin(both, *(half(number) for number in range(first, first + 70)))
+    both.feed((1, end(found.pop(), "12", flag=0)))
+    before = both.short.served_count
+    both.feed((1, b"".join(end(one, "12", flag=0) for one in found)))
+    assert both.short.served_count - before > OPS_OF_RECORD_MAX
     both.end()
 
 

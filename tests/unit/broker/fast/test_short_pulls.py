@@ -96,6 +96,21 @@ def test_pulls_that_are_repeated_are_served_the_short_way_and_nobody_sees_it() -
     both.end()
 
 
+@pytest.mark.parametrize("left_out", ["commitOffset", "suspendTimeoutMillis"])
+def test_pulls_without_a_field_that_may_be_left_out_make_no_difference(left_out: str) -> None:
+    both = filled()
+    header = {
+        "consumerGroup": "readers", "topic": "Orders", "queueId": "0", "queueOffset": "0",
+        "maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "suspendTimeoutMillis": "0",
+        "subscription": "*", "expressionType": "TAG",
+    }  # fmt: skip
+    del header[left_out]
+    for offset in "012":
+        data = frame(Request.PULL_MESSAGE, header | {"queueOffset": offset})
+        both.feed((2, data), (2, data * 2))
+    both.end()
+
+
 def test_pulls_of_one_read_and_other_requests_between_them_are_answered_in_order() -> None:
     both = filled()
     both.feed((1, heartbeat() + pull(0, count=2)))
