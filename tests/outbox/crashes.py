@@ -175,7 +175,7 @@ def _die_at(step: str) -> None:
 
 def hear_and_die(die: Callable[[], None]) -> None:
     """Let this process die behind a broker's word that it knows of a commit."""
-    tell = engine.tell_in_background  # type: ignore[attr-defined]
+    tell = engine.end_in_background  # type: ignore[attr-defined]
 
     def told(*given: Any, heard: Any, **more: Any) -> Any:
         def hear(error: Any) -> None:
@@ -184,7 +184,7 @@ def hear_and_die(die: Callable[[], None]) -> None:
 
         return tell(*given, heard=hear, **more)
 
-    engine.tell_in_background = told  # type: ignore[attr-defined]
+    engine.end_in_background = told  # type: ignore[attr-defined]
 
 
 def _lose(lost: str) -> None:

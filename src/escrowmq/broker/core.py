@@ -230,7 +230,7 @@ class BrokerCore:
             if sync is not None:
                 broker.output.add(sync)
             if self._tables.are_changed:  # by whichever asks first
-                self._tables.save_and_tell(now_ms)
+                self._tables.save_and_answer(now_ms)
 
     def _settle(self, now_ms: int) -> None:
         """Process the consequences of an input: messages that arrived, tables that changed."""
@@ -244,7 +244,7 @@ class BrokerCore:
         # Behind the parts, so that the op records and acks that they append are in the same sync.
         self._sync_if_due(now_ms)
         if self._tables.are_changed:
-            self._tables.save_and_tell(now_ms)
+            self._tables.save_and_answer(now_ms)
 
     def _sync_if_due(self, now_ms: int) -> None:
         sync = self.broker.store.sync_wanted(now_ms)

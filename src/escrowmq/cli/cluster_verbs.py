@@ -137,7 +137,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
                 return work(admin)
             finally:
                 if (arguments.verb, action) in _OF_ALL_BROKERS:
-                    _tell_of_missing(admin)
+                    _warn_of_missing(admin)
     except EscrowMQError as error:
         tell_error(error, where=where, is_json=arguments.json)
         return NO if isinstance(error, ResponseError) else UNUSABLE
@@ -146,7 +146,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
         return OK
 
 
-def _tell_of_missing(admin: Admin) -> None:
+def _warn_of_missing(admin: Admin) -> None:
     """Print one line on standard error if an answer lacks brokers that were here until recently."""
     try:
         brokers = admin.brokers.missing()

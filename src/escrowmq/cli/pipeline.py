@@ -201,9 +201,9 @@ def run(arguments: argparse.Namespace) -> int:
     except EscrowMQError as error:
         complain(f"{where}: {one_line(error)}")
     except PySparkException as error:
-        return _tell_of_executor(where, str(error))
+        return _print_error_of_executor(where, str(error))
     except Py4JJavaError as error:  # what Spark has no exception of its own for
-        return _tell_of_executor(where, str(error.java_exception))
+        return _print_error_of_executor(where, str(error.java_exception))
     except _redis_errors() as error:
         complain(f"{where}: the Redis server: {one_line(error)}")
     return UNUSABLE
@@ -217,7 +217,7 @@ def _redis_errors() -> tuple[type[Exception], ...]:
     return (RedisError,)
 
 
-def _tell_of_executor(where: str, text: str) -> int:
+def _print_error_of_executor(where: str, text: str) -> int:
     """Print our own error from an executor, extracted from Spark's; return the exit code."""
     for line in text.splitlines():
         name, mark, said = line.partition(": ")

@@ -67,7 +67,7 @@ Heard = Callable[[EscrowMQError | None], None]
 """Called once, with the result of the broker's answer."""
 
 
-def tell_in_background(
+def end_in_background(
     owner: TransactionOwner,
     half: Half,
     outcome: Outcome,

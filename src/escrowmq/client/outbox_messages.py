@@ -22,7 +22,7 @@ from escrowmq.client.core.sending import (
     half_properties,
     is_safe,
 )
-from escrowmq.client.ends_in_background import tell_in_background
+from escrowmq.client.ends_in_background import end_in_background
 from escrowmq.client.half_safety import not_safe, require_ours
 from escrowmq.client.interceptors import Ends
 from escrowmq.client.portal import Finish, GoOn, finished
@@ -294,7 +294,7 @@ class Marked:
         if not ends:
             self.outcome = outcome
         self._told = [
-            tell_in_background(
+            end_in_background(
                 self._producer, end.half, outcome, count=end.together, ends=end.ends, heard=heard
             )
             for end in ends

@@ -110,15 +110,15 @@ class Balancing:
                 # Its route is watched, and news of it bring a round. Retry topics come late.
                 self._shares.note_queues(topic, ())
                 if not topic.startswith(Topic.RETRY_PREFIX):
-                    self._tell(topic, error)
+                    self._log_failure(topic, error)
             except EscrowMQError as error:
-                self._tell(topic, error)
+                self._log_failure(topic, error)
                 is_settled = False
                 if isinstance(error, PermissionDenied):
                     self._shares.refuse(topic, error)
         return is_settled
 
-    def _tell(self, topic: str, error: EscrowMQError) -> None:
+    def _log_failure(self, topic: str, error: EscrowMQError) -> None:
         """Log it, but not the same every second."""
         level = logging.DEBUG if self._told.get(topic) is type(error) else logging.WARNING
         self._told[topic] = type(error)

@@ -22,7 +22,7 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
 from escrowmq.client.core.verdicts import Course
-from escrowmq.client.ends_in_background import tell_in_background
+from escrowmq.client.ends_in_background import end_in_background
 from escrowmq.client.half_safety import broken_by, not_safe, queue_of_half
 from escrowmq.client.help_and_completion import Done, Tidy
 from escrowmq.client.portal import Finish, GoOn, finished
@@ -386,9 +386,7 @@ class Transaction(Tidy):
             _log.warning("%s", error)
 
         first, count = self._halves[0], self._count
-        tell_in_background(
-            self._producer, first, outcome, count=count, ends=self._ends, heard=heard
-        )
+        end_in_background(self._producer, first, outcome, count=count, ends=self._ends, heard=heard)
 
     async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:
         """Wait until the END was sent to the broker."""

@@ -107,20 +107,20 @@ class Member:
         elif self._may_take_over(now_ms):
             self._take_over()
         else:
-            self._tell_of_silence(now_ms)
+            self._log_silence(now_ms)
         if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
             self._look_ms = min(self._look_ms, self._looked_ms + _AGAIN_MS)
         if now_ms >= self._look_ms:
             self._look(now_ms)
 
-    def _tell_of_silence(self, now_ms: int) -> None:
+    def _log_silence(self, now_ms: int) -> None:
         record = self.record
         is_silent = now_ms - self._heard_ms > self._terms.takeover_ms + self._terms.silence_ms
         if self._followed is None or record is None or not is_silent:
             return
         if not record.has(self.state.member, self.state.incarnation):
             able = sorted(m for m in record.in_sync)
-            self._say(
+            self._log_once(
                 f"the master {record.master} is not heard, and this member is not in sync: it may "
                 f"lack what was acknowledged, and does not take over. {', '.join(able)} may"
             )
@@ -398,7 +398,7 @@ class Member:
         why = why_not(record, self.state, has_log=self._has_log)
         if why:
             self._follow(None, why)
-            self._say(why)
+            self._log_once(why)
             return
         if record.epoch > self.state.seen or self.state.group != record.group:
             self._keep(seen=record.epoch, group=record.group)
@@ -413,7 +413,7 @@ class Member:
             return
         why = after_power(record)
         self._follow(None, why)
-        self._say(why)
+        self._log_once(why)
 
     def _consider_nothing(self, fault: str, *, is_absent: bool, now_ms: int) -> None:
         state = self.state
@@ -423,7 +423,7 @@ class Member:
                 "that serves writes it again; if none does, `escrowmq cluster rebuild`"
             )
             self._follow(None, why)
-            self._say(why)
+            self._log_once(why)
         elif self._has_log or now_ms >= self._born_ms + _BIRTH_MS + self._jitter_ms:
             self._found(self._mark(), 1)
         else:
@@ -467,11 +467,11 @@ class Member:
             fault = f"the record was changed by somebody else ({record.text})"
         elif record is not None:
             fault = f"the record is of another group, {record.group}"
-        self._say(f"{fault}; the master that serves writes its own: {mine.text}")
+        self._log_once(f"{fault}; the master that serves writes its own: {mine.text}")
         self.revision = revision
         self._propose(replace(mine, mark=self._mark()))
 
-    def _say(self, text: str) -> None:
+    def _log_once(self, text: str) -> None:
         """Log a text once, until all is well again."""
         if text not in self._said:
             self._said.add(text)

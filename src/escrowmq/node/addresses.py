@@ -29,7 +29,7 @@ def advertised(host: str, *, chosen: str | None) -> str:
     return own_address() if host in ANY else host
 
 
-def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
+def log_advertised(host: str, told: str, *, is_chosen: bool) -> None:
     """Log possible problems with the registered address."""
     if host in ANY and not is_chosen:
         _log.info(
@@ -44,7 +44,7 @@ def tell_advertised(host: str, told: str, *, is_chosen: bool) -> None:
         )  # fmt: skip
 
 
-def tell_open(host: str, *, has_accounts: bool) -> None:
+def log_open(host: str, *, has_accounts: bool) -> None:
     """Log that a broker reachable from other machines has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(

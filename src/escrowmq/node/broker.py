@@ -25,10 +25,10 @@ from escrowmq.net.disk import FileDisk
 from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
-from escrowmq.node.addresses import advertised, joined, tell_advertised, tell_open
+from escrowmq.node.addresses import advertised, joined, log_advertised, log_open
 from escrowmq.node.broker_doors import HA_ABOVE, GroupDoors, bind_fast, bind_ha
 from escrowmq.node.build import build_name
-from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, tell_unknown
+from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, warn_unknown
 from escrowmq.node.grpc_port import speak
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
@@ -154,7 +154,7 @@ class BrokerNode:
         )
         if native.why_plain:
             _log.info("the fast path runs in plain Python only: %s", native.why_plain)
-        tell_open(self._host, has_accounts=self._has_accounts)
+        log_open(self._host, has_accounts=self._has_accounts)
         self._shell = Shell(
             self.core,
             self._clock,
@@ -313,6 +313,6 @@ def broker_settings(
         settings.name_servers = name_servers
     settings.advertised_host = advertised(host, chosen=found.get("brokerIP1"))
     check_texts(settings, store, source=source)
-    tell_unknown(found, source=source)
-    tell_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
+    warn_unknown(found, source=source)
+    log_advertised(host, settings.advertised_host, is_chosen="brokerIP1" in found)
     return settings, store, node

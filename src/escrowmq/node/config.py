@@ -207,7 +207,7 @@ def unknown_keys(found: dict[str, str]) -> list[str]:
     return sorted(set(found) - known - JUDGED)
 
 
-def tell_unknown(found: dict[str, str], *, source: str) -> None:
+def warn_unknown(found: dict[str, str], *, source: str) -> None:
     """Log keys without effect."""
     unknown = unknown_keys(found)
     if unknown:

@@ -18,7 +18,7 @@ _READ: Final = stat.S_IRGRP | stat.S_IROTH
 _TOLD_MAX: Final = 10
 
 
-def tell_of_wide_files(*, data: str, accounts: str, settings: str | None) -> list[str]:
+def warn_of_wide_permissions(*, data: str, accounts: str, settings: str | None) -> list[str]:
     """Warn of files that others than the owner can read; return the paths. Their modes are not
     changed, because the operator may intend them for a group."""
     folder = Path(accounts)

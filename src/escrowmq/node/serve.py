@@ -21,7 +21,7 @@ from escrowmq.node.addresses import ANY, LOOPBACK, joined
 from escrowmq.node.broker import BrokerNode, broker_settings
 from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.exports import Exports
-from escrowmq.node.file_permissions import tell_of_wide_files
+from escrowmq.node.file_permissions import warn_of_wide_permissions
 from escrowmq.node.grpc_port import DEFAULT, bind_grpc
 from escrowmq.node.http_door import HttpDoor
 from escrowmq.node.nameserver import GuardPlan, NameServerNode
@@ -74,7 +74,7 @@ def serve(options: Options) -> int:
     """Run a name server and a broker in one process, with one data folder."""
     found = options.gather()
     host = options.host or found.get("bindAddress") or LOOPBACK
-    _tell_useless(options, found)
+    _warn_useless(options, found)
     names = config.convert(NameServerSettings, found, source=options.source)
     settings, store, node = broker_settings(
         found, source=options.source, name=EMBEDDED_NAME, name_servers=None, host=host
@@ -94,7 +94,7 @@ def serve(options: Options) -> int:
     )
     local = LOOPBACK if names_host in ANY else names_host
     settings.name_servers = joined(local, registry.port)
-    _tell_of_wide_files(options, found, node, data=data)
+    _warn_of_wide_permissions(options, found, node, data=data)
     broker = BrokerNode(
         settings,
         store,
@@ -135,7 +135,7 @@ def serve(options: Options) -> int:
 def serve_nameserver(options: Options) -> int:
     """Run a name server alone."""
     found = options.gather()
-    config.tell_unknown(found, source=options.source)
+    config.warn_unknown(found, source=options.source)
     settings = config.convert(NameServerSettings, found, source=options.source)
     node = config.convert(config.NodeSettings, found, source=options.source)
     _, doors = _doors(options, found)
@@ -179,7 +179,7 @@ def serve_broker(options: Options) -> int:
         )
     ports, doors = _doors(options, found)
     data = _folder(options, node)
-    _tell_of_wide_files(options, found, node, data=data)
+    _warn_of_wide_permissions(options, found, node, data=data)
     group = config.group_settings(found, authority=options.authority, source=options.source)
     process = BrokerProcess(
         settings=settings,
@@ -253,12 +253,12 @@ _SECRETS = (
 )
 
 
-def _tell_of_wide_files(
+def _warn_of_wide_permissions(
     options: Options, found: dict[str, str], node: config.NodeSettings, *, data: str
 ) -> None:
     accounts = config.accounts_folder(node, data=data)
     settings = options.file if any(found.get(name) for name in _SECRETS) else None
-    tell_of_wide_files(data=data, accounts=accounts, settings=settings)
+    warn_of_wide_permissions(data=data, accounts=accounts, settings=settings)
 
 
 def _doors(
@@ -268,7 +268,7 @@ def _doors(
     return settings, doors_of(settings, source=options.source, calls_itself=calls_itself)
 
 
-def _tell_useless(options: Options, found: dict[str, str]) -> None:
+def _warn_useless(options: Options, found: dict[str, str]) -> None:
     if found.get("namesrvAddr"):
         _log.warning(
             "%s: namesrvAddr=%s is without effect: serve runs a name server of its own; `escrowmq "

@@ -61,7 +61,7 @@ class Durability:
         """Whether the checkpoint file lags behind what is known."""
         return self._checkpoint.is_stale
 
-    def say(self, unseen_from: int) -> tuple[File, ...]:
+    def write_checkpoint(self, unseen_from: int) -> tuple[File, ...]:
         """Write the checkpoint if there is anything new. Returns the file to sync. Units are
         written in the log's order, up to a record; records of one input may have later units
         already."""

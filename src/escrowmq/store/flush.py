@@ -68,7 +68,7 @@ class Flusher:
         self._flushed_at_ms, self.quiet_until_ms = now_ms, 0  # the clock may have been set back
         self._round_due_ms = now_ms + self._queue_interval_ms
         self._all_synced(stored_ms)
-        self._say()
+        self._write_checkpoint()
 
     def look_again(self) -> None:
         """What waits for the disk has changed: ask anew whether a sync is due."""
@@ -205,7 +205,7 @@ class Flusher:
             for file in self._round:
                 file.sync()
             self._all_synced(held.log.stored_ms)
-            self._say()
+            self._write_checkpoint()
             for file in self._durability.files():
                 file.sync()
         except (StorageError, OSError) as error:
@@ -217,8 +217,8 @@ class Flusher:
         derived = self._held.dispatcher
         self._durability.all_synced(stored_ms, derived.dispatched_offset, derived.dispatched_ms)
 
-    def _say(self) -> tuple[File, ...]:
-        return self._durability.say(self._held.dispatcher.unseen_from)
+    def _write_checkpoint(self) -> tuple[File, ...]:
+        return self._durability.write_checkpoint(self._held.dispatcher.unseen_from)
 
     def _has_dirt(self) -> bool:
         held = self._held
@@ -283,6 +283,6 @@ class Flusher:
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, self._durability.checkpoint.queue_ms)
-        if told := self._say():
+        if told := self._write_checkpoint():
             self._round += told
             self._round_ms = max(self._round_ms, self._durability.checkpoint.queue_ms)

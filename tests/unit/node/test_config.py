@@ -7,7 +7,7 @@ import pytest
 from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.addresses import joined, own_address, tell_open
+from escrowmq.node.addresses import joined, log_open, own_address
 from escrowmq.node.broker import broker_settings
 from escrowmq.node.config import (
     NodeSettings,
@@ -224,11 +224,11 @@ def test_an_address_on_which_nobody_listens_is_told(caplog: pytest.LogCaptureFix
 def test_a_broker_that_is_everybodys_beyond_its_machine_says_so(
     host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tell_open(host, has_accounts=True)
+    log_open(host, has_accounts=True)
     for near in ("127.0.0.1", "::1", "localhost"):
-        tell_open(near, has_accounts=False)
+        log_open(near, has_accounts=False)
     assert caplog.text == ""
-    tell_open(host, has_accounts=False)
+    log_open(host, has_accounts=False)
     assert "there is no access control" in caplog.text
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.net.disk import FileDisk
-from escrowmq.node.file_permissions import tell_of_wide_files
+from escrowmq.node.file_permissions import warn_of_wide_permissions
 
 
 def mode(path: Path) -> int:
@@ -24,7 +24,9 @@ def test_what_a_broker_writes_is_for_its_owner(tmp_path: Path) -> None:
     assert len(modes) == 6
     assert {name for name, bits in modes.items() if bits & 0o077} == set()
     assert mode(data) == 0o700
-    assert tell_of_wide_files(data=str(data), accounts=str(data / "config"), settings=None) == []
+    assert (
+        warn_of_wide_permissions(data=str(data), accounts=str(data / "config"), settings=None) == []
+    )
 
 
 def test_a_file_that_a_crash_left_open_to_others_is_closed(tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_files_that_others_may_read_are_told_and_left_alone(
         path.chmod(0o640)
     (data / "commitlog").chmod(0o755)
     data.chmod(0o755)
-    wide = tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[4]))
+    wide = warn_of_wide_permissions(data=str(data), accounts=str(accounts), settings=str(made[4]))
     assert wide == [*map(str, made[:5]), str(data)]
     assert caplog.text.count("chmod 600 it") == 5
     assert caplog.text.count("chmod 700 it") == 1
@@ -58,4 +60,7 @@ def test_files_that_others_may_read_are_told_and_left_alone(
     data.chmod(0o700)
     for path in made:
         path.chmod(0o600)
-    assert tell_of_wide_files(data=str(data), accounts=str(accounts), settings=str(made[4])) == []
+    assert (
+        warn_of_wide_permissions(data=str(data), accounts=str(accounts), settings=str(made[4]))
+        == []
+    )

@@ -41,15 +41,15 @@ def test_when_all_is_synced_the_checkpoint_says_so_once() -> None:
     durability.all_synced(9_000, store.end_offset, 9_000)
     assert store.durable_offset == durability.derived_offset == store.end_offset
     assert durability.is_stale
-    assert durability.say(store.end_offset) == durability.files()
+    assert durability.write_checkpoint(store.end_offset) == durability.files()
     assert not durability.is_stale
-    assert durability.say(store.end_offset) == ()
+    assert durability.write_checkpoint(store.end_offset) == ()
 
 
 def test_the_checkpoint_says_what_is_durable_and_has_no_unit() -> None:
     store, durability = store_with(1_000, 9_000)
     durability.all_synced(9_000, 100, 1_000)
-    assert durability.say(100)
+    assert durability.write_checkpoint(100)
     assert (durability.checkpoint.unseen_from, durability.checkpoint.queue_ms) == (100, 1_000)
-    durability.say(store.end_offset)
+    durability.write_checkpoint(store.end_offset)
     assert durability.checkpoint.unseen_from == -1

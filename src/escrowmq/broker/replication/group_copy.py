@@ -166,7 +166,9 @@ class GroupCopy(Part):
         # One that was closed is tried again at once: whether it is refused tells what happened.
         self._due_ms = max(self._due_ms, now_ms if was_connected else now_ms + _RETRY_MS)
         if self._record is not None and self._was_welcome:
-            self._tell(f"the master {self._record.master} at {self._record.address} is not reached")
+            self._log_fault(
+                f"the master {self._record.master} at {self._record.address} is not reached"
+            )
 
     def wake(self, now_ms: int) -> None:
         """Connect to the master if it is time."""
@@ -178,7 +180,7 @@ class GroupCopy(Part):
             return
         address = address_of(record.address)
         if address is None:
-            self._tell(f"the master's address {record.address!r} in the record is none")
+            self._log_fault(f"the master's address {record.address!r} in the record is none")
             self._due_ms = now_ms + _QUIET_MS
             return
         self._is_dialling = True
@@ -226,12 +228,12 @@ class GroupCopy(Part):
             _log.info("the master's log is copied from offset %d on", self._log.end_offset)
 
     def _stop(self, fault: str, now_ms: int, again_ms: int = _RETRY_MS) -> None:
-        self._tell(fault)
+        self._log_fault(fault)
         self._copy = None
         self._due_ms = now_ms + again_ms
         self._output.add(Close(COPY_PEER, fault))
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         self.fault = fault
         if fault != self._said:
             self._said = fault

@@ -175,7 +175,9 @@ class Master(Part):
                 self._is_copying = False
                 host, port = self._ha_address or ("", 0)
                 what = "cannot be reached" if was_dialling else "has gone"
-                self._tell(f"the master's replication port {host}:{port} {what}; dialled again")
+                self._log_fault(
+                    f"the master's replication port {host}:{port} {what}; dialled again"
+                )
         self._look_ms = min(self._look_ms, now_ms + RETRY_MS)
 
     def wake(self, now_ms: int) -> None:
@@ -238,7 +240,7 @@ class Master(Part):
             elif reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
                 self._dial_log(start, now_ms)
             else:
-                self._tell(f"the master gives this slave nothing: {reply.remark}. {_GIVE_UP}")
+                self._log_fault(f"the master gives this slave nothing: {reply.remark}. {_GIVE_UP}")
 
         ext = {"start": str(start), "identity": self._identity.address}
         self._call(Request.ESCROW_FOLLOW, ext, on_reply)
@@ -273,7 +275,7 @@ class Master(Part):
             self._stop(str(error), now_ms)
         else:
             if follower.is_ahead:
-                self._tell(self._why_nothing_comes())
+                self._log_fault(self._why_nothing_comes())
             elif follower.is_proved and not self._is_copying:
                 self._overlap.is_same()
                 self._goes_on()
@@ -297,13 +299,13 @@ class Master(Part):
         if not self._overlap.differs(self._log, error.log_offset):
             self._close(str(error), now_ms, retry_ms=now_ms)
             return
-        self._tell(
+        self._log_fault(
             f"the master's log is not this slave's: {error}. Nothing was appended. {_GIVE_UP}"
         )
         self._close(str(error), now_ms, retry_ms=now_ms + _QUIET_MS)
 
     def _stop(self, reason: str, now_ms: int) -> None:
-        self._tell(f"copying has stopped: {reason}")
+        self._log_fault(f"copying has stopped: {reason}")
         self._close(reason, now_ms, retry_ms=now_ms + RETRY_MS)
 
     def _close(self, reason: str, now_ms: int, *, retry_ms: int) -> None:
@@ -317,7 +319,7 @@ class Master(Part):
         self.fault = self._said = ""
         _log.info("the master's log is copied from offset %d on", self._log.end_offset)
 
-    def _tell(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         """Say once why nothing is copied, however often it is tried."""
         self.fault = fault
         if fault != self._said:

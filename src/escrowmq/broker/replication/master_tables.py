@@ -137,7 +137,7 @@ class MasterTables:
             elif reply.code == Response.SUCCESS:
                 self._guarded("its state", lambda: then(self._state_of(reply), now_ms))
             else:
-                self._tell_fault(f"its state is not told: {reply.remark}")
+                self._log_fault(f"its state is not told: {reply.remark}")
 
         self._ask(code, on_reply)
 
@@ -180,7 +180,7 @@ class MasterTables:
                 self._guarded(f"the answer to request {code}", lambda: self._take(code, reply.body))
             elif code != Request.GET_TIMER_CHECK_POINT:  # it may have no timer
                 self._known = None
-                self._tell_fault(f"request {code} is not served: {reply.remark}")
+                self._log_fault(f"request {code} is not served: {reply.remark}")
             self._next(now_ms)
 
         self._ask(code, on_reply)
@@ -266,9 +266,9 @@ class MasterTables:
         except (EscrowMQError, msgspec.MsgspecError, AttributeError, KeyError, TypeError,
                 ValueError, OverflowError) as error:  # fmt: skip
             self._known = None
-            self._tell_fault(f"{what} cannot be read ({type(error).__name__}: {error})")
+            self._log_fault(f"{what} cannot be read ({type(error).__name__}: {error})")
 
-    def _tell_fault(self, fault: str) -> None:
+    def _log_fault(self, fault: str) -> None:
         if fault not in self._faults:
             self._faults = {fault}
             _log.error("the master's tables are not all copied: %s", fault)

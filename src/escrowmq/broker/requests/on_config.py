@@ -161,14 +161,14 @@ class ConfigHandlers:
         self._disk.replace(CHANGES_FILE, data)
         self._changes.apply(parsed, who=who, at_ms=asked.now_ms)
         self._version.advance(asked.now_ms)
-        self._tell_changes(asked, before, texts)
+        self._answer_changes(asked, before, texts)
         if "brokerPermission" in texts:
             self._topics.touch(asked.now_ms)
         later = sorted(_FROM_NEXT_START & texts.keys())
         remark = f"{', '.join(later)}: saved; it takes effect at the next start" if later else None
         return Answer(remark=remark)
 
-    def _tell_changes(
+    def _answer_changes(
         self, asked: Asked[None], before: dict[str, str], names: Iterable[str]
     ) -> None:
         """Log what was changed, with the old and new values, in both logs."""

@@ -179,7 +179,7 @@ class Registration(Part):
                 server.is_dialling = True
                 self._output.add(Dial(server.peer, server.host, server.port))
 
-    def tell_changes(self, now_ms: int) -> None:
+    def register_changes(self, now_ms: int) -> None:
         """Tell the name servers which topics have changed since the last report."""
         topics = self._topics
         if not topics.unregistered:

@@ -114,7 +114,7 @@ class Opening:
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Log what the store found, and make the tables agree with it."""
         self.now_ms, self.is_sound = now_ms, not report.damaged
-        _tell(report)
+        _log_repairs(report)
         self._refuse_offsets_alone()
         self._miss_offsets()
         self._restart_transactions(now_ms)
@@ -236,7 +236,7 @@ class Opening:
                 _log.error("%s lacks group %s, which is recreated", GROUPS_FILE, name)
 
 
-def _tell(report: RecoveryReport) -> None:
+def _log_repairs(report: RecoveryReport) -> None:
     """Log one line for the recovery, and one for each thing that was damaged, cut off or
     rebuilt."""
     if report.was_clean and not report.log_end:

@@ -96,7 +96,7 @@ class Tables:
         else:
             self._answers.give(asked, reply)
 
-    def save_and_tell(self, now_ms: int) -> None:
+    def save_and_answer(self, now_ms: int) -> None:
         """Save them, and answer the requests that changed them. If that fails the answers say so,
         and it is retried after a while: a full disk must not keep transactions from ending."""
         # A wish that came after the failure is tried at once: its answer says how that went. Wishes
@@ -119,4 +119,4 @@ class Tables:
         for asked, reply in unsaid:
             self._answers.give(asked, reply)
         self._again_ms = 0
-        self._registration.tell_changes(now_ms)
+        self._registration.register_changes(now_ms)

@@ -92,12 +92,12 @@ def without_loss(cluster: Cluster, start: Positions, *, fails_on_loss: bool) -> 
     found = dict(start)
     for queue, low in cluster.first(start).items():
         if start[queue] < low:
-            tell_loss(queue, wanted=start[queue], found=low, fails_on_loss=fails_on_loss)
+            warn_of_loss(queue, wanted=start[queue], found=low, fails_on_loss=fails_on_loss)
             found[queue] = low
     return found
 
 
-def tell_loss(
+def warn_of_loss(
     queue: MessageQueue, *, wanted: int, found: int, fails_on_loss: bool, why: str = ""
 ) -> None:
     """Raise DataLost, or log it, about messages from one offset up to another."""

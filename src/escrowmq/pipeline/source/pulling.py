@@ -27,7 +27,7 @@ from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.link import BUSY, BrokerLink
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import QueueRange
-from escrowmq.pipeline.source.offsets import tell_loss
+from escrowmq.pipeline.source.offsets import warn_of_loss
 from escrowmq.pipeline.source.options import Pulling, SourceOptions
 
 _log = logging.getLogger(__name__)
@@ -200,7 +200,7 @@ class _Run:
         if following <= self.position:
             raise _NotNow(self._lost(f"the broker finds no message at {pull.low}"), is_lost=False)
         if self._is_plain:
-            tell_loss(
+            warn_of_loss(
                 self._wanted.queue,
                 wanted=self.position,
                 found=following,
@@ -219,7 +219,7 @@ class _Run:
         self.position = max(self.position + 1, following)
 
     def _fail_or_warn(self, following: int, why: str) -> None:
-        tell_loss(
+        warn_of_loss(
             self._wanted.queue,
             wanted=self.position,
             found=following,

@@ -79,7 +79,7 @@ class Queues:
                     f"{_name(away[0])} cannot be read now: its broker is unreachable"
                 )
             for queue in sorted(lost):
-                self._tell_lost(queue, wanted[queue])
+                self._warn_lost(queue, wanted[queue])
             return there
 
         return self._patiently(look, wanted)
@@ -177,7 +177,7 @@ class Queues:
             if since[queue] in (before.get(queue), self._end_of(queue)):
                 _log.warning("%s is not there any more; all of it was read", _name(queue))
             else:
-                self._tell_lost(queue, since[queue])
+                self._warn_lost(queue, since[queue])
             self._gone.add(queue)
 
     def _end_of(self, queue: MessageQueue) -> int | None:
@@ -187,14 +187,14 @@ class Queues:
         except EscrowMQError:
             return None
 
-    def _tell_lost(self, queue: MessageQueue, reached: int) -> None:
+    def _warn_lost(self, queue: MessageQueue, reached: int) -> None:
         text = f"{_name(queue)}, read up to {reached}, is not there any more"
         if self.options.pulling.fails_on_loss:
             raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
         _log.warning("%s; failOnDataLoss=false, so reading continues without it", text)
 
 
-def tell_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
+def warn_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: bool) -> None:
     """Raise DataLost, or log it, about a queue that is another one than before."""
     text = (
         f"{_name(queue)} was read up to {reached}, and {why}: the topic was recreated, or its "

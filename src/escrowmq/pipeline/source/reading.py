@@ -16,7 +16,7 @@ from escrowmq.pipeline.arrow.columns import Block, decode_columns
 from escrowmq.pipeline.arrow.unwrapping import BATCH, unwrapped
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.ranges import QueueRange
-from escrowmq.pipeline.source.offsets import tell_loss
+from escrowmq.pipeline.source.offsets import warn_of_loss
 from escrowmq.pipeline.source.options import Pulling
 from escrowmq.pipeline.source.pulling import Puller
 from escrowmq.pipeline.workers import make_ready
@@ -87,7 +87,7 @@ class _Count:
     def require(self, wanted: QueueRange, *, fails_on_loss: bool) -> None:
         missing = wanted.count - self._count
         if missing > 0 and fails_on_loss:
-            tell_loss(
+            warn_of_loss(
                 wanted.queue,
                 wanted=wanted.high - missing,
                 found=wanted.high,

@@ -164,7 +164,7 @@ class Walk:
         told, held = 0, None
         for stretch in walker.stretches(begin, outline):
             for damage in walker.damaged[told:]:
-                self._tell_unreadable(damage.log_offset, damage.log_offset + damage.size)
+                self._warn_unreadable(damage.log_offset, damage.log_offset + damage.size)
             told = len(walker.damaged)
             if held is not None:
                 yield held
@@ -176,11 +176,11 @@ class Walk:
         if walker.end_offset >= (whole.end if end is None else end):
             return
         if not is_at_end:
-            self._tell_unreadable(walker.end_offset, end)
+            self._warn_unreadable(walker.end_offset, end)
         elif whole.read(walker.end_offset, RECORD_SIZE_MIN).strip(b"\0"):
-            self._tell_torn(walker.end_offset)
+            self._warn_torn(walker.end_offset)
 
-    def _tell_unreadable(self, log_offset: int, following: int | None) -> None:
+    def _warn_unreadable(self, log_offset: int, following: int | None) -> None:
         """Raise CorruptRecord at bytes that are not a record, or log it if they may be skipped.
         `following` is the start of the next record."""
         place = self._place(log_offset)
@@ -203,10 +203,10 @@ class Walk:
         *before, last = found.records
         if check_record(data[last : found.size], base + last) is None:
             return stretch
-        self._tell_torn(base + last)
+        self._warn_torn(base + last)
         return Stretch(base, data, found._replace(records=before, size=last))
 
-    def _tell_torn(self, log_offset: int) -> None:
+    def _warn_torn(self, log_offset: int) -> None:
         _log.warning(
             "%s ends at byte %d with a record that is not whole; it was never acknowledged, or "
             "is being written now",

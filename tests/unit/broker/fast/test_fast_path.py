@@ -11,6 +11,7 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.broker.fast import short_puts
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
 from tests.harness.examples import seeds
@@ -237,6 +238,25 @@ def test_connection_earns_with_served_requests_what_it_may_teach(*, is_binary: b
         dialogue._known.credit = 1
         side.feed((1, data))
         assert dialogue._known.credit == 1 + count
+
+
+def test_few_queues_groups_and_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("_TARGETS_MAX", "_GROUPS_MAX", "_UNNAMED_MAX"):
+        monkeypatch.setattr(short_puts, name, 2)
+    both = Both()
+    fast_path = both.short.core.remoting.fast_path
+    assert fast_path is not None
+    puts = fast_path._puts
+    for _ in range(2):
+        for number in "0123":
+            sent = send(e=number)
+            transacted = send({**HALF, "PGROUP": f"group-{number}"}, f="4", e=number)
+            packed = batch([entry(1)], own=f"WAIT\x01true\x02a\x01{number}\x02", e=number)
+            both.feed((1, sent * 2), (1, transacted * 2), (1, packed * 2))
+            held = puts._targets, puts._groups, puts._unnamed
+            assert max(map(len, held)) <= 2
+    assert both.short.served_count > 10
+    both.end()
 
 
 WITHOUT: dict[str, dict[str, Any]] = {

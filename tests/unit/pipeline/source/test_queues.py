@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost
-from escrowmq.pipeline.source.queues import is_anew, tell_anew
+from escrowmq.pipeline.source.queues import is_anew, warn_anew
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -33,6 +33,6 @@ def test_births(
 
 def test_what_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(DataLost, match="queue 0 of t on b was read up to 9, and ends at 3: the"):
-        tell_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=True)
-    tell_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=False)
+        warn_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=True)
+    warn_anew(QUEUE, reached=9, why="ends at 3", fails_on_loss=False)
     assert "so it is read from its beginning" in caplog.text
