@@ -21,6 +21,7 @@ from tests.interop.servers import EscrowServer, free_port
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yaml"
+PAGE = DEPLOY.parent / "docs" / "deploying.md"
 BOARD = DEPLOY / "grafana" / "escrowmq.json"
 
 pytestmark = pytest.mark.skipif(
@@ -73,6 +74,8 @@ def make_prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Promet
         producer.send("paid", b"1")
         half = producer.transaction("paid", b"2")
         half.__enter__()
+    with escrowmq.Consumer(server.nameserver, group="mailer", topic="paid") as consumer:
+        next(iter(consumer)).ack()
     http = re.search(r"http=(\S+)", server.ready)
     assert http is not None
     prometheus = Prometheus(folder / "prometheus", http[1])
@@ -95,6 +98,20 @@ def test_the_rules_are_sound_and_fire_when_they_should() -> None:
             ["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_configurations_of_the_page_are_sound(prometheus: Prometheus, tmp_path: Path) -> None:
+    scraping, scaling = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    config = tmp_path / "prometheus.yaml"
+    config.write_text(scraping.replace("deploy/prometheus/rules.yaml", str(RULES)))
+    words = ["promtool", "check", "config", str(config)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (trigger,) = yaml.safe_load(scaling)["spec"]["triggers"]
+    assert trigger["type"] == "prometheus"
+    query = trigger["metadata"]["query"]
+    (found,) = until("the lag of the group", lambda: prometheus.query(query))
+    assert float(found["value"][1]) >= 0
 
 
 def test_every_rule_and_every_panel_can_be_evaluated(prometheus: Prometheus) -> None:
