@@ -268,6 +268,17 @@ def test_ends_that_are_all_of_an_input_are_sealed_in_their_run() -> None:
     both.end()
 
 
+def test_ends_are_served_the_short_way_after_topics_have_changed() -> None:
+    both = Both()
+    both.feed((1, send()), (1, send()))
+    halves = begin(both, half(1), half(2), half(3), half(4))
+    both.feed((1, end(halves.pop(), flag=0)), (2, send(topic="Fresh")))
+    before = both.short.served_count
+    both.feed((1, end(halves.pop(), flag=0)), (1, end(halves.pop(), flag=0)))
+    assert both.short.served_count - before == 2
+    both.end()
+
+
 def test_more_ends_of_one_input_than_an_op_record_names_are_sealed_by_several() -> None:
     both = Both()
     both.feed((1, send()), (1, send()))
