@@ -248,6 +248,20 @@ def test_change_of_what_pulls_are_judged_by_is_heeded_at_once(
     both.end()
 
 
+def test_group_that_begins_to_broadcast_and_may_not_is_refused() -> None:
+    both = filled()
+    config = msgspec.json.encode({"groupName": "readers", "consumeBroadcastEnable": False})
+    both.feed((2, frame(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, config)))
+    both.feed((1, heartbeat()))
+    for at in (0, 1):
+        both.feed((1, pull(at, flags=PullFlag.COMMIT_OFFSET, count=3, commit=at)))
+    assert served(both) == 1
+    both.feed((1, heartbeat(model="BROADCASTING")))
+    (reply,) = both.feed((1, pull(2, flags=PullFlag.COMMIT_OFFSET, count=3)))
+    assert "broadcast" in (reply.remark or "")
+    both.end()
+
+
 def test_as_many_units_are_looked_through_as_were_asked_for() -> None:
     both = filled()
     for _ in range(2):
