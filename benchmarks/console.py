@@ -26,8 +26,8 @@ PAGES = (
     "/", "/transactions", "/transactions?group=group-3", "/transactions?group=group-none",
     "/transactions?older_than=1", "/transactions?page=3", "/transactions/discarded", "/topics",
     "/topics?page=100", "/topics?part=77", "/topics/t-5", "/groups", "/groups/reader",
-    "/messages", "/messages?text=k-5&topic=t-5", "/brokers", "/brokers/broker-a", "/accounts",
-    "/jobs", "/help",
+    "/messages", "/messages?text=k-5&topic=t-5", "/brokers", "/brokers/broker-a", "/replicas",
+    "/accounts", "/jobs", "/help",
 )  # fmt: skip
 FRESH_S = 2.5
 """What the console remembers is forgotten after this."""

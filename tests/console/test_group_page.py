@@ -54,6 +54,7 @@ def test_a_group_is_shown_with_its_members(group: Group, port: int) -> None:
 
 
 def test_the_master_is_changed_after_a_preview(group: Group, port: int) -> None:
+    until(lambda: not shown(port)["isDegraded"])
     before = shown(port)
     to = next(name for name in NAMES if name != before["master"])
     browser = Browser(port)
@@ -64,7 +65,8 @@ def test_the_master_is_changed_after_a_preview(group: Group, port: int) -> None:
     assert f"{to} would be the master of {BROKER}" in preview.words()
     assert shown(port)["epoch"] == before["epoch"]
     done = browser.send("/do/replicas.switch", {**fields, "back": "/replicas", "confirmed": "yes"})
-    assert (done.status, done.headers["location"]) == (303, "/replicas")
+    assert done.status == 303, done.words()
+    assert done.headers["location"] == "/replicas"
     assert f"{to} is the master of {BROKER} instead of {before['master']}" in (
         browser.get("/replicas").words()
     )
@@ -102,5 +104,9 @@ def test_a_member_that_is_gone_is_seen(group: Group, port: int) -> None:
     assert found["isDegraded"]
     assert {one["role"] for one in found["members"]} == {"master", "in sync", "not reached"}
     until(lambda: "degraded" in browser.get("/replicas").words())
+    findings = {one.what: one for one in group.admin.diagnosis.cluster()}
+    assert f"not in sync: {gone}" in findings
+    assert "cluster status" in findings[f"not in sync: {gone}"].hint
+    assert {one.severity for one in findings.values()} == {"warning"}, findings
     group.members[gone].start()
     until(lambda: not shown(port)["isDegraded"])

@@ -13,6 +13,7 @@ from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import GroupDescription, Groups, Lag
 from escrowmq.client.admin.messages import Messages
+from escrowmq.client.admin.replicas import Replicas
 from escrowmq.client.admin.topics import Topics
 from escrowmq.client.admin.transactions import Transactions
 from escrowmq.client.core.message import ReceivedMessage
@@ -79,7 +80,7 @@ class Diagnosis:
         self._cluster = cluster
         self._brokers, self._groups = Brokers(cluster), Groups(cluster)
         self._messages, self._topics = Messages(cluster), Topics(cluster)
-        self._transactions = Transactions(cluster)
+        self._transactions, self._replicas = Transactions(cluster), Replicas(cluster)
 
     # -- one message -------------------------------------------------------------------------
 
@@ -211,6 +212,7 @@ class Diagnosis:
         []
         """
         found = [one async for one in self._of_brokers()]
+        found += [one async for one in self._of_replicas()]
         found += [one async for one in self._of_transactions()]
         found += [one async for one in self._of_groups()]
         return sorted(found, key=lambda one: one.severity)
@@ -245,10 +247,9 @@ class Diagnosis:
         return sorted(found, key=lambda event: -event.at_ms)
 
     async def _of_brokers(self) -> AsyncIterator[Finding]:
-        builds = set()
-        for broker in await self._brokers.all():
-            if broker.build:
-                builds.add(broker.build)
+        brokers = await self._brokers.all()
+        builds = {broker.build for broker in brokers if broker.build}
+        for broker in brokers:
             told = await self._brokers.runtime(broker.name) if broker.id == 0 else {}
             if told.get("escrowReadOnly"):
                 yield Finding(
@@ -263,12 +264,16 @@ class Diagnosis:
                     what=f"its disk is {ratio:.0%} full",
                     hint="lower fileReservedTime, or give it a larger disk",
                 )  # fmt: skip
+        here = {broker.name for broker in brokers}
         for gone in await self._brokers.gone():
             how = "was stopped" if gone.was_stopped else "left without a word"
             yield Finding(
-                severity="problem", subject=f"broker {gone.name}",
+                severity="warning" if gone.name in here else "problem",
+                subject=f"broker {gone.name} at {gone.address}",
                 what=f"it {how} at {moment(gone.gone_ms)}, and has not come back",
-                hint="start it: its pending transactions can neither commit nor roll back",
+                hint="start it: there is one copy less of what the others of its name have"
+                if gone.name in here
+                else "start it: its pending transactions can neither commit nor roll back",
             )  # fmt: skip
         if len(builds) > 1:
             yield Finding(
@@ -276,6 +281,21 @@ class Diagnosis:
                 what=f"they run different builds: {', '.join(sorted(builds))}",
                 hint="finish the upgrade",
             )  # fmt: skip
+
+    async def _of_replicas(self) -> AsyncIterator[Finding]:
+        for group in await self._replicas.status():
+            for note in group.notes:
+                yield Finding(
+                    severity="warning" if group.master and "no messages" not in note else "problem",
+                    subject=f"broker {group.broker}", what=note,
+                    hint="`escrowmq cluster status` has its members, and what each lacks",
+                )  # fmt: skip
+            for member in group.members:
+                if group.kind == "pair" and member.note:
+                    yield Finding(
+                        severity="warning", subject=f"broker {group.broker}, slave {member.name}",
+                        what=member.note, hint="docs/replication.md says what to do",
+                    )  # fmt: skip
 
     async def _of_transactions(self) -> AsyncIterator[Finding]:
         counts = await self._transactions.count()
