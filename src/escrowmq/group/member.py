@@ -76,8 +76,8 @@ class Member:
         self._heard_ms = now_ms
         """When the master last sent something."""
         self._born_ms = now_ms
-        self._is_urgent = False
-        """The master is known to be gone."""
+        self._gone = 0
+        """The epoch whose master is known to be gone."""
         self._called = (0, now_ms)
         """The epoch whose master has handed over, and until when this member acts on that."""
         self._is_forced = False
@@ -146,7 +146,7 @@ class Member:
         record = self.record
         # The record gives a member its brokerId, without which name servers do not know it.
         is_numbered = record is not None and self.state.member in record.numbers
-        is_settled = is_numbered and not self.why and not self._is_urgent
+        is_settled = is_numbered and not self.why and not self._gone
         return terms.follower_look_ms if is_settled else terms.search_ms
 
     def look_soon(self, now_ms: int) -> None:
@@ -238,7 +238,7 @@ class Member:
         self._keep(history=begin(history, record.epoch, log_end))
         self._is_opening = False
         self.is_leader = True
-        self._is_urgent = False
+        self._gone = 0
         self.copies = Copies()
         self.copies.set_is(record.in_sync, now_ms)
         self._look_ms = now_ms + self._terms.leader_look_ms
@@ -300,13 +300,13 @@ class Member:
     def master_heard(self, now_ms: int) -> None:
         """The master has sent something."""
         self._heard_ms = now_ms
-        self._is_urgent = False
+        self._gone = 0
         self._said.clear()
 
     def master_gone(self, now_ms: int) -> None:
         """The connection was closed, and a new one is refused."""
-        if self._followed is not None and not self._is_urgent:
-            self._is_urgent = True
+        if self._followed is not None and self._gone != self._followed[0]:
+            self._gone = self._followed[0]
             self._look_ms = now_ms
 
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
@@ -323,7 +323,7 @@ class Member:
             return False
         silent_ms = now_ms - self._heard_ms
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]
-        is_urgent = self._is_urgent or is_called
+        is_urgent = record.epoch == self._gone or is_called
         if not is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
             return False
         return record.has(self.state.member, self.state.incarnation)
@@ -369,7 +369,6 @@ class Member:
         if aim is None or aim != self._followed or self.is_leader:
             self._orders.append(Follow(record, why))
             self._heard_ms = self._woken_ms
-            self._is_urgent = False
         self.is_leader = False
         self._followed, self.why = aim, why
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from escrowmq.base.authority import Versioned
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Read, Terms, Write
@@ -48,12 +50,16 @@ def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_hear
     assert [type(order) for order in member.take()] == [Follow, Keep, Write]
 
 
-def test_a_copy_that_was_handed_the_group_asks_again_with_the_record_as_it_is() -> None:
+@pytest.mark.parametrize("is_handed", [True, False])
+def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed: bool) -> None:
     member, found = copy({"a": "i", "b": "j"})
     member.wake(0)
     member.heard(found, 0)
     member.take()
-    member.take_over_now(1_000)
+    if is_handed:
+        member.take_over_now(1_000)
+    else:
+        member.master_gone(1_000)
     member.wake(1_000)
     assert [type(order) for order in member.take()] == [Follow, Keep, Write]
     member.refused(1_001)  # the master had taken in a third member
