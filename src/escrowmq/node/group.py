@@ -314,6 +314,7 @@ class GroupNode:
         node = plan.make(seat, number)
         assert self._open is not None
         await self._open(node)
+        seat.before = None  # its store is closed, and would stay in memory
         self.current, self._seat = node, seat
         self._folder.log_end = node.core.broker.store.end_offset
         self._changed.set()
