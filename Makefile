@@ -100,6 +100,7 @@ crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 ROUNDS ?= 50
 failover: $(READY) ## groups of real brokers under each kind of fault; a table; ROUNDS=50 takes two hours, and stops then
 	$(BIN)/python -m tests.failover.rounds --rounds $(ROUNDS) --minutes 150 $(ARGS)
+	$(BIN)/python -m pytest -q tests/failover -m "long or not long"
 
 hostile: $(READY) ## what accounts and strangers must not be able to do, against real processes; a minute
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/hostile $(ARGS)

@@ -41,7 +41,9 @@ def goes_on(producer: Producer, topic: str) -> bool:
 
 KINDS = [
     pytest.param(GoDriver, id="go", marks=pytest.mark.long),
-    pytest.param(lambda folder: JavaDriver("4.9.8", folder), id="java-4.9.8"),
+    pytest.param(
+        lambda folder: JavaDriver("4.9.8", folder), id="java-4.9.8", marks=pytest.mark.long
+    ),
 ]
 
 

@@ -33,7 +33,7 @@ class Verdict(msgspec.Struct, kw_only=True):
     acknowledged: int
     """Sends and halves."""
     ends: int
-    """Transactions whose outcome was checked."""
+    """Of halves that were acknowledged; the outcome of each was checked."""
     findings: list[str]
     """What the judges found; empty when nothing is wrong."""
     pauses_s: dict[str, list[float]]
@@ -55,6 +55,7 @@ def look(
     final = group.folder / "final.history"
     _read_all(group, topic, _committed(clients), final)
     events = list(history.read([*clients.files, final]))
+    stored = {e.transaction for e in events if isinstance(e, Sent) and e.end_ns} - {""}
     findings = [str(finding) for finding in judge(events)]
     findings += porcupine.violations(events)
     findings += [
@@ -67,7 +68,7 @@ def look(
         fault=fault,
         rounds=len(spans),
         acknowledged=sum(isinstance(e, Sent) and e.end_ns > 0 for e in events),
-        ends=sum(isinstance(e, Ended) for e in events),
+        ends=len(stored & {e.transaction for e in events if isinstance(e, Ended)}),
         findings=findings,
         pauses_s={
             sender.name: [pause_s(sender.tail.acknowledged(), *span) for span in spans]
