@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from tests.harness.exchange import Exchange
+from tests.harness.group import GroupWorld
 from tests.harness.pair import Pair
 
 from escrowmq.base.measure import Family
@@ -32,7 +33,12 @@ def test_every_figure_that_docs_name_is_exported() -> None:
     names = RegistryCore(NameServerSettings(), started_ms=0)
     master, slave = (node.core.measure(node.now_ms) for node in (pair.master, pair.slave))
     spans = [*turns().families(), *syncs().families()]
-    found = exported([*master, *slave, *names.measure(), *spans])
+    group = GroupWorld(1)
+    group.start_all()
+    group.until(group.are_in_sync)
+    brokers = [one.broker for one in group.hosts.values() if one.broker is not None]
+    members = [each for one in brokers for each in one.core.measure(one.now_ms)]
+    found = exported([*master, *slave, *members, *names.measure(), *spans])
     text = "\n".join(path.read_text(encoding="utf-8") for path in sorted(DOCS.glob("*.md")))
     told = set(re.findall(r"`((?:escrowmq|rocketmq)_[a-z_]*[a-z])[`{]", text))
     assert len(told) > 10

@@ -192,14 +192,26 @@ class MasterTables:
         self.take_behind_log()
 
     def learn(self, topics: dict[str, int], now_ms: int) -> None:
-        """The log has messages of these topics, up to a queue. Those that are not known are made,
-        lest they are missing at a slave that is made master now; the master is asked at once what
-        they are, or whether they are gone."""
+        """The log has messages of these topics, up to a queue. Topics and queues that are not known
+        are made, lest they are missing at a slave that is made master now; the master is asked at
+        once what they are, or whether they are gone."""
         for topic, queue_id in topics.items():
-            if self._topics.get(topic) is None and is_path_safe(topic):
-                self._topics.ensure(topic, queues_count=queue_id + 1, now_ms=now_ms)
+            if self._is_new(topic, queue_id) and is_path_safe(topic):
+                self._make(topic, queue_id + 1, now_ms)
                 self._known = None
                 self._bodies.pop(Request.GET_ALL_TOPIC_CONFIG, None)
+
+    def _is_new(self, topic: str, queue_id: int) -> bool:
+        config = self._topics.get(topic)
+        return config is None or queue_id >= max(config.read_queue_nums, config.write_queue_nums)
+
+    def _make(self, topic: str, count: int, now_ms: int) -> None:
+        config = self._topics.get(topic)
+        if config is None:
+            self._topics.ensure(topic, queues_count=count, now_ms=now_ms)
+        else:
+            wider = msgspec.structs.replace(config, read_queue_nums=count, write_queue_nums=count)
+            self._topics.put(wider, now_ms)
 
     def _is_newer(self, topic: str) -> bool:
         return self._has_behind(topic, self._asked_end)

@@ -347,6 +347,24 @@ def test_a_topic_that_is_made_again_while_tables_are_asked_for_keeps_its_message
     assert topics.get("again") is None
 
 
+def test_queues_of_a_topic_that_is_not_known_yet_can_all_be_read() -> None:
+    """The master was killed before the slave had its topics: it knows as many queues as the first
+    messages had, and then others arrived."""
+    pair = Pair()
+    pair.introduce()
+    pair.advance(1_000)
+    operator = pair.master.connect("operator")
+    pair.master.create_topic("new", queues=4)
+    topics = pair.slave.core.broker.topics
+    for queue_id in (0, 2, 1, 3):  # no time passes in which the master could be asked
+        operator.send("new", b"body", queue_id=queue_id)
+        pair.deliver()
+        pair.deliver()
+    known = topics.get("new")
+    assert known is not None
+    assert (known.read_queue_nums, known.write_queue_nums) == (4, 4)
+
+
 def test_a_slave_that_knows_only_the_replication_port_copies_as_rocketmqs_do(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
