@@ -10,6 +10,9 @@ import msgspec
 _GONE_MS: Final = 500
 """A copy whose connection has closed may come back within this time."""
 
+_REJOIN_MS: Final = 200
+"""Who has just left the set is not taken in again by what it had reported before."""
+
 _REST_MS: Final = 10_000
 _REST_MAX_MS: Final = 160_000
 _FORGET_MS: Final = 600_000
@@ -88,7 +91,7 @@ class Copies:
     def even(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
         """Members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
-            is_rested = now_ms >= copy.may_join_ms
+            is_rested = now_ms >= max(copy.may_join_ms, copy.left_ms + _REJOIN_MS)
             # Not what it reported last: more may have been acknowledged since.
             if member not in in_sync and is_rested and self._has_all(member, copy.incarnation):
                 yield member, copy.incarnation

@@ -98,7 +98,9 @@ class Client:
 
         def arrive() -> None:
             if host.life == life and caller.closed is None:
-                self._waiting.append((self.world.now_ms, ask(caller), then))
+                pending = ask(caller)
+                if caller is self._caller:  # else it was left, and nobody hears the answer
+                    self._waiting.append((self.world.now_ms, pending, then))
 
         host.arrive(arrive)
 
