@@ -240,6 +240,27 @@ def test_a_copy_that_lacks_what_was_acknowledged_since_its_report_is_not_taken_i
     assert late.name not in world.record.in_sync
 
 
+def test_a_member_that_is_being_taken_in_is_waited_for() -> None:
+    """The record that names it may be written already: it could take over."""
+    world, master = formed()
+    late = next(host for host in world.hosts.values() if host is not master)
+    late.kill()
+    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
+    late.start()
+    assert world.record is not None
+    two = world.record.in_sync
+    world.until(lambda: [*master.member.copies.even(two, world.now_ms)])
+    world.authority.is_reachable = False
+    world.until(lambda: master.member.proposal)
+    world.isolate(late.name)
+    assert master.broker is not None
+    reply = master.broker.connect().begin_send("orders", b"one")
+    world.advance(1_000)
+    assert not reply
+    world.authority.is_reachable = True
+    world.until(lambda: reply)
+
+
 def test_a_group_that_is_too_small_refuses_until_another_member_is_in_sync() -> None:
     world, master = formed(min_copies=2)
     others = [host for host in world.hosts.values() if host is not master]
