@@ -44,7 +44,10 @@ RETRIED: Final = frozenset(
 
 
 def has_moved(reply: Command) -> bool:
-    """Whether a broker refuses because another one is the master, or is becoming it."""
+    """Whether another broker may be the master now: this one says so, or has stored something that
+    no copy confirms."""
+    if reply.code == Response.FLUSH_SLAVE_TIMEOUT:
+        return True
     error = response_error(reply.code, reply.remark, address="")
     return isinstance(error, NotMaster)
 

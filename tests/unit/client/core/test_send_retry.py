@@ -1,7 +1,19 @@
 from __future__ import annotations
 
-from escrowmq.client.core.send_retry import STORED, Pauses, RetryStep, after_failure, after_reply
+import pytest
+
+from escrowmq.base.command import Command
+from escrowmq.client.core.send_retry import (
+    STORED,
+    Pauses,
+    RetryStep,
+    after_failure,
+    after_reply,
+    has_moved,
+)
 from escrowmq.errors import (
+    SLAVE_REMARK,
+    SWITCHING_REMARK,
     BrokerBusy,
     ConnectionLost,
     MessageRefused,
@@ -28,3 +40,20 @@ def test_pauses_grow_to_their_bound_and_are_none_where_no_time_is_left() -> None
     assert [pauses.next_s(9.0) for _ in range(5)] == [0.02, 0.04, 0.08, 0.1, 0.1]
     assert pauses.next_s(0.1) is None
     assert pauses.next_s(0.11) == 0.1
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "expected"),
+    [
+        (14, f"service not available now: {SLAVE_REMARK}", True),
+        (14, f"{SWITCHING_REMARK} b; try again soon", True),
+        (12, None, True),  # stored, and confirmed by no copy: they may follow another master
+        (14, "the disk is full", False),
+        (1, SLAVE_REMARK, False),
+        (0, None, False),
+    ],
+)
+def test_which_answers_are_a_reason_to_look_for_another_master(
+    code: int, remark: str | None, expected: bool
+) -> None:
+    assert has_moved(Command(code=code, opaque=1, remark=remark)) is expected
