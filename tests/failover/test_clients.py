@@ -68,6 +68,8 @@ def test_a_client_sends_and_consumes_at_the_next_master(
 
 
 BY_ONE_ADDRESS = ("node",)
+GIVES_UP = ("rust",)
+"""Its client neither takes a list of addresses nor tries an END again."""
 
 
 class Place(msgspec.Struct):
@@ -80,7 +82,7 @@ class Place(msgspec.Struct):
 def test_clients_of_rocketmq_5_end_a_transaction_of_the_former_master(
     group: Group, tmp_path: Path
 ) -> None:
-    clients: list[Client] = [each for each in ALL if not each.missing]
+    clients: list[Client] = [each for each in ALL if not each.missing and each.name not in GIVES_UP]
     for client in clients:
         client.start()  # it may have to be built
     listed = ";".join(member.grpc.address for member in group.members)

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.ours_alone
 
 SECRET = "secret-7-of-them"
 OPERATOR = ("--access-key", "operator", "--secret-key", SECRET)
-NOTES_TIME = {"checkpoint", "consumerOffset.json"}
+NOTES_TIME = {"checkpoint", "consumerOffset.json", "delayOffset.json", "timercheck"}
 """Files with the time of their last save, which a broker writes by itself: compared by meaning."""
 
 

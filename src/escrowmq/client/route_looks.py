@@ -79,6 +79,7 @@ class RouteLooks:
                 async with asyncio.timeout((pause_ms or interval_ms) / 1000):
                     await self._event.wait()
                     pause_ms = 0
+            known = set(instance.book.all_addresses(masters_only=False))
             # Connections may be lost again and again, and there may be thousands of topics.
             await asyncio.sleep(looked_s + _LOOK_AGAIN_MS / 1000 - instance.now())
             looked_s = instance.now()
@@ -87,7 +88,9 @@ class RouteLooks:
                 pause_ms = 0
             else:
                 pause_ms = min(2 * pause_ms or _LOOK_AGAIN_MS, _LOOK_AGAIN_MAX_MS, interval_ms)
-            if instance.presence.has_strangers():
+            # One that was lost is greeted when it is dialled again, which takes longer each time.
+            is_other = known != set(instance.book.all_addresses(masters_only=False))
+            if (is_other or not self._lost) and instance.presence.has_strangers():
                 await instance.presence.announce()
 
     def _is_one_missing(self) -> bool:
