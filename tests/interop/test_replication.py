@@ -212,7 +212,8 @@ def test_the_copy_is_the_same_over_restarts_and_kills(group: Group) -> None:
 def test_an_empty_slave_joins_a_master_of_several_files(group: Group) -> None:
     group.start("master")
     group.send(400, size=8_000)
-    assert group.end_of("master") > 3 << 20
+    # RocketMQ's broker now and then does not tell, right behind so many messages.
+    until("several files", lambda: group.end_of("master") > 3 << 20)
     group.start("slave")
     end = group.until_same()
     group.check_same(end)
