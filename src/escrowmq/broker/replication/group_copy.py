@@ -8,8 +8,6 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.group_report import GroupReport
 from escrowmq.base.measure import Family, one
@@ -20,6 +18,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.master import address_of
+from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.delivery.groups import TRANSACTION_GROUP, GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
@@ -114,7 +113,7 @@ class GroupCopy(Part):
         """Whether this is our connection to the master."""
         return peer == COPY_PEER
 
-    def begin(self, peer: Peer) -> MasterDialogue:
+    def begin(self, peer: Peer) -> PortDialogue:
         """Begin a connection that the master has accepted."""
         self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
@@ -130,7 +129,7 @@ class GroupCopy(Part):
             )
         else:
             self._output.add(Close(COPY_PEER, "there is no master now"))
-        return MasterDialogue(self, peer)
+        return PortDialogue(peer, self.receive)
 
     def _hello(self) -> Hello:
         state, seat = self._seat.member.state, self._seat
@@ -197,8 +196,10 @@ class GroupCopy(Part):
 
     # -- what comes --------------------------------------------------------------------------
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Process bytes of the master."""
+        if peer.id != COPY_PEER:
+            return
         self._now_ms = now_ms
         copy = self._copy
         if copy is None:
@@ -360,32 +361,3 @@ class GroupCopy(Part):
 
 
 _PRIVATE: Final = ("config/escrowKeys.json", "config/auth.json")
-
-
-class MasterDialogue:
-    """The connection that the log comes by (broker.dialogue.Dialogue)."""
-
-    __slots__ = ("_copy", "_peer")
-
-    def __init__(self, copy: GroupCopy, peer: Peer) -> None:
-        self._copy = copy
-        self._peer = peer
-
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Process bytes that carry the log."""
-        if self._peer.id == COPY_PEER:
-            self._copy.receive(data, now_ms)
-
-    def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Not used: the protocol has no requests."""
-
-    def ask(
-        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
-    ) -> None:
-        """Not used: the protocol has no requests of ours."""
-
-    def let_in(self) -> None:
-        """Not used: peers of this port have no accounts."""
-
-    def lost(self, now_ms: int) -> None:
-        """Nothing to do: `unreached` is called as well."""

@@ -10,8 +10,6 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect, Replace
 from escrowmq.base.group_report import CopyReport, GroupReport
 from escrowmq.base.log_throttle import Repeats
@@ -22,6 +20,7 @@ from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
+from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
 from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
@@ -118,7 +117,7 @@ class GroupMaster(Part):
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> CopyDialogue:
+    def begin(self, peer: Peer) -> PortDialogue:
         """A copy has connected, or any client that found the port."""
         if len(self._streams) >= CONNECTIONS_MAX:
             self._output.add(Close(peer.id, "too many connections of copies"))
@@ -132,7 +131,7 @@ class GroupMaster(Part):
                 now_ms=self._moment.now_ms,
             )
             self._flush(peer.id)
-        return CopyDialogue(self, peer)
+        return PortDialogue(peer, self.receive, self.gone)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Process bytes of a connection."""
@@ -454,32 +453,3 @@ class GroupMaster(Part):
             "master": True,
             "masterCommitLogMaxOffset": self._store.end_offset,
         }
-
-
-class CopyDialogue:
-    """One connection at the replication port (broker.dialogue.Dialogue)."""
-
-    __slots__ = ("_master", "_peer")
-
-    def __init__(self, master: GroupMaster, peer: Peer) -> None:
-        self._master = master
-        self._peer = peer
-
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Process a report of the copy."""
-        self._master.receive(self._peer, data, now_ms)
-
-    def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Not used: the protocol has no requests."""
-
-    def ask(
-        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
-    ) -> None:
-        """Not used: the protocol has no requests of ours."""
-
-    def let_in(self) -> None:
-        """Not used: peers of this port have no accounts."""
-
-    def lost(self, now_ms: int) -> None:
-        """The connection was lost."""
-        self._master.gone(self._peer, now_ms)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
@@ -22,6 +21,7 @@ from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.peers import Peers
 from escrowmq.broker.replication.master_tables import Ask, MasterTables
+from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
 from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
@@ -143,7 +143,7 @@ class Master(Part):
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> MasterDialogue:
+    def begin(self, peer: Peer) -> PortDialogue:
         """The master's replication port has let us in. (A slave has none of its own.)"""
         if peer.id == LOG_PEER:
             self._log_link.is_connected, self._log_link.is_dialling = True, False
@@ -152,7 +152,7 @@ class Master(Part):
             self._report()
         else:
             self._output.add(Close(peer.id, "a slave has no slaves"))
-        return MasterDialogue(self, peer)
+        return PortDialogue(peer, self.receive)
 
     def connected(self, peer: int, now_ms: int) -> None:
         """The master answers questions now."""
@@ -261,10 +261,10 @@ class Master(Part):
         )
         self._dial(self._log_link, self._ha_address, now_ms)
 
-    def receive(self, data: bytes, now_ms: int) -> None:
+    def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Bytes of the master's log."""
         follower = self.follower
-        if follower is None:
+        if follower is None or peer.id != LOG_PEER:
             return
         self.heard_ms = now_ms
         try:
@@ -398,32 +398,3 @@ class Master(Part):
             "master": False,
             "masterCommitLogMaxOffset": max(self.tables.log_end, 0),
         }
-
-
-class MasterDialogue:
-    """The connection that the log comes by (broker.dialogue.Dialogue)."""
-
-    __slots__ = ("_master", "_peer")
-
-    def __init__(self, master: Master, peer: Peer) -> None:
-        self._master = master
-        self._peer = peer
-
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Process bytes that carry the log."""
-        if self._peer.id == LOG_PEER:
-            self._master.receive(data, now_ms)
-
-    def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Not used: the protocol has no requests."""
-
-    def ask(
-        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
-    ) -> None:
-        """Not used: the protocol has no requests of ours."""
-
-    def let_in(self) -> None:
-        """Not used: peers of this port have no accounts."""
-
-    def lost(self, now_ms: int) -> None:
-        """It is gone; `Master.unreached` hears of it."""

@@ -6,8 +6,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Effect
 from escrowmq.base.log_throttle import Repeats
 from escrowmq.base.measure import Family, Sample, one
@@ -17,6 +15,7 @@ from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
+from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import RemoteProtocolError, UsageError
 from escrowmq.replica.replicas import Replicas
 from escrowmq.replica.sending import SendingTerms, Ticket
@@ -62,14 +61,14 @@ class Slaves(Part):
 
     # -- connections -------------------------------------------------------------------------
 
-    def begin(self, peer: Peer) -> SlaveDialogue:
+    def begin(self, peer: Peer) -> PortDialogue:
         """A slave has connected, or somebody who found the port."""
         now_ms = self._moment.now_ms
         host, _, port = peer.address.rpartition(":")
         doomed = self.replicas.add(peer.id, host, int(port), self._redeem, now_ms)
         if doomed is not None:
             self._output.add(Close(doomed, "too many connections of slaves"))
-        return SlaveDialogue(self, peer)
+        return PortDialogue(peer, self.receive, self.gone)
 
     def _redeem(self, number: int) -> Ticket | None:
         return self._tickets.take(number, self._moment.now_ms)
@@ -83,7 +82,7 @@ class Slaves(Part):
         if self._confirm():
             self._release()
 
-    def gone(self, peer: Peer) -> None:
+    def gone(self, peer: Peer, now_ms: int) -> None:
         """A slave has disconnected and no longer counts."""
         if peer.id in self.replicas.peers:
             self.replicas.remove(peer.id)
@@ -192,32 +191,3 @@ class Slaves(Part):
             "master": True,
             "masterCommitLogMaxOffset": self._store.end_offset,
         }
-
-
-class SlaveDialogue:
-    """One connection at the replication port (broker.dialogue.Dialogue)."""
-
-    __slots__ = ("_peer", "_slaves")
-
-    def __init__(self, slaves: Slaves, peer: Peer) -> None:
-        self._slaves = slaves
-        self._peer = peer
-
-    def receive(self, data: bytes, now_ms: int) -> None:
-        """Process a report of the slave."""
-        self._slaves.receive(self._peer, data, now_ms)
-
-    def answer(self, question: Command, reply: Answer | Refusal) -> None:
-        """Not used: the protocol has no requests."""
-
-    def ask(
-        self, code: int, opaque: int, ext: dict[str, str] | None, body: bytes, *, is_one_way: bool
-    ) -> None:
-        """Not used: the protocol has no requests of ours."""
-
-    def let_in(self) -> None:
-        """Not used: peers of this port have no accounts."""
-
-    def lost(self, now_ms: int) -> None:
-        """The connection was lost."""
-        self._slaves.gone(self._peer)
