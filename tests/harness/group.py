@@ -18,7 +18,7 @@ from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.group.copying import Cut
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.record import Record, read_record
 from escrowmq.group.seat import Seat
 from escrowmq.group.state import PATH, MemberState, read_state, started
@@ -259,10 +259,8 @@ class MemberHost:
         self._shut()
         self.member.begin_epoch(self._log_end, self.world.now_ms)
         for order in self.member.take():
-            if isinstance(order, Keep):
-                self._keep(order.state)
-            else:
-                assert isinstance(order, Serve), order
+            assert isinstance(order, Keep), order
+            self._keep(order.state)
         self.world.note_epoch(record, self._log_end)
         self._be(record, epoch_end=self._log_end, before=before)
         self.after()

@@ -84,7 +84,8 @@ class Instance:
         self._thread = 0
         self._handlers: dict[int, Handler] = {}
         self._sharers: dict[int, list[Sharer]] = {}
-        self._watched: dict[str, int] = {}
+        self.watched: dict[str, int] = {}
+        """Topics whose routes are needed, with the number of clients that need them."""
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._brokers_refresh: asyncio.Task[None] | None = None
         self._looks = RouteLooks(self)
@@ -226,13 +227,13 @@ class Instance:
 
     def watch(self, topic: str) -> None:
         """Keep a topic's route fresh until `unwatch` was called as often."""
-        self._watched[topic] = self._watched.get(topic, 0) + 1
+        self.watched[topic] = self.watched.get(topic, 0) + 1
 
     def unwatch(self, topic: str) -> None:
         """The opposite of `watch`."""
-        count = self._watched.pop(topic, 0) - 1
+        count = self.watched.pop(topic, 0) - 1
         if count > 0:
-            self._watched[topic] = count
+            self.watched[topic] = count
 
     async def watch_all_brokers(self) -> None:
         """Learn every broker of the cluster, without naming topics."""
@@ -386,11 +387,6 @@ class Instance:
         if not self.names.is_one(connection):
             self.presence.lost(connection.address)
             self._looks.lost(connection.address)
-
-    @property
-    def watched(self) -> dict[str, int]:
-        """Topics whose routes are needed, with the number of clients that need them."""
-        return self._watched
 
     async def _refresh(self, topic: str) -> None:
         route = await self.names.route(topic)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
 from typing import Final, Protocol
 
 from escrowmq.client.client_settings import ClientOptions
@@ -34,11 +33,7 @@ class Routed(Protocol):
     presence: Presence
     wants_all_brokers: bool
     forgets_topics: bool
-
-    @property
-    def watched(self) -> Mapping[str, int]:
-        """Topics whose routes are needed."""
-        ...
+    watched: dict[str, int]
 
     def now(self) -> float:
         """The event loop's clock."""

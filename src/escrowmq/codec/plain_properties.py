@@ -6,8 +6,6 @@ from __future__ import annotations
 from collections.abc import Container, Iterable
 from typing import Final, NamedTuple
 
-from escrowmq.codec.hashes import tags_code
-
 PLAIN_KEYS_MAX: Final = 4
 """With more keys in a message, its input may be too much for one turn."""
 
@@ -26,16 +24,6 @@ class Plan(NamedTuple):
     keys: int
     is_half: int
     group: int
-
-    def keys_in(self, fields: list[bytes]) -> tuple[bytes, ...]:
-        """The keys of a message."""
-        if self.keys < 0:
-            return ()
-        return tuple(filter(None, fields[self.keys].split(b" ")))
-
-    def tags_code_in(self, fields: list[bytes]) -> int:
-        """The hash of its tags for a queue."""
-        return tags_code(fields[self.tags].decode()) if self.tags >= 0 else 0
 
 
 class Properties:

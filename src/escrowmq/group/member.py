@@ -15,7 +15,7 @@ from escrowmq.base.authority import Versioned
 from escrowmq.errors import UsageError
 from escrowmq.group.copies import Copies
 from escrowmq.group.history import begin
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.reasons import after_power, why_not
 from escrowmq.group.record import Record, number_for, read_record
 from escrowmq.group.state import MemberState, Proposal
@@ -243,7 +243,6 @@ class Member:
         self.copies.set_is(record.in_sync, now_ms)
         self._look_ms = now_ms + self._terms.leader_look_ms
         self._log(f"this member is the master now: {record.text}; the epoch begins at {log_end}")
-        self._orders.append(Serve(record))
 
     @property
     def needed(self) -> dict[str, str]:

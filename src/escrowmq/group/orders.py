@@ -51,10 +51,4 @@ class Lead(msgspec.Struct, frozen=True):
     record: Record
 
 
-class Serve(msgspec.Struct, frozen=True):
-    """Be the master: accept copies and clients."""
-
-    record: Record
-
-
-Order = Keep | Read | Write | Follow | Lead | Serve
+Order = Keep | Read | Write | Follow | Lead

@@ -83,7 +83,6 @@ class BrokerNode:
         self._is_slave = replica is not None and replica.is_slave
         self._seat = seat
         self._letting_in: asyncio.Task[None] | None = None
-        self.is_open_to_clients = False
         ha_port = self._open_ha_door(replica, port=port, doors=doors)
         ha_host = replica.ha_host if replica is not None else ""
         self._clock = SystemClock()
@@ -188,13 +187,6 @@ class BrokerNode:
         if self._grpc_door is not None:
             tls = self_made_tls(self._ports, data=self._disk.root, names=self._names())
             await self._shell.listen(Listener(self._grpc_door, (Wire.GRPC,), tls))
-        self.is_open_to_clients = True
-
-    @property
-    def is_serving(self) -> bool:
-        """Of a member: whether it serves as master, or copies one."""
-        front = self.core.assembly.copying.front
-        return self.is_open_to_clients and (front is None or not front.fault)
 
     def now_ms(self) -> int:
         """The broker's time."""

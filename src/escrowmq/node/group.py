@@ -20,7 +20,7 @@ from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import AuthorityUnreachable, EscrowMQError
 from escrowmq.group.copying import Cut
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Serve, Terms, Write
+from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
 from escrowmq.node.build import build_name
@@ -102,12 +102,9 @@ class GroupNode:
         }  # fmt: skip
         self.build = build_name()
         self.current: BrokerNode | None = None
-        self._seat: Seat | None = None
         self._open: Callable[[BrokerNode], Coroutine[Any, Any, None]] | None = None
         self._todo: deque[Order | Cut] = deque()
         self._event = asyncio.Event()
-        self._changed = asyncio.Event()
-        """Set whenever a broker has been opened."""
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._is_closing = False
@@ -238,7 +235,7 @@ class GroupNode:
                 self._after()
             case Cut():
                 await self._cut(order)
-            case Keep() | Serve():
+            case Keep():
                 raise AssertionError("carried out at once")
 
     async def _read(self) -> None:
@@ -272,11 +269,7 @@ class GroupNode:
         await self._shut()
         log_end = self._folder.log_end
         self.member.begin_epoch(log_end, steady_ms())
-        for order in self.member.take():
-            if isinstance(order, Keep):
-                self._folder.keep(order.state)
-            elif not isinstance(order, Serve):
-                self._todo.append(order)
+        self.perform()
         before = None if copy is None else copy.transactions
         await self._be(record, epoch_end=log_end, before=before)
         self._after()
@@ -284,7 +277,7 @@ class GroupNode:
 
     async def _shut(self) -> None:
         """Close the broker, and note where its log ends."""
-        node, self.current, self._seat = self.current, None, None
+        node, self.current = self.current, None
         if node is not None:
             await node.close()
             self._folder.log_end = node.core.broker.store.end_offset
@@ -315,9 +308,8 @@ class GroupNode:
         assert self._open is not None
         await self._open(node)
         seat.before = None  # its store is closed, and would stay in memory
-        self.current, self._seat = node, seat
+        self.current = node
         self._folder.log_end = node.core.broker.store.end_offset
-        self._changed.set()
 
     def _number(self) -> int:
         record = self.member.record
@@ -352,12 +344,6 @@ class GroupNode:
         self._after()
 
     # -- for the process ---------------------------------------------------------------------
-
-    async def ready(self) -> None:
-        """Wait until this member serves as master, or copies from one."""
-        while self.current is None or not self.current.is_serving:
-            self._changed.clear()
-            await self._changed.wait()
 
     @property
     def instance(self) -> str:
