@@ -55,6 +55,18 @@ def sent(world: GroupWorld, host: MemberHost, body: bytes) -> None:
     caller.leave()
 
 
+def about_to_join(world: GroupWorld, master: MemberHost) -> MemberHost:
+    """A copy that has everything again, and is not in sync by the record yet."""
+    late = next(host for host in world.hosts.values() if host is not master)
+    late.kill()
+    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
+    late.start()
+    assert world.record is not None
+    two = world.record.in_sync
+    world.until(lambda: [*master.member.copies.even(two, world.now_ms)])
+    return late
+
+
 def bodies(host: MemberHost) -> list[bytes]:
     assert host.broker is not None
     caller = host.broker.connect()
@@ -224,14 +236,7 @@ def test_a_topic_is_there_when_its_making_was_answered() -> None:
 def test_a_copy_that_lacks_what_was_acknowledged_since_its_report_is_not_taken_in() -> None:
     """It had everything when it reported last; the set is changed some time later."""
     world, master = formed()
-    late = next(host for host in world.hosts.values() if host is not master)
-    late.kill()
-    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
-    late.start()
-    assert world.record is not None
-    copies = master.member.copies
-    two = world.record.in_sync
-    world.until(lambda: [*copies.even(two, world.now_ms)])
+    late = about_to_join(world, master)
     world.isolate(late.name)
     sent(world, master, b"one")
     assert master.member.proposal is None
@@ -243,13 +248,7 @@ def test_a_copy_that_lacks_what_was_acknowledged_since_its_report_is_not_taken_i
 def test_a_member_that_is_being_taken_in_is_waited_for() -> None:
     """The record that names it may be written already: it could take over."""
     world, master = formed()
-    late = next(host for host in world.hosts.values() if host is not master)
-    late.kill()
-    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
-    late.start()
-    assert world.record is not None
-    two = world.record.in_sync
-    world.until(lambda: [*master.member.copies.even(two, world.now_ms)])
+    late = about_to_join(world, master)
     world.authority.is_reachable = False
     world.until(lambda: master.member.proposal)
     world.isolate(late.name)

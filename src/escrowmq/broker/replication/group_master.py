@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
-from escrowmq.group.frames import Gone, Kind, encode_struct, encode_table
+from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
 from escrowmq.group.tables import COPIED, gone_key
@@ -158,10 +158,22 @@ class GroupMaster(Part):
         self.confirm()
         self._hand_over()
 
+    def _known(self) -> Iterator[tuple[int, Hello, CopyStream]]:
+        """The connections of members that have said who they are, by peer."""
+        for peer, stream in self._streams.items():
+            if stream.hello is not None:
+                yield peer, stream.hello, stream
+
+    def _stream_of(self, member: str, incarnation: str) -> CopyStream | None:
+        for _, hello, stream in self._known():
+            if (hello.member, hello.incarnation) == (member, incarnation):
+                return stream
+        return None
+
     def _only(self, peer: int, member: str) -> None:
         """Close the former connection of a member that connects again."""
-        for other, stream in list(self._streams.items()):
-            if other != peer and stream.hello is not None and stream.hello.member == member:
+        for other, hello, _ in [*self._known()]:
+            if other != peer and hello.member == member:
                 del self._streams[other]
                 self._output.add(Close(other, "this copy has connected again"))
 
@@ -234,12 +246,8 @@ class GroupMaster(Part):
         tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
-        return any(
-            stream.acknowledged >= promised and stream.has_tables
-            for stream in self._streams.values()
-            if stream.hello is not None
-            and (stream.hello.member, stream.hello.incarnation) == (member, incarnation)
-        )
+        stream = self._stream_of(member, incarnation)
+        return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
     def confirm(self) -> None:
         """Compute how far the log is confirmed, and release the answers that waited for it."""
@@ -267,11 +275,8 @@ class GroupMaster(Part):
             self._seat.ready()
 
     def _end_of(self, member: str, incarnation: str) -> int:
-        for stream in self._streams.values():
-            hello = stream.hello
-            if hello and hello.member == member and hello.incarnation == incarnation:
-                return stream.acknowledged
-        return 0
+        stream = self._stream_of(member, incarnation)
+        return 0 if stream is None else stream.acknowledged
 
     def _judge(self) -> None:
         copies, least = len(self._needed or ()) + 1, self._seat.min_copies
@@ -354,14 +359,13 @@ class GroupMaster(Part):
             refusal=store.refusal or "",
             copies=[
                 CopyReport(
-                    member=s.hello.member,
-                    incarnation=s.hello.incarnation,
+                    member=hello.member,
+                    incarnation=hello.incarnation,
                     address=self._addresses.get(peer, ""),
-                    end=s.acknowledged,
-                    behind=store.end_offset - s.acknowledged,
+                    end=stream.acknowledged,
+                    behind=store.end_offset - stream.acknowledged,
                 )
-                for peer, s in self._streams.items()
-                if s.hello is not None
+                for peer, hello, stream in self._known()
             ],
         )
 
@@ -376,9 +380,9 @@ class GroupMaster(Part):
                 f"the authority does not answer ({known.authority_fault}), so nobody can take over"
             )
         able = {
-            s.hello.member: s.acknowledged
-            for s in self._streams.values()
-            if s.hello is not None and known.needed.get(s.hello.member) == s.hello.incarnation
+            hello.member: stream.acknowledged
+            for _, hello, stream in self._known()
+            if known.needed.get(hello.member) == hello.incarnation
         }
         if not able or (member and member not in able):
             raise UsageError(
@@ -405,9 +409,8 @@ class GroupMaster(Part):
             self._heir = None
             self._judge()
             return
-        for peer, stream in self._streams.items():
-            is_heir = stream.hello is not None and stream.hello.member == heir.member
-            if is_heir and stream.is_even and not heir.was_told:
+        for peer, hello, stream in self._known():
+            if hello.member == heir.member and stream.is_even and not heir.was_told:
                 heir.was_told = True
                 self._output.send(peer, stream.hand_over())
                 self._seat.member.expect_successor(heir.until_ms, self._seat.now_ms())
@@ -417,9 +420,7 @@ class GroupMaster(Part):
         """Metrics: how far copies are behind."""
         end = self._store.end_offset
         samples = tuple(
-            Sample((s.hello.member,), end - s.acknowledged)
-            for s in self._streams.values()
-            if s.hello is not None
+            Sample((hello.member,), end - stream.acknowledged) for _, hello, stream in self._known()
         )
         text = "Bytes of the log that a member of the group has not reported as taken."
         in_sync = len(self._seat.member.needed) + 1 if self._seat.member.is_leader else 0
@@ -440,14 +441,13 @@ class GroupMaster(Part):
             "haConnectionInfo": [
                 {
                     "addr": self._addresses.get(peer, ""),
-                    "diff": self._store.end_offset - s.acknowledged,
-                    "inSync": s.hello.member in needed,
-                    "slaveAckOffset": s.acknowledged,
-                    "transferFromWhere": s.sent_end,
+                    "diff": self._store.end_offset - stream.acknowledged,
+                    "inSync": hello.member in needed,
+                    "slaveAckOffset": stream.acknowledged,
+                    "transferFromWhere": stream.sent_end,
                     "transferredByteInSecond": 0,
                 }
-                for peer, s in self._streams.items()
-                if s.hello is not None
+                for peer, hello, stream in self._known()
             ],
             "inSyncSlaveNums": len(needed),
             "master": True,
