@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from tests.group.history import Event, Sent, decode
+from escrowmq.drill.history import Event, Sent, decode
 from tests.interop.drivers import JavaDriver
 from tests.interop.process import Process, until
 

@@ -14,8 +14,8 @@ from typing import BinaryIO, Literal
 from escrowmq import aio
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome, SendStatus
+from escrowmq.drill.history import Asked, Ended, Event, Read, Sent, write
 from escrowmq.errors import EscrowMQError
-from tests.group.history import Asked, Ended, Event, Read, Sent, write
 
 SENDERS: int = 2
 PAUSE_S = 0.02

@@ -61,7 +61,7 @@ def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path) -> None:
 
 
 def test_the_longest_pause_is_what_no_acknowledgement_interrupts() -> None:
-    from tests.group.history import Sent
+    from escrowmq.drill.history import Sent
 
     sent = [Sent("t", str(end), 0, end, "", end_ns=end * 10**9) for end in (1, 2, 3, 7, 8, 20)]
     assert pause_s(sent, 2 * 10**9, 15 * 10**9) == 7

@@ -12,10 +12,11 @@ import msgspec
 
 from escrowmq.base.codes import Request
 from escrowmq.codec import fastjson
+from escrowmq.drill import history
+from escrowmq.drill.history import Ended, Event, Read, Sent
+from escrowmq.drill.judge import judge
 from tests.crash.link import Link, read_queue
-from tests.group import history, porcupine
-from tests.group.history import Ended, Event, Read, Sent
-from tests.group.judge import judge
+from tests.group import porcupine
 from tests.interop.process import until
 
 from .clients import Clients

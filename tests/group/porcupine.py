@@ -8,9 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from escrowmq.drill.history import Event
 from tests.interop import jars
-
-from .history import Event
 
 HERE = Path(__file__).parent
 TOOLS = ("go",)

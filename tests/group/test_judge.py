@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.drill import history
+from escrowmq.drill.history import Ended, Event, Read, Sent
+from escrowmq.drill.judge import Finding, Kind, judge
 from tests.interop import jars
 
-from . import history, porcupine
-from .history import Ended, Event, Read, Sent
-from .judge import Finding, Kind, judge
+from . import porcupine
 
 OUTCOMES: tuple[Literal["commit", "rollback", "open"], ...] = ("commit", "rollback", "open")
 PLANTABLE = 8
@@ -174,7 +175,7 @@ def test_files_are_judged_but_for_a_torn_last_line(tmp_path: Path) -> None:
             history.write(lines, event)
         lines.write(b'{"event":"sent","topic":')
     assert len(list(history.read([file]))) == len(healthy(1)) + 1
-    command = [sys.executable, "-m", "tests.group.judge", str(file)]
+    command = [sys.executable, "-m", "escrowmq.drill.judge", str(file)]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False
     )

@@ -1,4 +1,4 @@
-// Judges histories (tests/group/history.py) that it reads from its standard input, with porcupine.
+// Judges histories (src/escrowmq/drill/history.py) that it reads from its standard input, with porcupine.
 //
 // A queue is a counter: an acknowledged send gets an offset beyond those of all sends that were
 // acknowledged before it began, and whoever finds the end of the queue finds it beyond them. An

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.codes import Request, Response
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.codec.record import decode_records
-from tests.group.history import Ended, Event, Read, Sent
+from escrowmq.drill.history import Ended, Event, Read, Sent
 from tests.harness.caller import COMMIT, ROLLBACK, Caller, Half, Pending, half_of_check
 from tests.harness.group import GroupWorld, MemberHost
 

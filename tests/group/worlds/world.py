@@ -12,10 +12,10 @@ from typing import Final
 from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.drill.history import Read
+from escrowmq.drill.judge import judge
 from escrowmq.group.orders import Terms
 from escrowmq.store.store import Store
-from tests.group.history import Read
-from tests.group.judge import judge
 from tests.group.worlds.clients import (
     QUEUES,
     TOPIC,

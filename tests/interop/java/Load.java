@@ -19,7 +19,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * Producers that send on and on, in order and in transactions, and note what they are told, in the form of
- * tests/group/history.py. A send is tried once: each attempt has a key of its own, because one that failed
+ * src/escrowmq/drill/history.py. A send is tried once: each attempt has a key of its own, because one that failed
  * may have been stored.
  */
 final class Load implements TransactionListener {

@@ -1,5 +1,5 @@
-"""Judges histories: `python -m tests.group.judge FILE...` prints what is wrong; the exit code is 1
-if anything is. At the end of a history consumers must have read all queues to their ends."""
+"""Judges histories: `python -m escrowmq.drill.judge FILE...` prints what is wrong; the exit code is
+1 if anything is. At the end of a history consumers must have read all queues to their ends."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from . import history
-from .history import Asked, Ended, Event, Read, Sent
+from escrowmq.drill import history
+from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
 
 
 class Kind(enum.Enum):

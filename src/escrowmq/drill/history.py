@@ -1,4 +1,4 @@
-"""What producers and consumers of a fail-over test saw, one JSON object a line.
+"""What producers and consumers saw during fail-overs, one JSON object a line.
 
 Each process writes a file of its own. Times are CLOCK_MONOTONIC in ns, which all processes of a
 machine share: `begin_ns` before the request left, `end_ns` when its answer was there."""
