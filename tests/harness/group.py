@@ -17,6 +17,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.group.copying import Cut
+from escrowmq.group.drills import Drills
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.record import Record, read_record
@@ -25,6 +26,7 @@ from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.store.cut import cut_log, record_before
 from escrowmq.testing.authority import MemoryAuthority
 from escrowmq.testing.disk import Loss, SimDisk
+from tests.harness.drill_faults import HostFaults
 from tests.harness.exchange import SMALL, START_MS, Exchange
 from tests.harness.group_network import Network
 
@@ -99,6 +101,7 @@ class MemberHost:
         self.address = f"10.0.0.{ord(name)}"
         self.disk = SimDisk()
         self.boot = "boot-0"
+        self.drills = Drills(HostFaults(self) if world.has_drills else None)
         self.life = 0
         """Grows with each broker: what is under way to a former one is lost."""
         self.broker: MemberBroker | None = None
@@ -244,6 +247,7 @@ class MemberHost:
             leads=leads,
             authority="memory",
         )
+        seat.drills = self.drills
         seat.epoch_end = epoch_end
         seat.before = before
         seat.on_cut = self._wants_cut
@@ -337,11 +341,14 @@ class GroupWorld(Network):
         min_copies: int = 1,
         settings: BrokerSettings | None = None,
         sync_delay_ms: int = 0,
+        has_drills: bool = False,
     ) -> None:
-        """`sync_delay_ms`: how long a sync of the log takes; 0: none at all."""
+        """`has_drills`: members obey `escrowmq cluster drill`; `sync_delay_ms`: how long a sync of
+        the log takes; 0: none at all."""
         super().__init__()
         self.settings = settings or BrokerSettings(name="b")
         self.sync_delay_ms = sync_delay_ms
+        self.has_drills = has_drills
         self.min_copies = min_copies
         self.chance = random.Random(seed)
         self.terms = terms or Terms()
@@ -475,7 +482,8 @@ class GroupWorld(Network):
         self.later(self._delay(), ask)
 
     def _reaches(self, host: MemberHost) -> bool:
-        return self.authority.is_reachable and host.name not in self.without_authority
+        is_drill = host.drills.lacks_authority(self.now_ms)
+        return self.authority.is_reachable and not (is_drill or host.name in self.without_authority)
 
     def _delay(self) -> int:
         return self.chance.randint(0, self.delay_max_ms)

@@ -18,6 +18,18 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """Bytes that it lacks."""
 
 
+class FaultReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
+    """A fault that a member did to itself in a drill."""
+
+    at_ms: int
+    fault: str
+    span_ms: int
+    """How long it was to last; 0 where that is not said."""
+    who: str
+    """Who asked for it: an account or an address."""
+    drill: str
+
+
 class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """One member's view. Unknown numbers are -1, unknown texts empty."""
 
@@ -51,3 +63,5 @@ class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """Of a master: why it takes no messages; empty while it does."""
     copies: list[CopyReport] = []
     """Of a master: who is connected."""
+    faults: list[FaultReport] = []
+    """What drills did to this member, the newest last."""

@@ -64,3 +64,11 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             extra=FIXED,
         ),
     ] = field(default=3_500, name="escrowTakeover")
+    drills: Annotated[
+        bool,
+        Meta(
+            description="administrators may make this member fail for up to a minute, or end it "
+            "(`escrowmq cluster drill`)",
+            extra=FIXED,
+        ),
+    ] = field(default=False, name="escrowDrills")

@@ -54,7 +54,7 @@ class Member:
         """`mark` gives a random text; `has_log`: whether the folder has messages already; `log`
         reports what people should know."""
         self.state = state
-        self._terms = terms
+        self.terms = terms
         self._mark = mark
         self._addresses = address, client_address
         self._has_log = has_log
@@ -101,7 +101,7 @@ class Member:
         slept_ms = now_ms - self._woken_ms
         self._woken_ms = now_ms
         if self.is_leader:
-            if slept_ms > self._terms.silence_ms // 3:
+            if slept_ms > self.terms.silence_ms // 3:
                 self.copies.excuse(slept_ms)  # nobody was silent: this process did not run
             self._change_set(now_ms)
         elif self._may_take_over(now_ms):
@@ -115,7 +115,7 @@ class Member:
 
     def _log_silence(self, now_ms: int) -> None:
         record = self.record
-        is_silent = now_ms - self._heard_ms > self._terms.takeover_ms + self._terms.silence_ms
+        is_silent = now_ms - self._heard_ms > self.terms.takeover_ms + self.terms.silence_ms
         if self._followed is None or record is None or not is_silent:
             return
         if not record.has(self.state.member, self.state.incarnation):
@@ -127,7 +127,7 @@ class Member:
 
     def wake_at_ms(self) -> int:
         """The latest time at which `wake` must be called."""
-        span_ms = self._terms.silence_ms // 10
+        span_ms = self.terms.silence_ms // 10
         return min(self._look_ms, self._woken_ms + span_ms)
 
     def _look(self, now_ms: int) -> None:
@@ -139,7 +139,7 @@ class Member:
         self._orders.append(Read())
 
     def _span_ms(self) -> int:
-        terms = self._terms
+        terms = self.terms
         if self.is_leader:
             is_near = self._woken_ms < self._succession_ms
             return _SUCCESSION_LOOK_MS if is_near else terms.leader_look_ms
@@ -241,7 +241,7 @@ class Member:
         self._gone = 0
         self.copies = Copies()
         self.copies.set_is(record.in_sync, now_ms)
-        self._look_ms = now_ms + self._terms.leader_look_ms
+        self._look_ms = now_ms + self.terms.leader_look_ms
         self._log(f"this member is the master now: {record.text}; the epoch begins at {log_end}")
 
     @property
@@ -263,7 +263,7 @@ class Member:
         if self.proposal is not None:
             return
         me = self.state.member
-        late = self.copies.late(record.in_sync, now_ms - self._terms.silence_ms, me=me)
+        late = self.copies.late(record.in_sync, now_ms - self.terms.silence_ms, me=me)
         in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
         numbers = record.numbers
         if not late:
@@ -282,7 +282,7 @@ class Member:
 
     def copy_gone(self, member: str, now_ms: int) -> None:
         """A copy's connection has closed."""
-        self.copies.gone(member, silence_ms=self._terms.silence_ms, now_ms=now_ms)
+        self.copies.gone(member, silence_ms=self.terms.silence_ms, now_ms=now_ms)
 
     def expect_successor(self, until_ms: int, now_ms: int) -> None:
         """A copy was asked to take over: read the record soon, so that the others follow it."""
@@ -323,7 +323,7 @@ class Member:
         silent_ms = now_ms - self._heard_ms
         is_called = record.epoch == self._called[0] and now_ms < self._called[1]
         is_urgent = record.epoch == self._gone or is_called
-        if not is_urgent and silent_ms < self._terms.takeover_ms + self._jitter_ms:
+        if not is_urgent and silent_ms < self.terms.takeover_ms + self._jitter_ms:
             return False
         return record.has(self.state.member, self.state.incarnation)
 

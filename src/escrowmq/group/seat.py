@@ -7,6 +7,7 @@ from typing import Final
 
 from escrowmq.base.group_report import GroupReport
 from escrowmq.group.copying import Cut
+from escrowmq.group.drills import Drills, FaultOrder
 from escrowmq.group.member import Member
 from escrowmq.group.record import Record
 
@@ -49,6 +50,8 @@ class Seat:
         """A master's log end when its epoch began. Clients are admitted once it is confirmed."""
         self.before: object = None
         """Of a master: the transactions of the copy that it was, which knows what is pending."""
+        self.drills = Drills()
+        """Shared by all brokers of a member: a fault goes on when its role changes."""
         self._on_ready: Callable[[], None] | None = None
         self.on_cut: Callable[[Cut], None] | None = None
         """A copy calls this when it has bytes that its master does not have."""
@@ -74,7 +77,23 @@ class Seat:
             why=member.why,
             authority=self.authority,
             authority_fault=member.authority_fault,
+            faults=[*self.drills.notes],
         )
+
+    def drill(self, order: FaultOrder) -> dict[str, str]:
+        """Do a fault to this member, and return its name and timeouts. Raises UsageError."""
+        member = self.member
+        self.drills.take(order, me=member.state.member, now_ms=self.now_ms())
+        return {
+            "member": member.state.member,
+            "takeoverMs": str(member.terms.takeover_ms),
+            "silenceMs": str(member.terms.silence_ms),
+        }
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether a drill keeps this member from the others."""
+        return self.drills.is_cut(self.now_ms())
 
     def act(self) -> None:
         """Carry out what follows from a change of the member now."""

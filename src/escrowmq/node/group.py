@@ -19,11 +19,13 @@ from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.errors import AuthorityUnreachable, EscrowMQError
 from escrowmq.group.copying import Cut
+from escrowmq.group.drills import Drills
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
 from escrowmq.node.build import build_name
+from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
 from escrowmq.node.group_folder import Folder
 from escrowmq.store.cut import record_before
 
@@ -81,6 +83,10 @@ class GroupNode:
         self._settings = settings
         self._plan = plan
         self._folder = folder
+        self._drills = Drills()
+        if settings.drills:
+            self._drills = Drills(OwnProcess(), notes=folder.faults(), keep=folder.keep_faults)
+            authority = DrilledAuthority(authority, self._drills, steady_ms)
         self._authority = authority
         self._secret = secret
         self._key = f"{plan.cluster}/{plan.broker}"
@@ -300,6 +306,7 @@ class GroupNode:
             leads=leads,
             authority=self._authority.name,
         )
+        seat.drills = self._drills
         seat.epoch_end = epoch_end
         seat.before = before
         seat.on_cut = self._wants_cut

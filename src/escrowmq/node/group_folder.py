@@ -8,9 +8,11 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.group_report import FaultReport
 from escrowmq.errors import UsageError
 from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.net.disk import FileDisk
@@ -20,7 +22,8 @@ from escrowmq.store.folder_check import has_log
 
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _NAME_MAX: Final = 64
-_KEPT: Final = (PATH, f"{PATH}.tmp", "lock")
+_FAULTS: Final = "drills.json"
+_KEPT: Final = (PATH, f"{PATH}.tmp", "lock", _FAULTS)
 
 
 class Folder:
@@ -65,6 +68,19 @@ class Folder:
     def keep(self, state: MemberState) -> None:
         """Write the state durably."""
         self._disk.replace(PATH, state.encode(), is_private=True)
+
+    def faults(self) -> tuple[FaultReport, ...]:
+        """What drills did to this member; nothing if that cannot be read."""
+        try:
+            return msgspec.json.decode(
+                self._disk.read(_FAULTS) or b"[]", type=tuple[FaultReport, ...]
+            )
+        except msgspec.MsgspecError:
+            return ()
+
+    def keep_faults(self, faults: tuple[FaultReport, ...]) -> None:
+        """Write them durably."""
+        self._disk.replace(_FAULTS, msgspec.json.encode(faults))
 
     def end(self, state: MemberState) -> None:
         """Note that the broker has closed its files."""

@@ -32,7 +32,7 @@ _TARGETS: Final = (
     "topic", "group", "groupName", "consumerGroup", "srcGroup", "destGroup", "queueId",
     "timestamp", "offset", "readable", "username", "subject", "policyType", "resource",
     "accessKey", "admin", "topicPerms", "groupPerms", "globalWhiteAddrs", "aclFileFullPath",
-    "msgId", "clientId",
+    "msgId", "clientId", "member", "drill", "fault", "ms", "isDryRun",
 )  # fmt: skip
 """Fields that name what was changed. None of them is secret."""
 

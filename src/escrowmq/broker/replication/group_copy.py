@@ -24,6 +24,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
 from escrowmq.group.copying import Copy, Cut, TurnedAway
+from escrowmq.group.drills import SWITCH, FaultOrder
 from escrowmq.group.frames import Gone, Hello
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
@@ -38,6 +39,7 @@ _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
 _WARM_MS: Final = 100
 _NEVER_MS: Final = (1 << 62) - 1
+_CUT: Final = "a drill keeps this member from the others"
 
 
 class GroupCopy(Part):
@@ -118,6 +120,8 @@ class GroupCopy(Part):
         self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
+        elif self._seat.is_cut:
+            self._output.add(Close(COPY_PEER, _CUT))
         elif self._record is not None:
             self._copy = Copy(
                 self._log,
@@ -176,6 +180,9 @@ class GroupCopy(Part):
             self._stop("the master has sent nothing for too long", now_ms)
         record = self._record
         if record is None or self._is_dialling or self._is_connected or now_ms < self._due_ms:
+            return
+        if self._seat.is_cut:
+            self._due_ms = now_ms + _RETRY_MS
             return
         address = address_of(record.address)
         if address is None:
@@ -328,6 +335,15 @@ class GroupCopy(Part):
         record = self._seat.member.record
         where = "" if record is None else f"; ask {record.master}, {record.client_address}"
         raise UsageError(f"this member is not the master{where}")
+
+    def drill(self, order: FaultOrder) -> dict[str, str]:
+        """Do a fault to this member."""
+        if order.fault == SWITCH:
+            self.switch("")
+        answer = self._seat.drill(order)
+        if self._seat.is_cut:
+            self._drop(_CUT)
+        return answer
 
     def rebuild(self) -> None:
         """Become master by force, without what only the others have."""

@@ -22,6 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
+from escrowmq.group.drills import SWITCH, FaultOrder
 from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
@@ -34,6 +35,7 @@ CONNECTIONS_MAX: Final = 16
 SWITCH_MS: Final = 3_000
 """A planned change of the master that takes longer is cancelled."""
 
+_CUT: Final = "a drill keeps this member from the others"
 _SAMPLE_MS: Final = 50
 _SAMPLES_MAX: Final = 400
 
@@ -119,7 +121,9 @@ class GroupMaster(Part):
 
     def begin(self, peer: Peer) -> PortDialogue:
         """A copy has connected, or any client that found the port."""
-        if len(self._streams) >= CONNECTIONS_MAX:
+        if self._seat.is_cut:
+            self._output.add(Close(peer.id, _CUT))
+        elif len(self._streams) >= CONNECTIONS_MAX:
             self._output.add(Close(peer.id, "too many connections of copies"))
         else:
             self._addresses[peer.id] = peer.address
@@ -398,6 +402,17 @@ class GroupMaster(Part):
     def rebuild(self) -> None:
         """A master has nothing to rebuild."""
         raise UsageError("this member is the master, and serves: nothing is to be rebuilt")
+
+    def drill(self, order: FaultOrder) -> dict[str, str]:
+        """Do a fault to this member."""
+        if order.fault == SWITCH and not order.is_dry_run:
+            self._seat.drill(msgspec.structs.replace(order, is_dry_run=True))
+            self.switch("")
+        answer = self._seat.drill(order)
+        if self._seat.is_cut:
+            for peer in list(self._streams):
+                self._close(peer, _CUT, self._moment.now_ms)
+        return answer
 
     def _hand_over(self) -> None:
         """Ask the heir to take over once it has everything; cancel after a timeout."""

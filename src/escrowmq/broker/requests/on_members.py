@@ -9,8 +9,10 @@ import msgspec
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.codes import Response
 from escrowmq.base.group_report import GroupReport
+from escrowmq.broker.access.audit_log import who
 from escrowmq.broker.asked import Asked
 from escrowmq.errors import UsageError
+from escrowmq.group.drills import FaultOrder, read_order
 
 _ALONE: Final = Refusal(
     Response.SYSTEM_ERROR,
@@ -34,9 +36,14 @@ class GroupEnd(Protocol):
         """Be the master without having what the others have."""
         ...
 
+    def drill(self, order: FaultOrder) -> dict[str, str]:
+        """Do a fault to this member. Returns what a drill must know of it."""
+        ...
+
 
 class GroupEndHandlers:
-    """ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728)."""
+    """ESCROW_GROUP_STATUS (7726), ESCROW_GROUP_SWITCH (7727), ESCROW_GROUP_REBUILD (7728),
+    ESCROW_GROUP_DRILL (7729)."""
 
     def __init__(self) -> None:
         self._end: GroupEnd | None = None
@@ -75,3 +82,13 @@ class GroupEndHandlers:
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
         return DONE
+
+    def drill(self, asked: Asked[None]) -> Reply:
+        """Fail on purpose."""
+        if self._end is None:
+            return _ALONE
+        try:
+            order = read_order(asked.ext, who=who(asked), at_ms=asked.now_ms)
+            return Answer(ext=self._end.drill(order))
+        except UsageError as error:
+            return Refusal(Response.SYSTEM_ERROR, str(error))

@@ -314,6 +314,7 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(
             _R.ESCROW_GROUP_REBUILD, None, GroupEndHandlers.rebuild, OPERATE, is_audited=True
         ),
+        RequestRow(_R.ESCROW_GROUP_DRILL, None, GroupEndHandlers.drill, OPERATE, is_audited=True),
     ),
     family(
         AclHandlers,

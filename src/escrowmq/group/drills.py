@@ -1,0 +1,176 @@
+"""Faults that a member does to itself when an operator asks it to (`escrowmq cluster drill`).
+
+Each ends by itself, at the latest after `SPAN_MAX_MS`, whatever becomes of the one who asked."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+
+from escrowmq.base.group_report import FaultReport
+from escrowmq.errors import UsageError
+
+_log = logging.getLogger(__name__)
+
+SPAN_MIN_MS: Final = 100
+SPAN_MAX_MS: Final = 60_000
+
+DRILL_MS: Final = 120_000
+"""A drill that a member has heard nothing of for this long has ended: its command line is gone."""
+
+NOTES_MAX: Final = 50
+"""Faults that are remembered."""
+
+_NAME_MAX: Final = 64
+
+JOIN: Final = ""
+"""Take part in a drill. Nothing is done, and no other drill may begin."""
+END: Final = "end"
+"""The drill has ended, and what it did to this member as well."""
+SWITCH: Final = "switch"
+SUDDEN: Final = frozenset({SWITCH, "kill"})
+SPANS: Final = frozenset({"freeze", "cut", "isolate", "authority"})
+
+_CUT: Final = frozenset({"cut", "isolate"})
+_WITHOUT_AUTHORITY: Final = frozenset({"isolate", "authority"})
+
+
+class ProcessFaults(Protocol):
+    """What only the process can do to itself. Both begin a little later, when the answer has
+    left."""
+
+    def kill(self) -> None:
+        """End as by kill -9."""
+
+    def freeze(self, span_ms: int) -> None:
+        """Stop as by SIGSTOP, and go on after a time."""
+
+
+class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
+    """What an operator asks for."""
+
+    fault: str
+    span_ms: int
+    drill: str
+    """The drill that it belongs to."""
+    member: str
+    """Who is meant: another member may have the address by now. Empty: any."""
+    is_dry_run: bool
+    who: str
+    at_ms: int
+
+    @property
+    def is_fault(self) -> bool:
+        """Whether anything is done to the member."""
+        return self.fault not in (JOIN, END)
+
+
+def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder:
+    """The order of a request. Raises UsageError."""
+    fault, span, drill = fields.get("fault", JOIN), fields.get("ms", "0"), fields.get("drill", "")
+    if fault not in {JOIN, END} | SUDDEN | SPANS:
+        raise UsageError(f"fault={fault}: one of {', '.join(sorted(SUDDEN | SPANS))} is expected")
+    span_ms = int(span) if span.isdecimal() and len(span) < _NAME_MAX else -1
+    if fault in SPANS and not SPAN_MIN_MS <= span_ms <= SPAN_MAX_MS:
+        raise UsageError(f"ms={span[:_NAME_MAX]}: {SPAN_MIN_MS} to {SPAN_MAX_MS} is allowed")
+    if not 0 < len(drill) <= _NAME_MAX:
+        raise UsageError(f"a drill has a name of 1 to {_NAME_MAX} characters")
+    return FaultOrder(
+        fault=fault,
+        span_ms=span_ms if fault in SPANS else 0,
+        drill=drill,
+        member=fields.get("member", ""),
+        is_dry_run=fields.get("isDryRun") == "true",
+        who=who,
+        at_ms=at_ms,
+    )
+
+
+class Drills:
+    """The faults of one member, in whatever role. Times are the member's own, which do not jump
+    with the clock."""
+
+    def __init__(
+        self,
+        process: ProcessFaults | None = None,
+        *,
+        notes: tuple[FaultReport, ...] = (),
+        keep: Callable[[tuple[FaultReport, ...]], None] | None = None,
+    ) -> None:
+        """Without `process` (escrowDrills=false) every order is refused. `keep` stores `notes`
+        durably: the process may be about to end."""
+        self._process = process
+        self.notes = notes
+        self._keep = keep
+        self._drill = self._who = ""
+        self._heard_ms = 0
+        self._fault = ""
+        self._until_ms = 0
+
+    def take(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
+        """Obey, except for a switch, which is the master's to do. Raises UsageError, and nothing
+        has happened then."""
+        process = self._process
+        if process is None:
+            raise UsageError(
+                f"member {me} takes part in no drill: it was not started with escrowDrills=true"
+            )
+        if order.member not in ("", me):
+            raise UsageError(f"this is member {me}, and {order.member} was meant")
+        is_busy = self._drill not in ("", order.drill) and now_ms < self._heard_ms + DRILL_MS
+        if is_busy:
+            raise UsageError(
+                f"member {me} is in drill {self._drill} of {self._who}, which was heard of "
+                f"{(now_ms - self._heard_ms) / 1000:.0f} s ago; one drill at a time, and one that "
+                f"ended without a word is forgotten after {DRILL_MS // 1000} s"
+            )
+        if order.is_fault and self._active(now_ms):
+            raise UsageError(
+                f"{self._fault} of member {me} lasts for {(self._until_ms - now_ms) / 1000:.1f} s "
+                "more; one fault at a time"
+            )
+        if order.is_dry_run:
+            return
+        self._drill, self._who, self._heard_ms = order.drill, order.who, now_ms
+        if order.fault == END:
+            self._end()
+        elif order.is_fault:
+            self._begin(order, process, now_ms)
+
+    def _begin(self, order: FaultOrder, process: ProcessFaults, now_ms: int) -> None:
+        self._note(order)
+        if order.fault == "kill":
+            process.kill()
+        elif order.fault in SPANS:
+            self._fault, self._until_ms = order.fault, now_ms + order.span_ms
+            if order.fault == "freeze":
+                process.freeze(order.span_ms)
+
+    def _note(self, order: FaultOrder) -> None:
+        span = f" for {order.span_ms} ms" if order.span_ms else ""
+        _log.warning("drill %s of %s: %s%s", order.drill, order.who, order.fault, span)
+        note = FaultReport(
+            at_ms=order.at_ms, fault=order.fault, span_ms=order.span_ms, who=order.who,
+            drill=order.drill,
+        )  # fmt: skip
+        self.notes = (*self.notes, note)[-NOTES_MAX:]
+        if self._keep is not None:
+            self._keep(self.notes)
+
+    def _end(self) -> None:
+        _log.info("drill %s of %s has ended", self._drill, self._who)
+        self._drill = self._who = self._fault = ""
+
+    def _active(self, now_ms: int) -> str:
+        return self._fault if now_ms < self._until_ms else ""
+
+    def is_cut(self, now_ms: int) -> bool:
+        """Whether this member has no connection to others."""
+        return self._active(now_ms) in _CUT
+
+    def lacks_authority(self, now_ms: int) -> bool:
+        """Whether this member does not reach the authority."""
+        return self._active(now_ms) in _WITHOUT_AUTHORITY

@@ -1,0 +1,120 @@
+"""What a drill does to this process, and to its way to the authority (`group/drills`)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Final
+
+from escrowmq.base.authority import Authority, Versioned
+from escrowmq.errors import AuthorityUnreachable
+from escrowmq.group.drills import Drills
+
+_log = logging.getLogger(__name__)
+
+_ANSWER_S: Final = 0.1
+"""The answer leaves before the process can send nothing more."""
+
+_KILLED: Final = 128 + signal.SIGKILL
+_INIT: Final = 1
+
+_STOPPER: Final = """
+import os, signal, sys, time
+process, span_s = int(sys.argv[1]), float(sys.argv[2])
+if os.getppid() == process:
+    os.kill(process, signal.SIGSTOP)
+    time.sleep(span_s)
+    if os.getppid() == process:
+        os.kill(process, signal.SIGCONT)
+"""
+"""A stopped process cannot wake itself up. If it is killed meanwhile, its number may be another's:
+then it is no longer the parent, and nobody gets a signal."""
+
+
+class OwnProcess:
+    """This process, on whose loop it lives."""
+
+    def __init__(self) -> None:
+        self._stoppers: set[asyncio.Task[None]] = set()
+
+    def kill(self) -> None:
+        """End at once: nothing is flushed, nobody is told."""
+        asyncio.get_running_loop().call_later(_ANSWER_S, _end)
+
+    def freeze(self, span_ms: int) -> None:
+        """Stop, and go on after a time."""
+        loop = asyncio.get_running_loop()
+        if os.getpid() == _INIT:
+            # The first process of a container gets no SIGSTOP from inside.
+            loop.call_later(_ANSWER_S, time.sleep, span_ms / 1000)
+        else:
+            loop.call_later(_ANSWER_S, self._stop, span_ms / 1000)
+
+    def _stop(self, span_s: float) -> None:
+        task = asyncio.get_running_loop().create_task(_stopped(span_s))
+        self._stoppers.add(task)
+        task.add_done_callback(self._stoppers.discard)
+
+
+def _end() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(_KILLED)  # the first process of a container is not killed from inside
+
+
+async def _stopped(span_s: float) -> None:
+    words = [sys.executable, "-I", "-S", "-c", _STOPPER, str(os.getpid()), str(span_s)]
+    try:
+        # Of its own session: what ends a command line's group of processes must not end this one.
+        stopper = await asyncio.create_subprocess_exec(
+            *words, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
+        )
+    except OSError as error:
+        _log.warning("this process is not stopped: %s", error)
+        return
+    await stopper.wait()
+
+
+class DrilledAuthority:
+    """An authority that this member does not reach while a drill says so."""
+
+    def __init__(self, real: Authority, drills: Drills, now_ms: Callable[[], int]) -> None:
+        self._real = real
+        self._drills = drills
+        self._now_ms = now_ms
+
+    @property
+    def name(self) -> str:
+        """The engine and its address."""
+        return self._real.name
+
+    async def read(self, key: str) -> Versioned:
+        """Return the newest record of a key."""
+        self._reach()
+        found = await self._real.read(key)
+        self._reach()
+        return found
+
+    async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
+        """Write a record if its key still has a revision. An answer that comes during a drill is
+        lost, as a network loses it: the write may have taken effect."""
+        self._reach()
+        found = await self._real.write_if(key, value, revision)
+        self._reach()
+        return found
+
+    def _reach(self) -> None:
+        if self._drills.lacks_authority(self._now_ms()):
+            raise AuthorityUnreachable(f"{self.name}: a drill keeps this member from it")
+
+    async def prove(self) -> None:
+        """Raise AuthorityUnfit unless the engine compares."""
+        await self._real.prove()
+
+    async def close(self) -> None:
+        """Release connections."""
+        await self._real.close()

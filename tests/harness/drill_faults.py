@@ -1,0 +1,23 @@
+"""What a drill does to a process in memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.harness.group import MemberHost
+
+
+class HostFaults:
+    """Of one member (group.drills.ProcessFaults)."""
+
+    def __init__(self, host: MemberHost) -> None:
+        self._host = host
+
+    def kill(self) -> None:
+        self._host.world.later(0, self._host.kill)
+
+    def freeze(self, span_ms: int) -> None:
+        world = self._host.world
+        world.later(0, self._host.freeze)
+        world.later(span_ms, self._host.thaw)
