@@ -3,7 +3,6 @@ client waited."""
 
 from __future__ import annotations
 
-import itertools
 import time
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from escrowmq.codec import fastjson
 from escrowmq.drill import history
 from escrowmq.drill.history import Ended, Event, Read, Sent
 from escrowmq.drill.judge import judge
+from escrowmq.drill.report import longest_gap_ns
 from tests.crash.link import Link, read_queue
 from tests.group import porcupine
 from tests.interop.process import until
@@ -80,8 +80,7 @@ def look(
 
 def pause_s(acknowledged: list[Sent], begin_ns: int, end_ns: int) -> float:
     """The longest time within a span in which nothing was acknowledged."""
-    inside = [each.end_ns for each in acknowledged if begin_ns < each.end_ns < end_ns]
-    return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns])) / NS
+    return longest_gap_ns([each.end_ns for each in acknowledged], begin_ns, end_ns) / NS
 
 
 def _committed(clients: Clients) -> set[str]:

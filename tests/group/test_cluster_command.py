@@ -27,7 +27,8 @@ BROKER = "kill-broker"
 class Group:
     """Three members, a name server, an etcd."""
 
-    def __init__(self, folder: Path, stack: ExitStack) -> None:
+    def __init__(self, folder: Path, stack: ExitStack, *more: str) -> None:
+        """`more`: options of members."""
         etcd = EtcdCluster(folder, 1)
         stack.callback(etcd.stop)
         (folder / "names").mkdir()
@@ -35,7 +36,7 @@ class Group:
         stack.callback(names.kill)
         self.nameserver = names.nameserver
         self.members = {
-            name: MemberProcess(folder, name, names.nameserver, etcd.url) for name in NAMES
+            name: MemberProcess(folder, name, names.nameserver, etcd.url, *more) for name in NAMES
         }
         for member in self.members.values():
             member.start()
@@ -55,9 +56,13 @@ class Group:
         (found,) = self.admin.replicas.status()
         return found
 
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "escrowmq", "cluster", *words, "-n", self.nameserver]
-        return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    def command(self, *words: str) -> list[str]:
+        return [sys.executable, "-m", "escrowmq", "cluster", *words, "-n", self.nameserver]
+
+    def run(self, *words: str, within_s: float = 60) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*words), capture_output=True, text=True, timeout=within_s, check=False
+        )
 
 
 @pytest.fixture(scope="module")

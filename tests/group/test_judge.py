@@ -165,7 +165,7 @@ def test_what_is_planted_is_found(plant: Plant, kind: Kind, seed: int) -> None:
 def test_who_sent_a_message_is_known_where_all_attempts_are() -> None:
     events: list[Event] = [Read("T", 0, 0, "a"), Read("T", 0, 1, "b")]
     assert judge(events) == []
-    assert judge(events, attempted=frozenset("a")) == [Finding(Kind.UNKNOWN, "b")]
+    assert judge(events, attempted=frozenset("a")) == [Finding(Kind.UNKNOWN, "b", "b")]
 
 
 def test_files_are_judged_but_for_a_torn_last_line(tmp_path: Path) -> None:

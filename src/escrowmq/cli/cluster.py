@@ -1,10 +1,11 @@
-"""`escrowmq cluster status|switch|rebuild`: brokers and their copies, for their operators."""
+"""`escrowmq cluster status|switch|rebuild|drill`: brokers and their copies, for their operators."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from escrowmq.cli.cluster_drill import add_drill, run_drill
 from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.printing import complain, say, show_json
@@ -39,11 +40,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     rebuild.add_argument(
         "--accept-loss", action="store_true", help="what only the others have may be lost"
     )
-    add_dry_run(switch, rebuild)
+    add_dry_run(switch, rebuild, add_drill(actions))
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the action; return the exit code."""
+    if arguments.action == "drill":
+        return run_action(arguments, lambda _: run_drill(arguments))
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 

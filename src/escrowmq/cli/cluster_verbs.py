@@ -16,6 +16,7 @@ from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
+    from escrowmq.client.producer_settings import ConnectionSettings
     from escrowmq.client.tls import Tls
 
 OK: Final = 0
@@ -115,6 +116,16 @@ def tls_of(arguments: argparse.Namespace) -> Tls | None:
     return wanted if arguments.tls or wanted != Tls() else None
 
 
+def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
+    """The settings of a client of this cluster, from the options."""
+    return {
+        "credentials": credentials_of(arguments),
+        "namespace": arguments.namespace,
+        "tls": tls_of(arguments),
+        "request_timeout_ms": max(1, int(arguments.timeout * _MS)),
+    }
+
+
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
     """Ask the cluster; return the exit code. Failures print one line on standard error."""
     from escrowmq.client.blocking.admin import Admin
@@ -126,13 +137,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     speak_yaml(is_wanted=arguments.output == "yaml")
     try:
         fill(arguments)
-        with Admin(
-            arguments.name_servers,
-            credentials=credentials_of(arguments),
-            namespace=arguments.namespace,
-            tls=tls_of(arguments),
-            request_timeout_ms=max(1, int(arguments.timeout * _MS)),
-        ) as admin:
+        with Admin(arguments.name_servers, **connection_of(arguments)) as admin:
             try:
                 return work(admin)
             finally:

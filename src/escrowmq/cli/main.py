@@ -31,7 +31,7 @@ _VERBS: Final = {
     "group": "consumer groups: list, show, create, update, delete",
     "message": "messages: show, explain, find, at, send, resend, deliver",
     "tx": "pending transactions: list, show, commit, check, ...",
-    "cluster": "brokers and their copies: status, switch, rebuild",
+    "cluster": "brokers and their copies: status, switch, rebuild, drill",
     "offset": "how far groups are: show, reset, clone",
     "doctor": "what is wrong in a cluster, and what to do",
     "events": "what happened in a cluster: starts, brokers that left, changed settings",

@@ -34,6 +34,8 @@ class Finding(msgspec.Struct, frozen=True):
 
     kind: Kind
     about: str
+    key: str = ""
+    """Of one message that it is about, or of that which follows a gap; empty if none is known."""
 
     def __str__(self) -> str:
         return f"{self.kind.name}: {self.about}: {self.kind.value}"
@@ -45,6 +47,8 @@ class _History:
     def __init__(self, events: Iterable[Event]) -> None:
         self.sent: list[Sent] = []
         self.asked: set[str] = set()
+        self.keys_of: dict[str, str] = {}
+        """The key of a message of each transaction."""
         self.outcomes: dict[str, set[str]] = defaultdict(set)
         self.reads: set[Read] = set()
         self.keys_at: dict[tuple[str, int, int], set[str]] = defaultdict(set)
@@ -53,6 +57,7 @@ class _History:
         for event in events:
             if isinstance(event, Sent):
                 self.sent.append(event)
+                self.keys_of[event.transaction] = event.key
             elif isinstance(event, Ended):
                 self.outcomes[event.transaction].add(event.outcome)
             elif isinstance(event, Asked):
@@ -82,7 +87,9 @@ def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -
         *_gaps(seen),
     ]
     if attempted is not None:
-        findings += [Finding(Kind.UNKNOWN, key) for key in seen.places_of if key not in attempted]
+        findings += [
+            Finding(Kind.UNKNOWN, key, key) for key in seen.places_of if key not in attempted
+        ]
     return sorted(findings, key=str)
 
 
@@ -92,22 +99,27 @@ def _of_sends(seen: _History) -> Iterator[Finding]:
         if sent.transaction:
             outcomes = seen.outcomes.get(sent.transaction, set())
             if outcomes == {"commit"} and not places:
-                yield Finding(Kind.LOST, f"{sent.key} of transaction {sent.transaction}")
+                yield Finding(Kind.LOST, f"{sent.key} of transaction {sent.transaction}", sent.key)
             if outcomes == {"rollback"} and places:
-                yield Finding(Kind.ABORTED, f"{sent.key} of transaction {sent.transaction}")
+                yield Finding(
+                    Kind.ABORTED, f"{sent.key} of transaction {sent.transaction}", sent.key
+                )
         elif not places:
-            yield Finding(Kind.LOST, f"{sent.key} at {sent.topic}/{sent.queue}/{sent.offset}")
+            yield Finding(
+                Kind.LOST, f"{sent.key} at {sent.topic}/{sent.queue}/{sent.offset}", sent.key
+            )
         elif (sent.topic, sent.queue, sent.offset) not in places:
             yield Finding(
                 Kind.MOVED,
                 f"{sent.key} from {sent.topic}/{sent.queue}/{sent.offset} to {sorted(places)}",
+                sent.key,
             )
 
 
 def _of_ends(seen: _History) -> Iterator[Finding]:
     for transaction, outcomes in seen.outcomes.items():
         if len(outcomes) > 1:
-            yield Finding(Kind.CONTRADICTED, transaction)
+            yield Finding(Kind.CONTRADICTED, transaction, seen.keys_of.get(transaction, ""))
 
 
 def _of_places(seen: _History) -> Iterator[Finding]:
@@ -117,12 +129,14 @@ def _of_places(seen: _History) -> Iterator[Finding]:
             contents.setdefault((sent.topic, sent.queue, sent.offset), set()).add(sent.key)
     for place, keys in contents.items():
         if len(keys) > 1:
-            yield Finding(Kind.DIVERGING, f"{place}: {sorted(keys)}")
+            yield Finding(Kind.DIVERGING, f"{place}: {sorted(keys)}", max(keys))
     for key, places in seen.places_of.items():
         if len(places) > 1:
-            yield Finding(Kind.DOUBLED, f"{key} at {sorted(places)}")
+            yield Finding(Kind.DOUBLED, f"{key} at {sorted(places)}", key)
         elif len(seen.positions_of[key]) > 1:
-            yield Finding(Kind.DOUBLED, f"{key} at {sorted(seen.positions_of[key])} of the log")
+            yield Finding(
+                Kind.DOUBLED, f"{key} at {sorted(seen.positions_of[key])} of the log", key
+            )
 
 
 def _gaps(seen: _History) -> Iterator[Finding]:
@@ -133,7 +147,9 @@ def _gaps(seen: _History) -> Iterator[Finding]:
         found.sort()
         for before, after in itertools.pairwise(found):
             if after > before + 1:
-                yield Finding(Kind.GAP, f"{topic}/{queue}: {before + 1} to {after - 1}")
+                follower = max(seen.keys_at[topic, queue, after])
+                about = f"{topic}/{queue}: {before + 1} to {after - 1}"
+                yield Finding(Kind.GAP, about, follower)
 
 
 def main() -> int:

@@ -91,6 +91,11 @@ def worked_s() -> float:
     return time.thread_time()
 
 
+def steady_ns() -> int:
+    """Nanoseconds that never jump (CLOCK_MONOTONIC), the same for all processes of a machine."""
+    return time.monotonic_ns()
+
+
 def steady_s() -> float:
     """Seconds since some moment, with the highest resolution."""
     return time.perf_counter()

@@ -219,7 +219,8 @@ class Diagnosis:
 
     async def events(self) -> list[Event]:
         """What happened, the newest first: starts of brokers, brokers that left within the last
-        hour, and settings that differ from those of the start. The audit log has all changes.
+        hour, settings that differ from those of the start, and drills. The audit log has all
+        changes.
 
         >>> async def main():
         ...     async with escrowmq.aio.Admin(nameserver) as admin:
@@ -244,6 +245,17 @@ class Diagnosis:
         for gone in await self._brokers.gone():
             what = "stopped" if gone.was_stopped else "left without signing off"
             found.append(Event(at_ms=gone.gone_ms, subject=f"broker {gone.name}", what=what))
+        for member in (await self._replicas.reports()).values():
+            for fault in member.faults:
+                lasting = f" for {span(fault.span_ms)}" if fault.span_ms else ""
+                found.append(
+                    Event(
+                        at_ms=fault.at_ms,
+                        subject=f"broker {member.broker}, member {member.member}",
+                        what=f"drill {fault.drill}: {fault.fault}{lasting}",
+                        who=fault.who,
+                    )
+                )
         return sorted(found, key=lambda event: -event.at_ms)
 
     async def _of_brokers(self) -> AsyncIterator[Finding]:

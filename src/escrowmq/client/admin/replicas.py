@@ -76,6 +76,16 @@ class Switched(msgspec.Struct, kw_only=True, rename="camel"):
     """Until the new master answered."""
 
 
+class DrillMember(msgspec.Struct, kw_only=True, rename="camel"):
+    """A member that takes part in a drill."""
+
+    member: str
+    takeover_ms: int
+    """A master that is silent for this long is replaced."""
+    silence_ms: int
+    """A member that lacks something for this long leaves the set."""
+
+
 class _OfSlave(msgspec.Struct, rename="camel"):
     is_activated: bool = False
     max_offset: int = -1
@@ -142,6 +152,37 @@ class Replicas:
         before = await self.report(address)
         await self._cluster.ask(address, Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
         return await self._serving(before.broker, [address], above=before.epoch, within_s=within_s)
+
+    async def drill(
+        self,
+        address: str,
+        drill: str,
+        fault: str = "",
+        *,
+        span_ms: int = 0,
+        member: str = "",
+        is_dry_run: bool = False,
+    ) -> DrillMember:
+        """Make the member at this address fail: `switch`, `kill`, or for a time `freeze`, `cut`,
+        `isolate` or `authority`. Without a fault it takes part in the drill of this name, and in no
+        other; `end` ends that and what it did. Raises ResponseError from members that were not
+        started with escrowDrills=true."""
+        fields = {
+            "drill": drill, "fault": fault, "ms": str(span_ms), "member": member,
+            "isDryRun": "true" if is_dry_run else "false",
+        }  # fmt: skip
+        reply = await self._cluster.ask(address, Request.ESCROW_GROUP_DRILL, fields)
+        with reading_from(address, Request.ESCROW_GROUP_DRILL):
+            return msgspec.convert(reply.ext or {}, DrillMember, strict=False)
+
+    async def reports(self, addresses: Iterable[str] = ()) -> dict[str, GroupReport]:
+        """Return what the members of groups at these addresses say; without addresses, those that
+        the name server knows. Who does not answer is left out."""
+        found = list(addresses)
+        if not found:
+            table = (await self._cluster.instance.names.brokers()).broker_addr_table
+            found = [at for data in table.values() for at in dict(data.broker_addrs).values()]
+        return await self._reports(found)
 
     async def group(self, broker: str) -> ReplicaGroup:
         """Return the group of this name. Raises UsageError for brokers that do not fail over."""

@@ -99,6 +99,8 @@ class Replicas(Face[replicas.Replicas]):
     report = plain(replicas.Replicas.report)
     switch = plain(replicas.Replicas.switch)
     rebuild = plain(replicas.Replicas.rebuild)
+    drill = plain(replicas.Replicas.drill)
+    reports = plain(replicas.Replicas.reports)
 
 
 class Topics(Face[topics.Topics]):

@@ -1,0 +1,249 @@
+"""`escrowmq cluster drill`: faults of a group on purpose, and a report."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
+
+from escrowmq.base.spoken import moment
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, connection_of
+from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.errors import UsageError
+
+if TYPE_CHECKING:
+    from escrowmq.drill.faults import Step
+    from escrowmq.drill.preconditions import Ground
+    from escrowmq.drill.report import Report, Row
+    from escrowmq.drill.run import Drill
+
+RATE: Final = 200
+SECONDS: Final = 10.0
+WITHIN_S: Final = 120.0
+PAUSE_S: Final = 3.0
+ROUNDS_MAX: Final = 10
+
+
+def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add_action
+    """Declare the action and its options."""
+    drill = add_action(
+        actions, "drill",
+        "do faults to a group of brokers, with clients at work, and report what came of it; its "
+        "members must have been started with escrowDrills=true",
+    )  # fmt: skip
+    drill.add_argument("broker", metavar="BROKER")
+    drill.add_argument(
+        "--faults", metavar="FAULT[,FAULT]", default="",
+        help="default: switch,authority,cut,isolate,freeze; @copy behind one means a copy",
+    )  # fmt: skip
+    drill.add_argument(
+        "--kill", action="store_true",
+        help="end a process as well, by kill -9; a supervisor must start it again",
+    )  # fmt: skip
+    drill.add_argument(
+        "--seconds", type=float, default=SECONDS, help=f"how long a fault lasts (default "
+        f"{SECONDS:g}, at most 60)",
+    )  # fmt: skip
+    drill.add_argument(
+        "--rate", type=int, default=RATE,
+        help=f"messages and transactions a second, on a topic of its own (default {RATE})",
+    )  # fmt: skip
+    drill.add_argument(
+        "--within", type=float, default=WITHIN_S, metavar="SECONDS",
+        help="until all members must be in sync again after a fault (default 120)",
+    )  # fmt: skip
+    drill.add_argument(
+        "--pause", type=float, default=PAUSE_S, metavar="SECONDS",
+        help=f"before the first fault, and after each (default {PAUSE_S:g})",
+    )  # fmt: skip
+    drill.add_argument("--rounds", type=int, default=1, help="how often all faults (default 1)")
+    drill.add_argument("--keep", metavar="DIR", default="", help="history and report go there")
+    drill.add_argument("--yes", action="store_true", help="do not ask")
+    return drill
+
+
+def run_drill(arguments: argparse.Namespace) -> int:
+    """Run the action; return the exit code."""
+    from escrowmq.drill.faults import plan
+    from escrowmq.drill.load import RATE_MAX, RATE_MIN
+
+    if not RATE_MIN <= arguments.rate <= RATE_MAX:
+        raise UsageError(f"--rate {arguments.rate}: {RATE_MIN} to {RATE_MAX} is allowed")
+    if not 1 <= arguments.rounds <= ROUNDS_MAX:
+        raise UsageError(f"--rounds {arguments.rounds}: 1 to {ROUNDS_MAX} is allowed")
+    for name in ("within", "pause"):
+        if not vars(arguments)[name] > 0:
+            raise UsageError(f"--{name} {vars(arguments)[name]:g}: more than 0 s is expected")
+    names = [name for name in arguments.faults.split(",") if name]
+    steps = plan(names, seconds=arguments.seconds, kills=arguments.kill, rounds=arguments.rounds)
+    report = asyncio.run(_drill(arguments, steps))
+    if report is None:
+        return OK if arguments.dry_run else NO
+    _show(report, is_json=arguments.json)
+    return OK if report.is_ok else NO
+
+
+async def _drill(arguments: argparse.Namespace, steps: list[Step]) -> Report | None:
+    from escrowmq.client.admin.admin import Admin
+    from escrowmq.drill.name import drill_name
+    from escrowmq.drill.preconditions import look
+    from escrowmq.drill.run import Drill, Terms
+
+    settings = connection_of(arguments)
+    name = drill_name()
+    async with Admin(arguments.name_servers, **settings) as admin:
+        ground = await look(admin, arguments.broker, name)
+        if arguments.dry_run or not arguments.yes:
+            _show_plan(arguments, ground, steps)
+        if arguments.dry_run or not (arguments.yes or await _is_wanted(arguments.broker)):
+            return None
+        terms = Terms(
+            drill=name, rate=arguments.rate, steady_s=arguments.pause, within_s=arguments.within
+        )
+        drill = Drill(admin, ground, steps, terms, tell=complain)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, _stop, drill)
+        with contextlib.ExitStack() as stack:
+            file = _history(arguments.keep, stack)
+            stack.callback(_divert_logs(arguments.keep))
+            report = await drill.run(arguments.name_servers, settings, file)
+    if arguments.keep:
+        _keep(Path(arguments.keep), drill, report)
+    return report
+
+
+def _stop(drill: Drill) -> None:
+    complain("interrupted: what was done is healed, and reported. Once more ends that too")
+    drill.stop()
+
+
+def _history(keep: str, stack: contextlib.ExitStack) -> BinaryIO | None:
+    if not keep:
+        return None
+    try:
+        Path(keep).mkdir(parents=True, exist_ok=True)
+        return stack.enter_context((Path(keep) / "history.jsonl").open("xb"))
+    except OSError as error:
+        raise UsageError(f"--keep {keep}: {error}; name a new folder") from None
+
+
+def _divert_logs(keep: str) -> Callable[[], None]:
+    """What clients log while they lose their connections is expected: to a file, or nowhere."""
+    handler = logging.FileHandler(Path(keep) / "clients.log") if keep else logging.NullHandler()
+    logger = logging.getLogger("escrowmq")
+    logger.addHandler(handler)
+
+    def restore() -> None:
+        logger.removeHandler(handler)
+        handler.close()
+
+    return restore
+
+
+def _keep(folder: Path, drill: Drill, report: Report) -> None:
+    import msgspec
+
+    from escrowmq.drill.history import write
+
+    with (folder / "final.jsonl").open("wb") as file:
+        for event in drill.final:
+            write(file, event)
+    text = msgspec.json.format(msgspec.json.encode(report), indent=1)
+    (folder / "report.json").write_bytes(text + b"\n")
+
+
+async def _is_wanted(broker: str) -> bool:
+    if not sys.stdin.isatty():
+        complain("nothing was done. To do it: --yes")
+        return False
+    complain(f"All clients of {broker} are concerned. To go on type its name:")
+    answer = await asyncio.to_thread(sys.stdin.readline)
+    if answer.strip() == broker:
+        return True
+    complain("nothing was done")
+    return False
+
+
+# -- what is shown ---------------------------------------------------------------------------
+
+
+def _show_plan(arguments: argparse.Namespace, ground: Ground, steps: list[Step]) -> None:
+    seconds = sum(step.span_ms for step in steps) / 1000
+    said = (
+        f"{len(steps)} faults would be done to {ground.broker} (members "
+        f"{', '.join(sorted(ground.members))}; master {ground.master}), one after another, each "
+        f"when all members are in sync: {seconds:g} s of faults altogether, and the time to "
+        f"recover. Clients would send {arguments.rate} messages and transactions a second to a "
+        "topic of their own; the changes of the master concern everybody."
+    )
+    if ground.min_copies >= len(ground.members):
+        said += (
+            f" While a member is not in sync, messages are refused: escrowMinCopies="
+            f"{ground.min_copies}, and there are {len(ground.members)} members."
+        )
+    rows = [
+        {"fault": step.name, "what": f"the {step.at} {step.what}",
+         "expected": step.expected(ground.takeover_ms)}
+        for step in steps
+    ]  # fmt: skip
+    if arguments.json:
+        show_json({"isDryRun": True, "said": said, "count": len(rows), "rows": rows})
+        return
+    say(f"dry run: {said}" if arguments.dry_run else said)
+    say("FAULT", "WHAT", "EXPECTED")
+    for row in rows:
+        say(row["fault"], row["what"], row["expected"])
+
+
+_DATE_SIZE: Final = len("2026-01-01T")
+
+_COLUMNS: Final = (
+    "FAULT", "AT", "MEMBER", "MASTER", "EPOCH", "NO ACK FOR", "IN SYNC AFTER", "ACKNOWLEDGED",
+    "ENDS", "LOST", "DOUBLED", "WRONGLY VISIBLE", "OFFSET TWICE", "OTHER",
+)  # fmt: skip
+
+
+def _show(report: Report, *, is_json: bool) -> None:
+    if is_json:
+        show_json(report)
+        return
+    say(
+        f"drill {report.drill} of {report.broker}: members {', '.join(report.members)}, "
+        f"{report.rate} a second, {report.took_ms / 1000:.0f} s"
+    )
+    say(*_COLUMNS)
+    for row in report.rows:
+        say(*_cells(row))
+    for row in report.rows:
+        for note in row.notes:
+            say(f"  ! {row.fault}: {note}")
+    for note in report.notes:
+        say(f"  ! {note}")
+    for finding in report.findings:
+        say(f"  ! {finding}")
+    if report.findings_count > len(report.findings):
+        say(f"  ! and {report.findings_count - len(report.findings)} more")
+    for hint in report.hints:
+        say(f"  left to do: {hint}")
+    say(report.verdict)
+
+
+def _cells(row: Row) -> tuple[object, ...]:
+    is_moved = row.master_after != row.master_before
+    is_later = row.epoch_after != row.epoch_before
+    in_sync = row.in_sync_after_ms
+    return (
+        row.fault, moment(row.at_ms)[_DATE_SIZE:], row.member or "-",
+        f"{row.master_before} > {row.master_after or '?'}" if is_moved else row.master_before,
+        f"{row.epoch_before} > {row.epoch_after}" if is_later else row.epoch_before,
+        f"{row.longest_gap_ms / 1000:.2f} s", f"{in_sync / 1000:.1f} s" if in_sync >= 0 else "NOT",
+        row.acknowledged, row.ends, row.lost, row.doubled, row.wrongly_visible, row.offsets_twice,
+        row.other,
+    )  # fmt: skip

@@ -1,0 +1,113 @@
+"""The faults of a drill: in which order, to whom, for how long, and what is expected of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, Literal
+
+import msgspec
+
+from escrowmq.errors import UsageError
+
+Target = Literal["master", "copy"]
+
+STEADY: Final = "none"
+"""Before the first fault: what the group does when nothing happens to it."""
+
+DEFAULT: Final = ("switch", "authority", "cut", "isolate", "freeze")
+"""From the mildest on: a group that fails one is not asked for the next."""
+
+SUDDEN: Final = ("switch", "kill")
+KNOWN: Final = (*DEFAULT, "kill")
+STEPS_MAX: Final = 50
+
+SPAN_MIN_S: Final = 0.1
+SPAN_MAX_S: Final = 60.0
+"""Members obey no longer order."""
+
+_SURE_MS: Final = 2_000
+"""A silence must last for so much longer than `escrowTakeover` to be certain to be noticed."""
+
+_DONE: Final = {
+    "switch": "hands over to another member",
+    "kill": "ends as by kill -9",
+    "freeze": "stops as by SIGSTOP",
+    "cut": "has no connection to the other members",
+    "isolate": "has no connection to the other members and the authority",
+    "authority": "does not reach the authority",
+}
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One fault."""
+
+    fault: str
+    at: Target
+    span_ms: int = 0
+    """How long it lasts; 0 where that is not up to us."""
+
+    @property
+    def name(self) -> str:
+        """As the user names it."""
+        return self.fault if self.at == "master" else f"{self.fault}@{self.at}"
+
+    @property
+    def what(self) -> str:
+        """What is done, as a clause about the member."""
+        span = f" for {self.span_ms / 1000:g} s" if self.span_ms else ""
+        return _DONE[self.fault] + span
+
+    def moves_master(self, takeover_ms: int) -> bool:
+        """Whether another member has to be the master afterwards."""
+        if self.at == "copy":
+            return False
+        if self.fault in SUDDEN:
+            return True
+        return self.fault in ("freeze", "isolate") and self.span_ms >= takeover_ms + _SURE_MS
+
+    def expected(self, takeover_ms: int) -> str:
+        """What a sound group does."""
+        if self.at == "copy":
+            return "the master goes on, without it until it is back"
+        if self.fault == "switch":
+            return "another member is the master, a fraction of a second later"
+        if self.fault == "kill":
+            return "another member takes over at once; a supervisor starts this one again"
+        if self.fault == "authority":
+            return "nobody notices"
+        if self.fault == "cut":
+            return "it goes on alone, from its disk, or another member takes over"
+        if self.moves_master(takeover_ms):
+            return f"another member takes over after {takeover_ms / 1000:g} s of silence"
+        return f"a pause: {takeover_ms / 1000:g} s of silence pass before another takes over"
+
+
+def plan(names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1) -> list[Step]:
+    """The steps of a drill; without names, those of `DEFAULT`. Raises UsageError."""
+    if not SPAN_MIN_S <= seconds <= SPAN_MAX_S:
+        raise UsageError(
+            f"--seconds {seconds:g}: {SPAN_MIN_S:g} to {SPAN_MAX_S:g} is allowed; a member heals "
+            "itself by then"
+        )
+    chosen = list(names) or [*DEFAULT, *(["kill"] if kills else [])]
+    steps = [_step(name, seconds) for name in chosen] * rounds
+    if not 1 <= len(steps) <= STEPS_MAX:
+        raise UsageError(f"{len(steps)} faults: 1 to {STEPS_MAX} are allowed in one drill")
+    if not kills and any(step.fault == "kill" for step in steps):
+        raise UsageError(
+            "kill ends processes, and a supervisor (systemd, Kubernetes, ...) must start them "
+            "again: --kill says that there is one"
+        )
+    return steps
+
+
+def _step(name: str, seconds: float) -> Step:
+    fault, _, at = name.partition("@")
+    if fault not in KNOWN or at not in ("", "master", "copy"):
+        raise UsageError(
+            f"{name}: one of {', '.join(KNOWN)} is expected, and @copy behind it if a copy is meant"
+        )
+    if fault == "switch" and at == "copy":
+        raise UsageError("switch@copy: only a master can hand over")
+    span_ms = 0 if fault in SUDDEN else round(seconds * 1000)
+    return Step(fault, "copy" if at == "copy" else "master", span_ms)

@@ -1,0 +1,91 @@
+"""The end of a drill: what was left open is settled, and all queues are read to their ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from escrowmq.client.admin.admin import Admin
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.drill.history import Event, Read
+from escrowmq.errors import EscrowMQError, NotFound
+from escrowmq.net.clock import steady_ns
+
+SETTLE_S: Final = 60.0
+_CHECK_S: Final = 5.0
+"""A check that nobody hears of counts all the same, and after some a transaction is given up."""
+_LOOK_S: Final = 0.2
+_PULL_COUNT: Final = 32
+
+
+async def settle(admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S) -> int:
+    """Wait until no transaction of a producer group is pending; return how many still are. The
+    broker is made to ask about them at once."""
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + within_s
+    check_s = loop.time()
+    count = -1
+    while True:
+        try:
+            count = (await admin.transactions.count(broker=broker, group=group)).count
+            if count == 0:
+                return 0
+            if loop.time() >= check_s:
+                check_s = loop.time() + _CHECK_S
+                await admin.transactions.check(broker=broker, group=group, reason="drill")
+        except EscrowMQError:  # it may have no master for a moment
+            if loop.time() >= end_s:
+                raise
+        if loop.time() >= end_s:
+            return count
+        await asyncio.sleep(_LOOK_S)
+
+
+async def read_all(admin: Admin, topic: str) -> tuple[list[Event], list[str]]:
+    """Read all queues of a topic to their ends; also return what could not be read."""
+    found: list[Event] = []
+    notes: list[str] = []
+    for status in (await admin.topics.describe(topic)).queues:
+        begin_ns = steady_ns()
+        queue, offset = status.queue, status.min_offset
+        while offset < status.max_offset:
+            try:
+                reads = await _read(admin, queue, offset)
+            except NotFound as error:
+                notes.append(f"the queue cannot be read on: {error}")
+                break
+            found += reads
+            offset = reads[-1].offset + 1
+        end = Read(topic, queue.queue_id, offset, "", -1, begin_ns, steady_ns())
+        found.append(end)
+    return found, notes
+
+
+async def _read(admin: Admin, queue: MessageQueue, offset: int) -> list[Read]:
+    begin_ns = steady_ns()
+    messages = await admin.messages.at(queue, offset, count_max=_PULL_COUNT)
+    end_ns = steady_ns()
+    return [
+        Read(
+            queue.topic, queue.queue_id, one.queue_offset, one.key_list[0], one.log_offset,
+            begin_ns, end_ns,
+        )
+        for one in messages
+    ]  # fmt: skip
+
+
+async def clean_up(admin: Admin, topic: str, groups: tuple[str, ...]) -> list[str]:
+    """Delete what a drill has made; return what must be deleted by hand."""
+    hints = []
+    try:
+        await admin.topics.delete(topic)
+    except EscrowMQError as error:
+        hints.append(f"`escrowmq topic delete {topic}`: it could not be deleted ({error})")
+    for group in groups:
+        try:
+            await admin.groups.delete(group)
+        except NotFound:
+            continue
+        except EscrowMQError as error:
+            hints.append(f"`escrowmq group delete {group}`: it could not be deleted ({error})")
+    return hints

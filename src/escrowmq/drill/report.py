@@ -1,0 +1,198 @@
+"""What a drill has shown: a row for each fault, and a verdict."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
+from escrowmq.drill.judge import Finding, Kind, judge
+
+FINDINGS_MAX: Final = 100
+"""Findings that a report lists; all are counted."""
+
+_MS_NS: Final = 1_000_000
+
+
+class Span(msgspec.Struct, kw_only=True):
+    """One fault as it was done. Times in ns are of the monotonic clock, as in a history."""
+
+    fault: str
+    member: str
+    what: str
+    expected: str
+    at_ms: int
+    """When, since the epoch."""
+    begin_ns: int
+    end_ns: int = 0
+    master_before: str
+    epoch_before: int
+    master_after: str = ""
+    epoch_after: int = 0
+    in_sync_ns: int = 0
+    """When all members were in sync again; 0: they were not."""
+    notes: list[str] = []
+    """What did not go as it should."""
+
+
+class Row(msgspec.Struct, kw_only=True, rename="camel"):
+    """One fault, and what became of it. -1: it did not happen."""
+
+    fault: str
+    member: str
+    what: str
+    expected: str
+    at_ms: int
+    master_before: str
+    master_after: str
+    epoch_before: int
+    epoch_after: int
+    longest_gap_ms: int
+    """The longest time without any acknowledgement."""
+    acknowledged: int
+    """Sends and halves, until the next fault."""
+    ends: int
+    """ENDs that were acknowledged."""
+    lost: int = 0
+    doubled: int = 0
+    wrongly_visible: int = 0
+    """Rolled back, or sent by nobody, and read all the same."""
+    offsets_twice: int = 0
+    """One queue offset had two messages."""
+    other: int = 0
+    """Moved to another offset, missing between others, or acknowledged both ways."""
+    in_sync_after_ms: int = -1
+    """From the fault on until all members were in sync."""
+    notes: list[str] = []
+
+    @property
+    def wrong(self) -> int:
+        """All that a judge found."""
+        return self.lost + self.doubled + self.wrongly_visible + self.offsets_twice + self.other
+
+
+class Report(msgspec.Struct, kw_only=True, rename="camel"):
+    """A drill."""
+
+    drill: str
+    broker: str
+    members: list[str]
+    rate: int
+    begun_ms: int
+    took_ms: int
+    rows: list[Row]
+    findings: list[str]
+    """What is wrong with the history, one line each."""
+    findings_count: int
+    notes: list[str]
+    """What else did not go as it should: then nothing is proved."""
+    hints: list[str] = []
+    """What is left to do by hand."""
+    is_interrupted: bool = False
+    is_judged: bool = True
+    """Whether all queues were read to their ends. Otherwise nothing is said about messages."""
+    is_ok: bool = False
+    verdict: str = ""
+
+
+_COLUMN: Final = {
+    Kind.LOST: "lost",
+    Kind.DOUBLED: "doubled",
+    Kind.ABORTED: "wrongly_visible",
+    Kind.UNKNOWN: "wrongly_visible",
+    Kind.DIVERGING: "offsets_twice",
+    Kind.MOVED: "other",
+    Kind.GAP: "other",
+    Kind.CONTRADICTED: "other",
+}
+
+
+def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -> int:
+    """The longest time within a span in which nothing was acknowledged."""
+    inside = sorted(at for at in acknowledged_ns if begin_ns < at < end_ns)
+    return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns]))
+
+
+def found_in(events: Iterable[Event], final: Iterable[Event]) -> list[Finding]:
+    """What is wrong. `final`: all that is in the queues at the end. What a consumer has read once
+    must be there still, so the end is also judged by itself."""
+    events, final = list(events), list(final)
+    told = [event for event in events if not isinstance(event, Read)]
+    return sorted({*judge([*events, *final]), *judge([*told, *final])}, key=str)
+
+
+def rows_of(
+    spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
+) -> list[Row]:
+    """A row for each fault. What is wrong with a message is counted where it was acknowledged."""
+    begins = [span.begin_ns for span in spans]
+    ends = [*begins[1:], 1 << 62]
+    times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended) and e.end_ns)
+    rows = [_row(span, until_ns, events, times) for span, until_ns in zip(spans, ends, strict=True)]
+    at = _times_of(events)
+    for finding in findings:
+        nth = max(bisect.bisect_right(begins, at.get(finding.key, 0)) - 1, 0)
+        column = _COLUMN[finding.kind]
+        setattr(rows[nth], column, getattr(rows[nth], column) + 1)
+    return rows
+
+
+def _row(span: Span, until_ns: int, events: Sequence[Event], times: Sequence[int]) -> Row:
+    counts = Counter(
+        type(event) for event in events
+        if isinstance(event, Sent | Ended) and span.begin_ns <= event.end_ns < until_ns
+    )  # fmt: skip
+    in_sync_ms = (span.in_sync_ns - span.begin_ns) // _MS_NS if span.in_sync_ns else -1
+    return Row(
+        fault=span.fault, member=span.member, what=span.what, expected=span.expected,
+        at_ms=span.at_ms, master_before=span.master_before, master_after=span.master_after,
+        epoch_before=span.epoch_before, epoch_after=span.epoch_after,
+        longest_gap_ms=longest_gap_ns(times, span.begin_ns, span.end_ns) // _MS_NS,
+        acknowledged=counts[Sent], ends=counts[Ended], in_sync_after_ms=in_sync_ms,
+        notes=[*span.notes],
+    )  # fmt: skip
+
+
+def _times_of(events: Iterable[Event]) -> dict[str, int]:
+    """When each message was acknowledged, or at least attempted."""
+    at: dict[str, int] = {}
+    for event in events:
+        if isinstance(event, Sent | Ended):
+            key = event.key if isinstance(event, Sent) else event.transaction
+            at[key] = max(at.get(key, 0), event.end_ns)
+        elif isinstance(event, Asked):
+            at.setdefault(event.key, event.begin_ns)
+    return at
+
+
+def judged(report: Report, findings: Sequence[Finding]) -> Report:
+    """The report with its verdict."""
+    report.findings = [str(finding) for finding in findings[:FINDINGS_MAX]]
+    report.findings_count = len(findings)
+    odd = [f"{row.fault}: {note}" for row in report.rows for note in row.notes] + report.notes
+    acknowledged = sum(row.acknowledged + row.ends for row in report.rows)
+    if not acknowledged:
+        odd.append("nothing was acknowledged, so nothing is proved")
+    if not report.is_judged:
+        odd.append("the queues were not read to their ends, so the history is not judged")
+    if report.is_interrupted:
+        odd.append("it was interrupted")
+    report.is_ok = not findings and not odd
+    if report.is_ok:
+        report.verdict = (
+            f"{acknowledged} acknowledgements hold: nothing was lost, doubled, moved or wrongly "
+            "visible, and all members are in sync"
+        )
+    elif findings:
+        kinds = Counter(finding.kind.name for finding in findings)
+        counts = ", ".join(f"{count} {name}" for name, count in sorted(kinds.items()))
+        report.verdict = f"WRONG: {counts}" + "".join(f"; {each}" for each in odd)
+    else:
+        held = f". Of {acknowledged} acknowledgements none is lost" if report.is_judged else ""
+        report.verdict = f"NOT PASSED: {'; '.join(odd)}{held}"
+    return report

@@ -1,0 +1,268 @@
+"""Runs a drill: one fault after another on a group that is whole, with clients at work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, BinaryIO, Final
+
+import msgspec
+
+from escrowmq.client.admin.admin import Admin
+from escrowmq.client.producer_settings import ConnectionSettings
+from escrowmq.drill import final
+from escrowmq.drill.faults import STEADY, Step
+from escrowmq.drill.history import Event
+from escrowmq.drill.load import Load
+from escrowmq.drill.preconditions import Ground
+from escrowmq.drill.report import Report, Span, found_in, judged, rows_of
+from escrowmq.drill.watch import Watch
+from escrowmq.errors import EscrowMQError, UsageError
+from escrowmq.net.clock import SystemClock, steady_ns
+
+QUEUES: Final = 4
+PREFIX: Final = "escrow-drill-"
+
+_WARM_COUNT: Final = 20
+_WARM_S: Final = 30.0
+_MOVED_S: Final = 30.0
+_ENDED_S: Final = 10.0
+_SERVED_S: Final = 30.0
+_LOOK_S: Final = 0.05
+
+
+class Terms(msgspec.Struct, kw_only=True, frozen=True):
+    """How a drill is run."""
+
+    drill: str
+    rate: int
+    steady_s: float = 3.0
+    """How long the group is watched before the first fault, and left alone after each."""
+    within_s: float = 120.0
+    """How long it may take until all members are in sync again."""
+
+
+class Unsound(Exception):
+    """The group did not do what a sound group does: nothing more is done to it."""
+
+
+class Drill:
+    """One run. `stop`, from a signal's handler, ends what is being done: faults at first; then the
+    wait for the rest of the report."""
+
+    def __init__(
+        self,
+        admin: Admin,
+        ground: Ground,
+        steps: Sequence[Step],
+        terms: Terms,
+        *,
+        tell: Callable[[str], None],
+    ) -> None:
+        """`tell`: a line for people about what happens."""
+        self._admin = admin
+        self._ground = ground
+        self._steps = steps
+        self._terms = terms
+        self._tell = tell
+        self._clock = SystemClock()
+        self._watch = Watch(admin, ground.broker, ground.members)
+        self._load: Load | None = None
+        self._phase: asyncio.Task[None] | None = None
+        self._is_stopped = False
+        self._spans: list[Span] = []
+        self.final: list[Event] = []
+        """All that is in the queues at the end."""
+        self._is_read = False
+        self._notes: list[str] = []
+
+    def stop(self) -> None:
+        """End the present phase."""
+        self._is_stopped = True
+        if self._phase is not None:
+            self._phase.cancel()
+
+    async def run(
+        self, servers: str | None, settings: ConnectionSettings, file: BinaryIO | None = None
+    ) -> Report:
+        """Do all of it, and return the report. `file` gets what clients are told."""
+        ground, terms = self._ground, self._terms
+        topic = PREFIX + terms.drill
+        begun_ms, begun_ns = self._clock.now_ms(), steady_ns()
+        load = self._load = Load(servers, settings, name=topic, rate=terms.rate, file=file)
+        hints: list[str] = []
+        try:
+            await self._join()
+            await self._admin.topics.create(topic, queues=QUEUES, broker=ground.broker)
+            try:
+                async with self._watch, load:
+                    if not self._is_stopped:
+                        await self._in_phase(self._suffer(load))
+                    await self._leave()
+                    await self._in_phase(self._finish(load))
+            finally:
+                hints += await final.clean_up(self._admin, topic, (load.readers,))
+        finally:
+            await self._leave()
+        findings = found_in(load.events, self.final) if self._is_read else []
+        report = Report(
+            drill=terms.drill, broker=ground.broker, members=sorted(ground.members),
+            rate=terms.rate, begun_ms=begun_ms,
+            took_ms=(steady_ns() - begun_ns) // 1_000_000,
+            rows=rows_of(self._spans, load.events, findings), findings=[], findings_count=0,
+            notes=self._notes, hints=hints, is_interrupted=self._is_stopped,
+            is_judged=self._is_read,
+        )  # fmt: skip
+        return judged(report, findings)
+
+    async def _in_phase(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do this, unless `stop` ends it. What it is refused is part of the report."""
+        self._phase = asyncio.create_task(work)
+        try:
+            await self._phase
+        except asyncio.CancelledError:
+            if not self._phase.cancelled() or not self._is_stopped:
+                raise
+        except (EscrowMQError, Unsound) as error:
+            self._notes.append(str(error))
+        finally:
+            self._phase = None
+
+    # -- members -----------------------------------------------------------------------------
+
+    async def _order(self, name: str, fault: str = "", span_ms: int = 0) -> None:
+        await self._admin.replicas.drill(
+            self._watch.addresses[name], self._terms.drill, fault, span_ms=span_ms, member=name
+        )
+
+    async def _join(self) -> None:
+        """All members take part; no other drill begins meanwhile."""
+        await asyncio.gather(*map(self._order, self._ground.members))
+
+    async def _leave(self) -> None:
+        """Heal what was done; a member that is not reached heals itself."""
+        ends = (self._order(name, "end") for name in self._ground.members)
+        await asyncio.gather(*ends, return_exceptions=True)
+
+    # -- faults ------------------------------------------------------------------------------
+
+    async def _suffer(self, load: Load) -> None:
+        def is_warm() -> bool:
+            return len(load.acknowledged_ns) >= _WARM_COUNT
+
+        if not await self._until(is_warm, _WARM_S):
+            raise UsageError(
+                f"the group acknowledges too little before any fault: {len(load.acknowledged_ns)} "
+                f"in {_WARM_S:g} s ({load.last_error or 'no error'})"
+            )
+        span = self._begin(STEADY, "", "nothing happens", "all is acknowledged without a pause")
+        await asyncio.sleep(self._terms.steady_s)
+        await self._be_whole(span, load)
+        for step in self._steps:
+            await self._one(step, load)
+            await asyncio.sleep(self._terms.steady_s)
+
+    def _begin(self, fault: str, member: str, what: str, expected: str) -> Span:
+        watch = self._watch
+        span = Span(
+            fault=fault, member=member, what=what, expected=expected, at_ms=self._clock.now_ms(),
+            begin_ns=steady_ns(), master_before=watch.master, epoch_before=watch.epoch,
+        )  # fmt: skip
+        span.end_ns = span.begin_ns + 1  # until more is known
+        self._spans.append(span)
+        return span
+
+    async def _one(self, step: Step, load: Load) -> None:
+        await self._join()
+        watch, takeover_ms = self._watch, self._ground.takeover_ms
+        copies = sorted(self._ground.members.keys() - {watch.master})
+        member = watch.master if step.at == "master" else copies[0]
+        silences = watch.silences[member]
+        span = self._begin(step.name, member, step.what, step.expected(takeover_ms))
+        self._tell(f"{step.name}: {member} {step.what}; expected: {span.expected}")
+        try:
+            await self._order(member, step.fault, step.span_ms)
+            end_s = asyncio.get_running_loop().time() + step.span_ms / 1000
+            await asyncio.sleep(end_s - asyncio.get_running_loop().time())
+            if step.moves_master(takeover_ms):
+                await self._moved(span)
+            if step.fault == "kill":
+                await self._back(member, silences)
+            await self._be_whole(span, load)
+        except (EscrowMQError, Unsound) as error:
+            span.notes.append(str(error))
+            raise Unsound(f"no further fault was tried after {step.name}") from error
+        finally:
+            self._end(span)
+
+    def _end(self, span: Span) -> None:
+        span.end_ns = max(steady_ns(), span.begin_ns + 1)
+        span.master_after, span.epoch_after = self._watch.master, self._watch.epoch
+
+    async def _moved(self, span: Span) -> None:
+        watch = self._watch
+
+        def has_moved() -> bool:
+            return watch.epoch > span.epoch_before and watch.master not in ("", span.master_before)
+
+        if not await self._until(has_moved, _MOVED_S):
+            raise Unsound(
+                f"no other member became the master within {_MOVED_S:g} s; it is "
+                f"{watch.master or 'nobody'}"
+            )
+
+    async def _back(self, member: str, silences: int) -> None:
+        """A killed member ends, and is started again by its supervisor."""
+        watch = self._watch
+        if not await self._until(lambda: watch.silences[member] > silences, _ENDED_S):
+            raise Unsound(f"{member} did not end")
+        within_s = self._terms.within_s
+        if not await self._until(lambda: watch.said[member] is not None, within_s):
+            raise Unsound(
+                f"{member} did not come back within {within_s:g} s: no supervisor started it"
+            )
+
+    async def _be_whole(self, span: Span, load: Load) -> None:
+        """All members are in sync, and an attempt that began after that is acknowledged."""
+        watch, within_s = self._watch, self._terms.within_s
+        if not await self._until(lambda: not watch.lacking, within_s):
+            raise Unsound(f"not in sync again within {within_s:g} s: {', '.join(watch.lacking)}")
+        span.in_sync_ns = steady_ns()
+        if not await self._until(lambda: load.begun_ns > span.in_sync_ns, _SERVED_S):
+            raise Unsound(
+                f"nothing was acknowledged for {_SERVED_S:g} s ({load.last_error or 'no error'})"
+            )
+        self._end(span)
+        took_s = (span.in_sync_ns - span.begin_ns) / 1e9
+        if span.member:
+            self._tell(
+                f"{span.fault}: the master is {watch.master} (epoch {watch.epoch}), all members "
+                f"are in sync after {took_s:.1f} s"
+            )
+        for epoch, names in watch.rivals.items():
+            raise Unsound(f"epoch {epoch} has several masters: {', '.join(names)}")
+
+    async def _until(self, what: Callable[[], bool], within_s: float) -> bool:
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + within_s
+        while not what():
+            if loop.time() >= end_s:
+                return False
+            await asyncio.sleep(_LOOK_S)
+        return True
+
+    # -- the end -----------------------------------------------------------------------------
+
+    async def _finish(self, load: Load) -> None:
+        self._tell("transactions settle, and all queues are read")
+        within_s = self._terms.within_s
+        if not await self._until(lambda: not self._watch.lacking, within_s):
+            lacking = ", ".join(self._watch.lacking)
+            self._notes.append(f"not in sync after {within_s:g} s: {lacking}")
+        await load.stop()
+        pending = await final.settle(self._admin, self._ground.broker, load.group)
+        if pending:
+            self._notes.append(f"{pending} transactions are pending still: they are not judged")
+        self.final, notes = await final.read_all(self._admin, load.topic)
+        self._notes += notes
+        self._is_read = not notes

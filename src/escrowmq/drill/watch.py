@@ -1,0 +1,115 @@
+"""Watches the members of a group: who is master of which epoch, and who has everything."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Final, Self
+
+from escrowmq.base.group_report import GroupReport
+from escrowmq.client.admin.admin import Admin
+
+_POLL_S: Final = 0.1
+
+
+class Watch:
+    """What each member said last, from `async with` on; asked again and again, each by itself: one
+    that is silent delays nobody's answer."""
+
+    def __init__(self, admin: Admin, broker: str, members: Mapping[str, str]) -> None:
+        """`members`: addresses by name."""
+        self._admin = admin
+        self._broker = broker
+        self.addresses = dict(members)
+        """Where members are; one that was started again may be somewhere else."""
+        self.said: dict[str, GroupReport | None] = dict.fromkeys(members)
+        """None: it did not answer."""
+        self.silences: dict[str, int] = dict.fromkeys(members, 0)
+        """How often each did not answer."""
+        self.masters: dict[int, set[str]] = defaultdict(set)
+        """Who said to be the master of which epoch."""
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await asyncio.gather(*map(self._look, self.addresses))
+        self._tasks = [asyncio.create_task(self._follow(name)) for name in self.addresses]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _follow(self, name: str) -> None:
+        while True:
+            await self._look(name)
+            await asyncio.sleep(_POLL_S)
+
+    async def _look(self, name: str) -> None:
+        address = self.addresses[name]
+        report = (await self._admin.replicas.reports([address])).get(address)
+        if report is None or report.member != name:
+            report = None
+            self.hear(name, None)
+            for address, other in (await self._admin.replicas.reports()).items():
+                if (other.broker, other.member) == (self._broker, name):
+                    self.addresses[name], report = address, other
+        self.hear(name, report)
+
+    def hear(self, name: str, report: GroupReport | None) -> None:
+        """A member has answered, or not."""
+        self.said[name] = report
+        if report is None:
+            self.silences[name] += 1
+        elif report.is_master:
+            self.masters[report.epoch].add(report.member)
+
+    # -- questions ---------------------------------------------------------------------------
+
+    @property
+    def epoch(self) -> int:
+        """The newest epoch that anybody knows."""
+        return max((one.epoch for one in self.said.values() if one is not None), default=0)
+
+    @property
+    def master(self) -> str:
+        """The member that serves in the newest epoch; empty if none does."""
+        report = self._serving
+        return "" if report is None else report.member
+
+    @property
+    def _serving(self) -> GroupReport | None:
+        for one in self.said.values():
+            if one is not None and one.is_master and not one.refusal and one.epoch == self.epoch:
+                return one
+        return None
+
+    @property
+    def lacking(self) -> list[str]:
+        """Members that are not in sync, or do not answer; all while nobody serves."""
+        serving = self._serving
+        if serving is None:
+            return sorted(self.addresses)
+        return sorted(name for name in self.addresses if not self._is_well(name, serving))
+
+    def _is_well(self, name: str, serving: GroupReport) -> bool:
+        report = self.said[name]
+        return (
+            report is not None
+            and name in serving.in_sync
+            and report.epoch == serving.epoch
+            and (report is serving or not (report.why or report.is_master))
+            and not report.authority_fault
+        )
+
+    @property
+    def rivals(self) -> dict[int, list[str]]:
+        """Epochs that had several masters."""
+        return {epoch: sorted(names) for epoch, names in self.masters.items() if len(names) > 1}
