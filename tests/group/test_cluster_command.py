@@ -29,7 +29,7 @@ class Group:
 
     def __init__(self, folder: Path, stack: ExitStack, *more: str) -> None:
         """`more`: options of members."""
-        etcd = EtcdCluster(folder, 1)
+        self.etcd = etcd = EtcdCluster(folder, 1)
         stack.callback(etcd.stop)
         (folder / "names").mkdir()
         names = EscrowServer(folder / "names", verb="nameserver")

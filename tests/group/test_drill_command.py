@@ -269,3 +269,52 @@ def test_one_drill_at_a_time(group: Group) -> None:
     assert refused.returncode == 1
     assert "is in drill another of " in refused.stderr
     assert [name for name in group.admin.topics.names() if "drill" in name] == []
+
+
+def test_a_group_without_its_authority_is_left_alone(group: Group) -> None:
+    until("three members in sync", group.is_whole)
+    for node in group.etcd.nodes:
+        node.kill()
+    try:
+        until(
+            "a member that notices",
+            lambda: any("authority does not answer" in note for note in group.now.notes),
+            within_s=30,
+        )
+        refused = group.run("drill", "pair", "--yes")
+    finally:
+        for node in group.etcd.nodes:
+            group.etcd.restart(node)
+        group.etcd.wait()
+    assert refused.returncode == 2
+    assert "does not reach the authority" in refused.stderr
+    until("three members in sync", group.is_whole)
+    until("the authority", lambda: not group.now.notes, within_s=30)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--rate", "0"), "--rate 0: 1 to 1000 is allowed"),
+        (("--rate", "1001"), "--rate 1001"),
+        (("--rounds", "0"), "--rounds 0: 1 to 10 is allowed"),
+        (("--rounds", "11"), "--rounds 11"),
+        (("--within", "0"), "--within 0: more than 0 s is expected"),
+        (("--pause", "nan"), "--pause nan"),
+        (("--seconds", "61"), "--seconds 61"),
+    ],
+)
+def test_numbers_out_of_bounds_are_refused(group: Group, words: tuple[str, ...], said: str) -> None:
+    refused = group.run("drill", "pair", "--dry-run", *words)
+    assert refused.returncode == 2
+    assert said in refused.stderr
+
+
+def test_a_folder_that_has_a_history_already_is_not_written_to(
+    group: Group, tmp_path: Path
+) -> None:
+    (tmp_path / "history.jsonl").write_text("kept\n")
+    refused = group.run("drill", "pair", *SHORT, "--faults", "switch", "--keep", str(tmp_path))
+    assert refused.returncode == 2
+    assert "name a new folder" in refused.stderr
+    assert (tmp_path / "history.jsonl").read_text() == "kept\n"

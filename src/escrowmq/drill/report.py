@@ -132,7 +132,7 @@ def rows_of(
     """A row for each fault. What is wrong with a message is counted where it was acknowledged."""
     begins = [span.begin_ns for span in spans]
     ends = [*begins[1:], 1 << 62]
-    times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended) and e.end_ns)
+    times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended))
     rows = [_row(span, until_ns, events, times) for span, until_ns in zip(spans, ends, strict=True)]
     at = _times_of(events)
     for finding in findings:

@@ -25,6 +25,8 @@ NOTES_MAX: Final = 50
 """Faults that are remembered."""
 
 _NAME_MAX: Final = 64
+_DIGITS: Final = 9
+"""Of a number that is read: more than `SPAN_MAX_MS` has."""
 
 JOIN: Final = ""
 """Take part in a drill. Nothing is done, and no other drill may begin."""
@@ -73,7 +75,7 @@ def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder
     fault, span, drill = fields.get("fault", JOIN), fields.get("ms", "0"), fields.get("drill", "")
     if fault not in {JOIN, END} | SUDDEN | SPANS:
         raise UsageError(f"fault={fault}: one of {', '.join(sorted(SUDDEN | SPANS))} is expected")
-    span_ms = int(span) if span.isdecimal() and len(span) < _NAME_MAX else -1
+    span_ms = int(span[:_DIGITS]) if span.isdecimal() else -1
     if fault in SPANS and not SPAN_MIN_MS <= span_ms <= SPAN_MAX_MS:
         raise UsageError(f"ms={span[:_NAME_MAX]}: {SPAN_MIN_MS} to {SPAN_MAX_MS} is allowed")
     if not 0 < len(drill) <= _NAME_MAX:

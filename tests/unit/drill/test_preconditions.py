@@ -49,7 +49,10 @@ def unlisted(group: ReplicaGroup) -> None:
 
 
 def test_a_group_that_is_whole_is_taken() -> None:
-    judge(healthy())
+    group = healthy()
+    judge(group)
+    del group.members[2:]
+    judge(group)
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,17 @@ def test_a_loss_before_the_fault_is_in_the_row_before() -> None:
     assert (none.lost, freeze.lost) == (1, 0)
 
 
+def test_a_message_counts_where_it_was_acknowledged_or_else_attempted() -> None:
+    events = told()
+    events += [Asked("late", 150 * MS), Sent("T", "late", 0, 12, "id", "", 150 * MS, 230 * MS)]
+    none, freeze = report_of(events, final()).rows
+    assert (none.lost, freeze.lost) == (0, 1)
+    events = [*told(), Asked("unheard", 240 * MS)]
+    twice: list[Event] = [Read("T", 0, at, "unheard", at) for at in (11, 12)]
+    none, freeze = report_of(events, [*final(), *twice]).rows
+    assert (none.doubled, freeze.doubled) == (0, 1)
+
+
 def test_nothing_passes_that_is_not_proved() -> None:
     assert "it was interrupted" in report_of(told(), final(), is_interrupted=True).verdict
     unread = report_of(told(), final(), is_judged=False)

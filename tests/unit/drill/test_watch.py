@@ -68,6 +68,8 @@ def test_the_master_of_the_newest_epoch_counts(watch: Watch) -> None:
     assert (watch.epoch, watch.master) == (4, "b")
     assert watch.lacking == ["a", "c"]
     assert watch.rivals == {}
+    watch.hear("a", None)
+    assert (watch.epoch, watch.master) == (4, "b")
 
 
 def test_two_masters_of_one_epoch_are_remembered(watch: Watch) -> None:

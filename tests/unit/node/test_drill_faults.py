@@ -165,9 +165,11 @@ def test_what_drills_did_outlives_the_process(tmp_path: Path) -> None:
     def folder() -> Folder:
         return Folder(str(tmp_path), "", StoreSettings(), boot="b")
 
-    note = FaultReport(at_ms=1, fault="kill", span_ms=0, who="anna", drill="d")
+    note = FaultReport(at_ms=1, fault="authority", span_ms=100, who="anna", drill="d")
     assert folder().faults() == ()
-    folder().keep_faults((note,))
+    drills = Drills(OwnProcess(), notes=folder().faults(), keep=folder().keep_faults)
+    fields = {"fault": "authority", "ms": "100", "drill": "d"}
+    drills.take(read_order(fields, who="anna", at_ms=1), me="a", now_ms=0)
     assert folder().faults() == (note,)
     (tmp_path / "drills.json").write_text(json.dumps({"odd": 1}))
     assert folder().faults() == ()
