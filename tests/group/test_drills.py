@@ -201,6 +201,33 @@ def test_a_copy_that_is_cut_off_leaves_the_set_and_comes_back() -> None:
     assert end_well(world, b"one") is master
 
 
+def test_a_cut_begins_at_once_however_short_it_is() -> None:
+    world, master = formed()
+    copy = copy_of(world, master)
+    done(copy, "cut", 500)
+    world.advance(100)
+    assert copy.name not in {one.member for one in report_of(master).copies}
+    assert copy.copy is not None
+    copy.copy.wake(world.wall_ms)
+    assert copy.copy.wake_at_ms() > world.wall_ms, "it would wake up without end"
+    done(copy)  # still there for its operators
+    world.until(lambda: copy.name in {one.member for one in report_of(master).copies})
+
+
+def test_copies_that_are_cut_off_do_not_hear_that_their_master_has_ended() -> None:
+    world, master = formed()
+    for host in world.hosts.values():
+        if host is not master:
+            done(host, "cut", 2_000)
+    master.kill()
+    world.advance(1_500)
+    assert world.record is not None
+    assert world.record.master == master.name
+    world.until(lambda: world.serving is not master and world.serving)
+    master.start()
+    end_well(world)
+
+
 def test_an_isolated_master_acknowledges_nothing_and_is_replaced() -> None:
     world, master = formed()
     sent(world, master, b"one")

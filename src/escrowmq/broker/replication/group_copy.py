@@ -120,8 +120,6 @@ class GroupCopy(Part):
         self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
-        elif self._seat.is_cut:
-            self._output.add(Close(COPY_PEER, _CUT))
         elif self._record is not None:
             self._copy = Copy(
                 self._log,
@@ -178,11 +176,12 @@ class GroupCopy(Part):
         self._now_ms = now_ms
         if self._copy is not None and self._copy.is_silent(now_ms):
             self._stop("the master has sent nothing for too long", now_ms)
+        if self._seat.is_cut:
+            self._drop(_CUT)  # also a connection that was being opened when the fault began
+            self._due_ms = now_ms + _RETRY_MS
+            return
         record = self._record
         if record is None or self._is_dialling or self._is_connected or now_ms < self._due_ms:
-            return
-        if self._seat.is_cut:
-            self._due_ms = now_ms + _RETRY_MS
             return
         address = address_of(record.address)
         if address is None:
@@ -342,7 +341,7 @@ class GroupCopy(Part):
             self.switch("")
         answer = self._seat.drill(order)
         if self._seat.is_cut:
-            self._drop(_CUT)
+            self.wake(self._now_ms)
         return answer
 
     def rebuild(self) -> None:
