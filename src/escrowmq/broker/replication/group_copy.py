@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import msgspec
@@ -24,7 +24,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
 from escrowmq.group.copying import Copy, Cut, TurnedAway
-from escrowmq.group.drills import SWITCH, FaultOrder
+from escrowmq.group.drills import SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
@@ -335,8 +335,9 @@ class GroupCopy(Part):
         where = "" if record is None else f"; ask {record.master}, {record.client_address}"
         raise UsageError(f"this member is not the master{where}")
 
-    def drill(self, order: FaultOrder) -> dict[str, str]:
+    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Do a fault to this member."""
+        order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH:
             self.switch("")
         answer = self._seat.drill(order)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 import msgspec
@@ -22,7 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
-from escrowmq.group.drills import SWITCH, FaultOrder
+from escrowmq.group.drills import SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
@@ -403,8 +403,9 @@ class GroupMaster(Part):
         """A master has nothing to rebuild."""
         raise UsageError("this member is the master, and serves: nothing is to be rebuilt")
 
-    def drill(self, order: FaultOrder) -> dict[str, str]:
+    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Do a fault to this member."""
+        order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH and not order.is_dry_run:
             self._seat.drill(msgspec.structs.replace(order, is_dry_run=True))
             self.switch("")

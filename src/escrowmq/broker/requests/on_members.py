@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, Protocol
 
 import msgspec
@@ -12,7 +13,6 @@ from escrowmq.base.group_report import GroupReport
 from escrowmq.broker.access.audit_log import who
 from escrowmq.broker.asked import Asked
 from escrowmq.errors import UsageError
-from escrowmq.group.drills import FaultOrder, read_order
 
 _ALONE: Final = Refusal(
     Response.SYSTEM_ERROR,
@@ -36,7 +36,7 @@ class GroupEnd(Protocol):
         """Be the master without having what the others have."""
         ...
 
-    def drill(self, order: FaultOrder) -> dict[str, str]:
+    def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
         """Do a fault to this member. Returns what a drill must know of it."""
         ...
 
@@ -88,7 +88,7 @@ class GroupEndHandlers:
         if self._end is None:
             return _ALONE
         try:
-            order = read_order(asked.ext, who=who(asked), at_ms=asked.now_ms)
-            return Answer(ext=self._end.drill(order))
+            found = self._end.drill(asked.ext, who=who(asked), at_ms=asked.now_ms)
         except UsageError as error:
             return Refusal(Response.SYSTEM_ERROR, str(error))
+        return Answer(ext=found)
