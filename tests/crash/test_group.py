@@ -37,12 +37,19 @@ class MemberProcess:
     """One member, on ports that it keeps."""
 
     def __init__(
-        self, folder: Path, name: str, nameserver: str, authority: str, *more: str
+        self,
+        folder: Path,
+        name: str,
+        nameserver: str,
+        authority: str,
+        *more: str,
+        program: tuple[str, ...] = ("-m", "escrowmq"),
     ) -> None:
+        """`more`: options; `program`: what Python runs."""
         self.name = name
         self._errors = folder / f"{name}.err"
         self._command = [
-            sys.executable, "-m", "escrowmq", "broker", "--data", str(folder / name),
+            sys.executable, *program, "broker", "--data", str(folder / name),
             "--port", "0", "-n", nameserver, "--authority", authority, *more,
         ]  # fmt: skip
         for key, value in {**SETTINGS, "escrowMember": name}.items():

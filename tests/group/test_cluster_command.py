@@ -27,8 +27,14 @@ BROKER = "kill-broker"
 class Group:
     """Three members, a name server, an etcd."""
 
-    def __init__(self, folder: Path, stack: ExitStack, *more: str) -> None:
-        """`more`: options of members."""
+    def __init__(
+        self,
+        folder: Path,
+        stack: ExitStack,
+        *more: str,
+        program: tuple[str, ...] = ("-m", "escrowmq"),
+    ) -> None:
+        """`more`: options of members; `program`: what they are."""
         self.etcd = etcd = EtcdCluster(folder, 1)
         stack.callback(etcd.stop)
         (folder / "names").mkdir()
@@ -36,7 +42,8 @@ class Group:
         stack.callback(names.kill)
         self.nameserver = names.nameserver
         self.members = {
-            name: MemberProcess(folder, name, names.nameserver, etcd.url, *more) for name in NAMES
+            name: MemberProcess(folder, name, names.nameserver, etcd.url, *more, program=program)
+            for name in NAMES
         }
         for member in self.members.values():
             member.start()

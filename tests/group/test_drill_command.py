@@ -33,13 +33,28 @@ SECONDS = "4"
 SHORT = ("--yes", "--rate", "100", "--pause", "0.5", "--seconds", SECONDS, "--json")
 
 
+QUICKLY = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
+HASTY = """
+import sys
+from escrowmq.cli.main import main
+from escrowmq.store.log_ends import LogEnds
+
+def answers_at_once(ends, *, timeout_ms):
+    ends._hides_unconfirmed = True
+    ends._draw()
+
+LogEnds.lead_group = answers_at_once
+sys.exit(main(sys.argv[1:]))
+"""
+"""A broker with a bug: its senders do not wait for the copies."""
+
+
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     if missing := etcd_servers.missing():
         pytest.skip(f"not on this machine: {missing}")
-    quick = [word for key, value in QUICK.items() for word in ("--set", f"{key}={value}")]
     with ExitStack() as stack:
-        yield Group(tmp_path_factory.mktemp("drill"), stack, *quick, *DRILLS)
+        yield Group(tmp_path_factory.mktemp("drill"), stack, *QUICKLY, *DRILLS)
 
 
 @contextlib.contextmanager
@@ -153,6 +168,22 @@ def test_a_kept_history_can_be_judged_again_and_a_loss_in_it_is_found(
     assert verdict.findings[1].startswith(f"LOST: {lost.key} at ")
 
 
+def test_a_group_that_loses_messages_is_found_out(tmp_path: Path) -> None:
+    """The isolated master acknowledges what its successor never gets."""
+    if missing := etcd_servers.missing():
+        pytest.skip(f"not on this machine: {missing}")
+    with ExitStack() as stack:
+        group = Group(tmp_path, stack, *QUICKLY, *DRILLS, program=("-c", HASTY))
+        done = group.run("drill", "pair", *SHORT, "--faults", "isolate", within_s=120)
+    assert done.returncode == 1, done.stderr
+    report = msgspec.json.decode(done.stdout, type=Report)
+    assert report.rows[-1].fault == "isolate"
+    assert report.rows[-1].lost > 0
+    assert report.findings_count == sum(row.wrong for row in report.rows)
+    assert report.verdict.startswith("WRONG: ")
+    assert " LOST" in report.verdict
+
+
 def test_what_would_be_done_is_shown_and_done_only_with_a_yes(group: Group) -> None:
     before = group.now
     shown = group.run("drill", "pair", "--dry-run")
@@ -193,6 +224,27 @@ def test_an_interrupt_heals_and_reports(group: Group) -> None:
     assert report.findings == []
     assert [row.fault for row in report.rows] == ["none", "isolate"]
     assert "it was interrupted" in report.verdict
+    assert [name for name in group.admin.topics.names() if "drill" in name] == []
+    until("three members in sync", group.is_whole)
+
+
+def test_a_second_interrupt_ends_the_wait_for_the_rest(group: Group) -> None:
+    until("three members in sync", group.is_whole)
+    command = group.command("drill", "pair", *SHORT, "--faults", "isolate", "--seconds", "60")
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stderr is not None
+        for begins in ("isolate: ", "transactions settle"):
+            while not (line := process.stderr.readline()).startswith(begins):
+                assert line, f"it has ended before {begins!r}"
+            process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1, err
+    report = msgspec.json.decode(out, type=Report)
+    assert not report.is_judged
+    assert "the history is not judged" in report.verdict
     assert [name for name in group.admin.topics.names() if "drill" in name] == []
     until("three members in sync", group.is_whole)
 

@@ -4,6 +4,7 @@ rolled back, left to be checked back), and a consumer. All that they were told i
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import AsyncExitStack
 from typing import BinaryIO, Final, Literal, Self
 
@@ -63,6 +64,7 @@ class Load:
         self._decided: dict[str, Outcome] = {}
         self._stopping = asyncio.Event()
         self._count = 0
+        self._fates = itertools.cycle(_FATES)
         self._tasks: list[asyncio.Task[None]] = []
         self._stack = AsyncExitStack()
         own = {**settings, "heartbeat_interval_ms": 5_000}
@@ -171,7 +173,7 @@ class Load:
         stored_ns = steady_ns()
         sent = Sent(self.topic, key, 0, 0, tx.results[0].message_id, key, begin_ns, stored_ns)
         self.note(sent)
-        wanted, is_ended = _FATES[self._count % len(_FATES)]
+        wanted, is_ended = next(self._fates)
         outcome = self._decide(key, wanted)
         if not is_ended:
             tx.detach()
