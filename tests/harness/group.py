@@ -16,6 +16,7 @@ from escrowmq.base.effects import Close, Dial, Effect, Send, Sync
 from escrowmq.base.wire import Wire
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.group.copying import Cut
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
@@ -46,6 +47,7 @@ class MemberBroker(Exchange):
             seat=seat,
             address=(host.address, 10911),
             seed=host.world.chance.getrandbits(32),
+            boot=host.boot,
         )
 
     def _perform_one(self, effect: Effect) -> None:
@@ -155,6 +157,17 @@ class MemberHost:
         self.disk.crash(self.world.chance, loss)
         if loss is not Loss.NOTHING:
             self.boot = f"boot-{self.life}"
+
+    def kill_and_rot(self) -> None:
+        """The process is killed, and its disk damages the newest record that a queue leads to."""
+        assert self.broker is not None
+        units = [q.unit(q.end - 1) for q in self.broker.core.broker.store.queues]
+        newest = max((unit[0] for unit in units if unit is not None), default=None)
+        self.kill()
+        if newest is not None:
+            size = self.world.store_settings.log_segment_size
+            path = f"commitlog/{newest - newest % size:020d}"
+            self.disk.flip(path, newest % size + HEAD_V4.size)
 
     @property
     def is_up(self) -> bool:
