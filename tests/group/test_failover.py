@@ -218,6 +218,28 @@ def test_the_authority_is_away_for_an_hour_and_no_client_notices() -> None:
     assert world.serving is master
 
 
+def test_a_sender_that_asks_is_told_how_many_members_have_its_message() -> None:
+    world, master = formed()
+
+    def told() -> tuple[str | None, str | None]:
+        assert master.broker is not None
+        fields = {"escrowWantsSafety": "true"}
+        reply = master.broker.connect().begin_send("orders", b"one", fields=fields)
+        world.until(lambda: reply)
+        assert reply.now.code == Response.SUCCESS
+        ext = reply.now.ext or {}
+        return ext.get("escrowDurability"), ext.get("escrowCopies")
+
+    assert told() == ("memory", "3")
+    first, second = (host for host in world.hosts.values() if host is not master)
+    first.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 2)
+    assert told() == ("memory", "2")
+    second.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 1)
+    assert told() == ("disk", None)
+
+
 def test_a_topic_is_there_when_its_making_was_answered() -> None:
     world, master = formed()
     assert master.broker is not None
