@@ -209,6 +209,18 @@ def test_the_last_one_that_lost_power_stays_down_until_somebody_says_so() -> Non
     assert world.serving is master
 
 
+def test_a_stranger_at_the_port_of_a_copy_does_not_stop_it() -> None:
+    world, master = formed()
+    copy = next(host for host in world.hosts.values() if host is not master)
+    assert copy.broker is not None
+    copy.kill()
+    copy.start()
+    copy.broker.meet(77, "10.9.9.9")  # before it has reached its master
+    world.until(world.are_in_sync)
+    sent(world, master, b"one")
+    world.until(lambda: log_of(store_of(copy)) == log_of(store_of(master)))
+
+
 def test_the_authority_is_away_for_an_hour_and_no_client_notices() -> None:
     world, master = formed()
     world.authority.is_reachable = False

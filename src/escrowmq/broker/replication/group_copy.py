@@ -119,10 +119,11 @@ class GroupCopy(Part):
 
     def begin(self, peer: Peer) -> PortDialogue:
         """Begin a connection that the master has accepted."""
-        self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
-        elif self._record is not None:
+            return PortDialogue(peer, self.receive)
+        self._is_connected, self._is_dialling = True, False
+        if self._record is not None:
             self._copy = Copy(
                 self._log,
                 self,
