@@ -143,6 +143,23 @@ def test_a_reset_shows_what_would_be_delivered_again(
     assert api.call("GET", "/groups/mailer").json["lag"] == 7
 
 
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_reset_to_an_offset_that_the_queue_does_not_have_is_refused(
+    broker: Broker, api: Browser, *, is_dry: bool
+) -> None:
+    with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+        for _ in range(10):
+            producer.send("paid", b"x")
+    consume(broker, "mailer", "paid", 8)
+    wanted = {"topic": "paid", "to": "999", "queue_id": 0}
+    path = "/groups/mailer/offsets"
+    reply = api.call("POST", f"{path}?dry_run=1" if is_dry else path, wanted)
+    assert (reply.status, reply.json["message"]) == (
+        400, "'paid' has offsets 0 to 10 in queue 0 on 'broker-a'; 999 is not among them"
+    )  # fmt: skip
+    assert api.call("GET", "/groups/mailer").json["lag"] == 2
+
+
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [

@@ -16,7 +16,7 @@ from tests.interop.drivers import ClientError, Driver, GoDriver, JavaDriver, Pro
 from tests.interop.process import until
 from tests.v5.clients import ALL, Client
 
-from .group import Group, running
+from .group import NAME, Group, running
 
 pytestmark = [pytest.mark.interop, pytest.mark.crash]
 
@@ -65,6 +65,22 @@ def test_a_client_sends_and_consumes_at_the_next_master(
         assert b"after" in [each.body for each in consumer.received(2)]
     finally:
         driver.stop()
+
+
+def test_mqadmin_sees_who_is_in_sync(group: Group, tmp_path: Path) -> None:
+    if missing := jars.missing_tools("java", "javac", "mvn"):
+        pytest.skip(f"not on this machine: {missing}")
+    java = JavaDriver("5.5.0", tmp_path)
+    try:
+        master = group.master().clients.address
+        where = ("-a", master, "-b", NAME)
+        shown = java.mqadmin("getSyncStateSet", *where)
+        assert f"#MasterAddr\t{master}" in shown
+        assert shown.count("InSyncReplica:") - shown.count("NotInSyncReplica:") == 3
+        shown = java.mqadmin("getBrokerEpoch", "-n", group.nameserver, "-b", NAME)
+        assert "Epoch: EpochEntry{epoch=1, startOffset=0" in shown
+    finally:
+        java.stop()
 
 
 BY_ONE_ADDRESS = ("node",)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from escrowmq.group.drills import Drills
+
 if TYPE_CHECKING:
     from tests.harness.group import MemberHost
 
@@ -21,3 +23,8 @@ class HostFaults:
         world = self._host.world
         world.later(0, self._host.freeze)
         world.later(span_ms, self._host.thaw)
+
+
+def drills_of(host: MemberHost) -> Drills:
+    """Its drills, which it refuses unless its world has some."""
+    return Drills(HostFaults(host) if host.world.has_drills else None)

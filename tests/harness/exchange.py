@@ -69,9 +69,11 @@ class Exchange:
         replica: ReplicaSettings | None = None,
         address: tuple[str, int] = ADDRESS,
         seat: Seat | None = None,
+        boot: str = "",
     ) -> None:
         self.replica = replica
         self.seat = seat
+        self.boot = boot
         self.address = address
         self.settings = settings or BrokerSettings()
         self.store_settings = store_settings or msgspec.structs.replace(SMALL)
@@ -105,6 +107,7 @@ class Exchange:
             chance=self._chance,
             replica=self.replica,
             seat=self.seat,
+            boot=self.boot,
         )
         self.now_ms = core.open(self.now_ms)
         core.wake(self.now_ms)

@@ -16,8 +16,8 @@ from escrowmq.base.effects import Close, Dial, Effect, Send, Sync
 from escrowmq.base.wire import Wire
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
+from escrowmq.codec.layout import HEAD_V4
 from escrowmq.group.copying import Cut
-from escrowmq.group.drills import Drills
 from escrowmq.group.member import Member
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
 from escrowmq.group.record import Record, read_record
@@ -26,7 +26,7 @@ from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.store.cut import cut_log, record_before
 from escrowmq.testing.authority import MemoryAuthority
 from escrowmq.testing.disk import Loss, SimDisk
-from tests.harness.drill_faults import HostFaults
+from tests.harness.drill_faults import drills_of
 from tests.harness.exchange import SMALL, START_MS, Exchange
 from tests.harness.group_network import Network
 
@@ -48,6 +48,7 @@ class MemberBroker(Exchange):
             seat=seat,
             address=(host.address, 10911),
             seed=host.world.chance.getrandbits(32),
+            boot=host.boot,
         )
 
     def _perform_one(self, effect: Effect) -> None:
@@ -101,7 +102,7 @@ class MemberHost:
         self.address = f"10.0.0.{ord(name)}"
         self.disk = SimDisk()
         self.boot = "boot-0"
-        self.drills = Drills(HostFaults(self) if world.has_drills else None)
+        self.drills = drills_of(self)
         self.life = 0
         """Grows with each broker: what is under way to a former one is lost."""
         self.broker: MemberBroker | None = None
@@ -158,6 +159,17 @@ class MemberHost:
         self.disk.crash(self.world.chance, loss)
         if loss is not Loss.NOTHING:
             self.boot = f"boot-{self.life}"
+
+    def kill_and_rot(self) -> None:
+        """The process is killed, and its disk damages the newest record that a queue leads to."""
+        assert self.broker is not None
+        units = [q.unit(q.end - 1) for q in self.broker.core.broker.store.queues]
+        newest = max((unit[0] for unit in units if unit is not None), default=None)
+        self.kill()
+        if newest is not None:
+            size = self.world.store_settings.log_segment_size
+            path = f"commitlog/{newest - newest % size:020d}"
+            self.disk.flip(path, newest % size + HEAD_V4.size)
 
     @property
     def is_up(self) -> bool:
@@ -343,8 +355,7 @@ class GroupWorld(Network):
         sync_delay_ms: int = 0,
         has_drills: bool = False,
     ) -> None:
-        """`has_drills`: members obey `escrowmq cluster drill`; `sync_delay_ms`: how long a sync of
-        the log takes; 0: none at all."""
+        """`sync_delay_ms`: how long a sync takes; 0: none. `has_drills`: as escrowDrills."""
         super().__init__()
         self.settings = settings or BrokerSettings(name="b")
         self.sync_delay_ms = sync_delay_ms
@@ -482,8 +493,8 @@ class GroupWorld(Network):
         self.later(self._delay(), ask)
 
     def _reaches(self, host: MemberHost) -> bool:
-        is_drill = host.drills.lacks_authority(self.now_ms)
-        return self.authority.is_reachable and not (is_drill or host.name in self.without_authority)
+        is_cut = host.name in self.without_authority or host.drills.lacks_authority(self.now_ms)
+        return self.authority.is_reachable and not is_cut
 
     def _delay(self) -> int:
         return self.chance.randint(0, self.delay_max_ms)

@@ -13,10 +13,10 @@ from tests.sim.world import World
 from escrowmq.base.answer import HELD, Answer, Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, StoredMessage, Topic
-from escrowmq.base.own_properties import MESSAGES, ORDER_KEY
+from escrowmq.base.own_properties import MESSAGES, ORDER_KEY, OUTCOME
 from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.requests.on_transactions import _Unsealed, told
+from escrowmq.broker.requests.on_transactions import _Unsealed
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.delayed_messages import DelayRules
@@ -277,7 +277,7 @@ def settled_before_durable(core: BrokerCore) -> None:
         last = ends._unsealed[-1] if ends._unsealed else None
         if reply is HELD and isinstance(last, _Unsealed) and last.ended.answer is EndResult.DONE:
             ends._unsealed.pop()
-            return Answer(ext=told(last.ended.state, level="disk"))
+            return Answer(ext={OUTCOME: last.ended.state.name.lower()})
         return reply
 
     core.serving.rows[code] = msgspec.structs.replace(row, serve=spoilt)

@@ -30,6 +30,9 @@ class Answer(msgspec.Struct, frozen=True):
     late_code: int | None = None
     """The code to answer with if that takes too long."""
 
+    tells_safety: bool = False
+    """Whether the sender is told how safe the record is: known when the answer leaves."""
+
 
 class Sent(Answer, frozen=True, kw_only=True):
     """A message was stored, and where. `ext` has additional fields."""

@@ -47,6 +47,10 @@ class GroupReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
     """The members that have everything that was acknowledged."""
     members: list[str]
     """All that have ever been in sync."""
+    numbers: dict[str, int] = {}
+    """The brokerId of each."""
+    epochs: list[tuple[int, int]] = []
+    """Which epochs wrote this member's log, and from which offset on."""
     is_master: bool
     """Whether it serves as master of this epoch."""
     end: int

@@ -63,3 +63,13 @@ of these records are all earlier finals named."""
 
 WANTS_ID: Final = "escrowWantsId"
 """A field of a send: its sender requests a signed id for the half."""
+
+OUTCOME: Final = "escrowOutcome"
+"""A field of the answer to an END: the state of the transaction."""
+
+WANTS_SAFETY: Final = "escrowWantsSafety"
+"""A field of a send: its sender wants to know how safe the message is."""
+
+DURABILITY: Final = "escrowDurability"
+COPIES: Final = "escrowCopies"
+"""Fields of an answer: whether a record is on the disk, and how many brokers have it."""

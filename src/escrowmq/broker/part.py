@@ -23,6 +23,8 @@ class Start(Protocol):
     now_ms: int
     is_sound: bool
     """Whether no part of the log was found damaged."""
+    lost_from: int | None
+    """The log offset from which on something that was written is missing or damaged."""
 
     def take(self, path: str, take: Take) -> bool:
         """Read a table. Returns whether it was the newest version."""

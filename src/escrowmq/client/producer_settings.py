@@ -66,6 +66,7 @@ class ProducerSettings(ConnectionSettings, total=False):
     retries: int
     retries_unsafe: bool
     avoids_slow: bool
+    asks_safety: bool
     compression: str
     compression_over_size: int
     compression_level: int
@@ -101,6 +102,9 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
     """Send again if a message was stored less safely than the broker is configured to."""
     avoids_slow: bool = False
     """Avoid brokers for a while after they were slow or failed."""
+    asks_safety: bool = False
+    """Ask the broker how safe each message is: `SendResult.durability` and `copies`. EscrowMQ's
+    brokers answer this."""
     compression: str = "zlib"
     """`zlib`, `lz4`, `zstd`, or empty for none."""
     compression_over_size: int = 4_096

@@ -58,6 +58,7 @@ class SendDispatch:
             retries=options.retries,
             retries_unsafe=options.retries_unsafe,
             avoids_slow=options.avoids_slow,
+            asks_safety=options.asks_safety,
             inflight_max=options.inflight_max,
             inflight_size_max=options.inflight_size_max,
         )

@@ -40,6 +40,10 @@ class Sender:
         self._looking: set[str] = set()
         self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
 
+    def _fields(self, message: Outgoing, queue: MessageQueue) -> dict[str, str]:
+        rules = self._rules
+        return send_fields(message, queue, group=rules.group, asks_safety=rules.asks_safety)
+
     def begin(self, sending: SendRequest, done: Done) -> Begun | None:
         """Make the first attempt at once; return None if it has to wait for room, a route, or a
         connection. `done` gets the answer; then call `end`."""
@@ -59,7 +63,7 @@ class Sender:
                 self._chooser.give_back(queue)
             return None
         started = instance.now()
-        fields = send_fields(message, queue, group=self._rules.group)
+        fields = self._fields(message, queue)
         timeout_s = sending.timeout_ms / 1000
         try:
             connection.exchange(message.code, fields, message.body, timeout_s=timeout_s, done=done)
@@ -115,7 +119,7 @@ class Sender:
     async def send_one_way(self, message: Outgoing, queue: MessageQueue) -> None:
         """Write it to the network; whether it arrives is unknown."""
         address = self._instance.address_of(queue.broker_name)
-        fields = send_fields(message, queue, group=self._rules.group)
+        fields = self._fields(message, queue)
         await self._instance.tell(address, message.code, fields, message.body)
 
     def choose(self, queues: Sequence[MessageQueue], *, avoid: str = "") -> MessageQueue:
@@ -175,7 +179,7 @@ class Sender:
             if connection is None:
                 connection = await self._connect(address, attempts)
             left_s = attempts.left_s(instance.now())
-            fields = send_fields(message, queue, group=self._rules.group)
+            fields = self._fields(message, queue)
             attempts.leaves()
             reply = await connection.request(message.code, fields, message.body, timeout_s=left_s)
         except TransportError:

@@ -15,7 +15,7 @@ import struct
 from typing import Final, NamedTuple
 
 from escrowmq.base.command import Command
-from escrowmq.base.own_properties import WANTS_ID
+from escrowmq.base.own_properties import WANTS_ID, WANTS_SAFETY
 from escrowmq.codec.binary_header import field_spans
 from escrowmq.codec.command import BINARY, JSON, decode_header
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2, read_header
@@ -143,7 +143,7 @@ def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
     ext = command.ext or {}
     if kind is END and not ext.keys() <= _END_NAMES:
         return None
-    if SIGNATURE in ext and not NEVER_ALIKE.isdisjoint(ext):
+    if WANTS_SAFETY in ext or (SIGNATURE in ext and not NEVER_ALIKE.isdisjoint(ext)):
         return None
     spans = _spans_in_json(raw, command, kind) if data[at + 4] == JSON else _spans(raw, ext, kind)
     return Alike(raw, sorted(spans), command, header) if spans else None

@@ -140,7 +140,7 @@ class Copy:
             if welcome.starts_at % self._log.segment_size:
                 raise RemoteProtocolError(f"no file begins at log offset {welcome.starts_at}")
             self._log.begin_at(welcome.starts_at)
-        elif welcome.starts_at != said.log_end:
+        elif welcome.starts_at != self._log.end_offset:
             raise Cut(welcome.starts_at, is_anew=False)
         self._beside.adopt(welcome.epoch, welcome.history)
         self._reader.size_max = FRAME_SIZE_MAX

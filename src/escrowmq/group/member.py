@@ -16,7 +16,7 @@ from escrowmq.errors import UsageError
 from escrowmq.group.copies import Copies
 from escrowmq.group.history import begin
 from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
-from escrowmq.group.reasons import after_power, why_not
+from escrowmq.group.reasons import after_loss, why_not
 from escrowmq.group.record import Record, number_for, read_record
 from escrowmq.group.state import MemberState, Proposal
 
@@ -235,7 +235,7 @@ class Member:
         history = self.state.epochs
         if not history and log_end:
             history = begin((), 0, 0)  # what was there before the group was
-        self._keep(history=begin(history, record.epoch, log_end))
+        self._keep(history=begin(history, record.epoch, log_end), sound_end=-1)
         self._is_opening = False
         self.is_leader = True
         self._gone = 0
@@ -371,6 +371,16 @@ class Member:
         self.is_leader = False
         self._followed, self.why = aim, why
 
+    def lost(self, log_offset: int) -> None:
+        """A start found that the log is damaged, or lacks something, from this offset on. It may
+        have been reported as taken, so this member no longer counts as the one that is in sync."""
+        sound_end = min(each for each in (log_offset, self.state.sound_end) if each >= 0)
+        self._keep(incarnation=self._mark(), sound_end=sound_end)
+        self._log(
+            f"the log is damaged, or lacks something, from offset {sound_end} on: it is copied "
+            "again from there when there is a master"
+        )
+
     # -- what the record says ----------------------------------------------------------------
 
     def _consider(self, found: Versioned, now_ms: int) -> None:
@@ -409,7 +419,7 @@ class Member:
         if record.has(self.state.member, self.state.incarnation):
             self._take_over()
             return
-        why = after_power(record)
+        why = after_loss(record, self.state)
         self._follow(None, why)
         self._log_once(why)
 
@@ -484,6 +494,7 @@ class Member:
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Note that the log is now a prefix of the master's, which has this history. It takes
         effect once the order is carried out, before any record of the epoch is taken."""
-        assert epoch >= self.state.promised, (epoch, self.state.promised)
-        if epoch != self.state.seen or history != self.state.history:
-            self._keep(seen=epoch, history=history)
+        state = self.state
+        assert epoch >= state.promised, (epoch, state.promised)
+        if (epoch, history, -1) != (state.seen, state.history, state.sound_end):
+            self._keep(seen=epoch, history=history, sound_end=-1)

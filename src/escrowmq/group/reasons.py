@@ -27,13 +27,15 @@ def why_not(record: Record, state: MemberState, *, has_log: bool) -> str:
     return ""
 
 
-def after_power(record: Record) -> str:
-    """Why the former master does not continue after a loss of power."""
+def after_loss(record: Record, state: MemberState) -> str:
+    """Why the former master does not continue after it has lost power, or some of its log."""
     others = sorted(record.in_sync.keys() - {record.master})
-    why = (
-        "this member was the master, and the power of its machine has failed since: it may "
-        "have lost what it acknowledged. "
-    )
+    why = "this member was the master, and "
+    if state.sound_end >= 0:
+        why += f"its log is damaged or lacks something from offset {state.sound_end} on"
+    else:
+        why += "the power of its machine has failed since"
+    why += ": it may have lost what it acknowledged. "
     why += (
         f"{', '.join(others)} will take over"
         if others

@@ -70,6 +70,8 @@ class Seat:
             master_address="" if record is None else record.client_address,
             in_sync=[] if record is None else sorted(record.in_sync),
             members=[] if record is None else sorted(record.numbers.keys() | record.in_sync),
+            numbers={} if record is None else record.numbers,
+            epochs=[(began.epoch, began.log_offset) for began in member.state.epochs],
             is_master=is_master,
             end=end,
             confirmed=confirmed,

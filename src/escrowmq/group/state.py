@@ -38,6 +38,9 @@ class MemberState(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     boot: str = ""
     """The boot id of the machine at the time of writing. If it is still the same, a killed process
     has lost nothing."""
+    sound_end: int = -1
+    """What stands behind this offset of the log is missing or damaged, and has to be copied again.
+    -1 if nothing is."""
     is_emptying: bool = False
     """Whether the folder's messages are being removed, to copy them anew."""
     is_open: bool = False

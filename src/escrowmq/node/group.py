@@ -113,7 +113,8 @@ class GroupNode:
         self._event = asyncio.Event()
         self._acted = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._is_closing = False
+        self._cut_from = 0
+        """From where on the log is read after the cut that is under way."""
 
     # -- life --------------------------------------------------------------------------------
 
@@ -142,7 +143,6 @@ class GroupNode:
 
     async def close(self) -> None:
         """Leave the group; another member takes over at once."""
-        self._is_closing = True
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -269,15 +269,16 @@ class GroupNode:
     # -- roles -------------------------------------------------------------------------------
 
     async def _lead(self, record: Record) -> None:
-        assert self.current is not None
         began_s = time.monotonic()
-        copy = self._copy
-        await self._shut()
-        log_end = self._folder.log_end
-        self.member.begin_epoch(log_end, steady_ms())
-        self.perform()
+        copy, member = self._copy, self.member
+        if copy is not None:
+            await self._shut()
+            member.begin_epoch(self._folder.log_end, steady_ms())
+            self.perform()
+        elif not member.is_leader or member.record is None or member.record.epoch != record.epoch:
+            return  # it could not be opened as master, and has been replaced since
         before = None if copy is None else copy.transactions
-        await self._be(record, epoch_end=log_end, before=before)
+        await self._be(record, epoch_end=self._folder.log_end, before=before)
         self._after()
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
@@ -327,12 +328,11 @@ class GroupNode:
         self._event.set()
 
     async def _cut(self, cut: Cut) -> None:
-        if self.current is None or self._copy is None:
+        if self.leader is not None:
             return
-        store = self.current.core.broker.store
-        read_from = record_before(store, cut.log_offset)
-        what = store.end_offset
-        await self._shut()
+        if self.current is not None:
+            self._cut_from = record_before(self.current.core.broker.store, cut.log_offset)
+            await self._shut()
         if cut.is_anew:
             _log.warning(
                 "nothing of this member's log is the master's: it begins anew, empty, at %d",
@@ -341,10 +341,14 @@ class GroupNode:
             self.member.state = self._folder.empty(self.member.state)
         else:
             _log.warning(
-                "this member's log is cut at %d, where it is no longer the master's; it ended at "
-                "%d, and nothing behind the cut was acknowledged", cut.log_offset, what,
-            )  # fmt: skip
-            self._folder.cut(at=cut.log_offset, read_from=read_from)
+                "this member's log is cut at %d; it ended at %d, and %s",
+                cut.log_offset,
+                self._folder.log_end,
+                "nothing behind the cut was acknowledged"
+                if self.member.state.sound_end < 0
+                else "is copied again from there",
+            )
+            self._folder.cut(at=cut.log_offset, read_from=self._cut_from)
         await self._be(None)
         assert self._copy is not None
         self._copy.follow_record(self.member.record, "", self._now_ms())

@@ -250,6 +250,13 @@ class ConsumeQueue:
         self.end = min(self.end, queue_offset)
         self.min = min(self.min, self.end)
 
+    def drop_gaps(self, queue_offset: int) -> None:
+        """Remove the units from an offset on if none of them has a message."""
+        gaps = self.units(queue_offset, self.end - queue_offset)
+        if self.next_offset == self.end and gaps == GAP_ENTRY * (self.end - queue_offset):
+            self.truncate(queue_offset)
+            self.go_on()
+
     def doubt_last(self) -> None:
         """The last unit does not lead to a record of this queue: it must be rebuilt."""
         self.is_suspect = True

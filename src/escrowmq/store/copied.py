@@ -116,6 +116,8 @@ class CopiedLog:
         topic = record.topic.decode("utf-8", "replace")
         queues, queue_offset = self._held.queues, record.queue_offset
         known = queues.by_key.get((topic, record.queue_id))
+        if known is not None and known.min <= queue_offset < known.next_offset:
+            known.drop_gaps(queue_offset)  # of records that were damaged here, and come again
         next_offset = 0 if known is None else ahead.get(known, known.next_offset)
         if known is not None and next_offset == queue_offset:
             return known

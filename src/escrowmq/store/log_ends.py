@@ -11,6 +11,7 @@ from typing import Final
 
 from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Response
+from escrowmq.base.own_properties import COPIES, DURABILITY
 from escrowmq.store.commit_log import CommitLog
 
 NO_END: Final = 1 << 62
@@ -39,6 +40,11 @@ class LogEnds:
         """Senders of records that end here or before may be answered."""
         self.holds_answers = False
         """Whether answers wait for more than the write of their record."""
+        self._copies = 1
+        self.safety: dict[str, str] = {}
+        """How safe a record is when its sender is answered, as fields of the answer. Another one
+        when this changes."""
+        self._promise()
         self._draw()
 
     @property
@@ -51,11 +57,6 @@ class LogEnds:
         """What follows from records that end here or before may be saved: no crash takes them back,
         and no other master of a group."""
         return min(self.durable, self.confirmed) if self._hides_unconfirmed else self.durable
-
-    @property
-    def level(self) -> str:
-        """How safe a record is when its sender is answered."""
-        return "disk" if self.waits_for_disk else "memory"
 
     def start(self, end_offset: int) -> None:
         """After a recovery: the log ends at this offset and is durable."""
@@ -77,9 +78,12 @@ class LogEnds:
         self.confirmed = max(self.confirmed, log_offset)
         self._draw()
 
-    def wait_for_copies(self, *, timeout_ms: int) -> None:
-        """From now on senders wait for replicas as well, each at most this long; 0 ends that."""
+    def wait_for_copies(self, *, timeout_ms: int, copies: int = 1) -> None:
+        """From now on senders wait for replicas as well, each at most this long; 0 ends that. Then
+        this many brokers have a record, this one among them."""
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
+        self._copies = copies
+        self._promise()
         self._draw()
 
     def lead_group(self, *, timeout_ms: int) -> None:
@@ -88,13 +92,20 @@ class LogEnds:
         self._hides_unconfirmed = True
         self.wait_for_copies(timeout_ms=timeout_ms)
 
-    def stand_alone(self, *, is_alone: bool) -> None:
-        """No copy is in sync, so what is durable here is confirmed; or there are some again."""
-        self._is_alone = is_alone
-        self.waits_for_disk = is_alone or self._settings.is_sync_flush
-        if is_alone:
+    def are_in_sync(self, copies: int) -> None:
+        """So many members of a group have what is confirmed, this one among them. If it is alone,
+        what is durable here is confirmed."""
+        self._copies, self._is_alone = copies, copies == 1
+        self.waits_for_disk = self._is_alone or self._settings.is_sync_flush
+        if self._is_alone:
             self.confirmed = max(self.confirmed, self.durable)
+        self._promise()
         self._draw()
+
+    def _promise(self) -> None:
+        self.safety = {DURABILITY: "disk" if self.waits_for_disk else "memory"}
+        if self._copies > 1:
+            self.safety[COPIES] = str(self._copies)
 
     def _draw(self) -> None:
         disk = self.durable if self.waits_for_disk else NO_END

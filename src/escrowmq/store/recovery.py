@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
-from escrowmq.codec.layout import PROPERTIES_SIZE
+from escrowmq.codec.layout import MAGICS, PLACED, PROPERTIES_SIZE, RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import Scanned, check_record
 from escrowmq.codec.log_walker import Damage, Walker
 from escrowmq.codec.properties import value_of
@@ -72,6 +72,7 @@ class Recovery:
         self._prefixes: dict[bytes, int] = {}
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
+        self._led_to = self._end = 0
 
     def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
@@ -96,6 +97,7 @@ class Recovery:
             self._check_index()
         start = self._start_offset()
         self._check_last_units(start)
+        self._led_to = self._end_of_units()
         start = min(start, self._trusted_start())
         assert start >= self._log.min_offset, (start, self._log.min_offset)
         try:
@@ -107,7 +109,7 @@ class Recovery:
             # From there on nothing is in front that could be missing: this one finds no hole.
             start = self._log.min_offset
             scan = self._scan(start)
-        end = self._end_of(scan)
+        end = self._end
         report.damaged = self._rebuild.damaged
         self._finish(scan, end)
         self._sync(start, end)
@@ -164,17 +166,51 @@ class Recovery:
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
 
     def _end_of(self, scan: Walker) -> int:
-        """Where to append: after the last whole record, or after the range that was once durable
-        and cannot be read any more: acknowledged messages are never overwritten."""
-        end, segments = scan.end_offset, self._log.segments
+        """Where to append: after the last whole record, or after the range that was once there and
+        cannot be read any more: acknowledged messages are never overwritten."""
+        end = scan.end_offset
+        once = self._end_once(end)
+        if once <= end:
+            return end
+        # RocketMQ's mark may be past the end of its log.
+        self._report.is_short = self._snapshot is not None
+        if not self._has_data_before(once, end):
+            return end
+        self._rebuild.damaged.append(Damage(end, once - end, scan.cut_reason))
+        return once
+
+    def _end_once(self, end: int) -> int:
+        """Where the log ended before, if that is known."""
         marked = self._held.durability.checkpoint.confirmed_offset
-        if not self._report.was_clean or marked <= end:
-            return end
-        last = max(end, marked - _LAST_SIZE)
-        if not any(segments.read(last, marked - last)):
-            return end
-        self._rebuild.damaged.append(Damage(end, marked - end, scan.cut_reason))
-        return marked
+        if self._report.was_clean or not self._is_same_boot:
+            return marked if self._report.was_clean else 0
+        # The kernel has all that was written, and in that order: a record, then its unit.
+        # A damaged unit leads anywhere, where nothing is.
+        led_to = self._led_to if self._has_data_before(self._led_to, end) else 0
+        return max(marked, self._end_of_written(end), led_to)
+
+    def _end_of_units(self) -> int:
+        """The end of the newest record that a queue leads to."""
+        units = [queue.unit(queue.end - 1) for queue in self._held.queues]
+        return max((unit[0] + unit[1] for unit in units if unit is not None), default=0)
+
+    def _end_of_written(self, position: int) -> int:
+        """The end of the record that begins at a position, if it was written to its end; 0 if it
+        was not. A write that is cut off leaves the front of a record."""
+        segments = self._log.segments
+        front = segments.read(position, PLACED.size)
+        if len(front) < PLACED.size:
+            return 0
+        size, magic, own, _ = PLACED.unpack(front)
+        most = segments.end_of(position) - position
+        if magic not in MAGICS or own != position or not RECORD_SIZE_MIN <= size <= most:
+            return 0
+        end: int = position + size
+        return end if self._has_data_before(end, position) else 0
+
+    def _has_data_before(self, end: int, begin: int) -> bool:
+        last = max(begin, end - _LAST_SIZE)
+        return last < end and any(self._log.segments.read(last, end - last))
 
     # -- where to begin -----------------------------------------------------------------------
 
@@ -319,6 +355,7 @@ class Recovery:
             self._rebuild.take(records)
             if held.index is not None and records[-1].log_offset >= held.index.end_log_offset:
                 self._index(records)
+        self._end = self._end_of(scan)
         self._rebuild.finish()
         return scan
 

@@ -94,3 +94,13 @@ class RecoveryReport(msgspec.Struct):
     queues_mended: list[str] = []
     index_rebuilt: list[str] = []
     notes: list[str] = []
+    is_short: bool = False
+    """Whether the log ends before something that had been written, or made durable."""
+
+    @property
+    def lost_from(self) -> int | None:
+        """The first offset of the log from which on something that was written is not there, or
+        cannot be read. None if nothing is known to be lost."""
+        if self.damaged:
+            return self.damaged[0].log_offset
+        return self.log_end if self.is_short else None

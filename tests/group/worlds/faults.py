@@ -23,8 +23,9 @@ class Faults:
             self._kill, self._kill, self._kill, self._kill, self._lose_power, self._freeze,
             self._freeze, self._freeze, self._isolate, self._isolate, self._isolate,
             self._cut_one_way, self._lose_authority, self._part_from_all,
-            self._switch, self._slow,
+            self._switch, self._slow, self._damage,
         )  # fmt: skip
+        self._has_damaged = False
         self.notes: list[str] = []
 
     def happen(self) -> None:
@@ -57,6 +58,13 @@ class Faults:
     def _lose_power(self, host: MemberHost) -> None:
         if host.is_up:
             host.kill(self._chance.choice([Loss.ALL, Loss.PREFIX, Loss.SUBSET]))
+            self._later(self._start(host))
+
+    def _damage(self, host: MemberHost) -> None:
+        # Once in a world: where all who had everything have lost some of it, little is left to see.
+        if host.is_up and not self._has_damaged:
+            self._has_damaged = True
+            host.kill_and_rot()
             self._later(self._start(host))
 
     def _freeze(self, host: MemberHost) -> None:

@@ -105,7 +105,7 @@ class RandomWorld:
                 host.thaw()
 
     def _nobody_serves(self) -> str:
-        """Right only if all who had everything have lost power since."""
+        """Right only if all who had everything have lost power since, or some of their log."""
         world = self.world
         record = world.record
         if record is None:
@@ -113,7 +113,7 @@ class RandomWorld:
         for name, incarnation in record.in_sync.items():
             if world.hosts[name].member.state.incarnation == incarnation:
                 raise Violation(f"nobody serves, although {name} has everything: {record.text}")
-        return "nobody serves: all who had everything have lost power"
+        return "nobody serves: all who had everything have lost some of it"
 
     def _finish(self) -> None:
         """All transactions end, and all copies have everything."""

@@ -24,7 +24,7 @@ SERVED_BY_THE_PEER = (
 
 REFUSED = {
     513: "topics whose queues are mapped to several brokers are not kept",
-    906: "slaves are not served yet, so that none is told where to connect",
+    906: "a slave finds its master by the name server, or haMasterAddress",
 }
 """Answered with code 3."""
 

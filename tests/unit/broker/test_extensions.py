@@ -7,6 +7,7 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.codec.hashes import java_hash
@@ -344,6 +345,27 @@ def test_no_half_is_stored_when_the_key_for_its_id_cannot_be_kept() -> None:
     reply = producer.send("T", TRAN_MSG="true", PGROUP="PG", fields=ext)
     assert reply.code != 0
     assert exchange.core.broker.store.bounds(Topic.HALF, 0) == (0, 0)
+
+
+# -- safety --------------------------------------------------------------------------------------
+
+
+def safety_of(reply: Command) -> tuple[str | None, str | None]:
+    ext = reply.ext or {}
+    return ext.get("escrowDurability"), ext.get("escrowCopies")
+
+
+@pytest.mark.parametrize("is_sync", [True, False])
+def test_a_sender_that_asks_is_told_how_safe_its_message_is(is_sync: bool) -> None:
+    store = msgspec.structs.replace(SMALL, is_sync_flush=is_sync)
+    producer = Exchange(store_settings=store).connect()
+    wants = {"escrowWantsSafety": "true"}
+    kept = "disk" if is_sync else "memory"
+    assert safety_of(producer.send("T", fields=wants)) == (kept, None)
+    assert safety_of(producer.send("T", fields=wants, WAIT="false")) == ("memory", None)
+    assert safety_of(producer.send("T", fields=wants, TRAN_MSG="true", PGROUP="PG")) == (kept, None)
+    assert safety_of(producer.send("T")) == (None, None)
+    assert safety_of(producer.send("T", fields={"escrowWantsSafety": "no"})) == (None, None)
 
 
 # -- outcomes ------------------------------------------------------------------------------------

@@ -186,3 +186,7 @@ def test_end_that_says_more_or_less_has_no_shape(*, is_binary: bool) -> None:
         assert shape_of(frame_of(37, END_FIELDS | more, is_binary=is_binary), END) is None
     bname = frame_of(37, END_FIELDS | {"bname": "b", "topic": "t"}, is_binary=is_binary)
     assert shape_of(bname, END) is not None
+
+
+def test_a_send_that_asks_how_safe_its_message_is_goes_the_general_way() -> None:
+    assert shape_of(frame_of(310, FIELDS | {"escrowWantsSafety": "true"})) is None

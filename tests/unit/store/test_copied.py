@@ -53,6 +53,34 @@ def test_nothing_else_is_stored_in_a_copy() -> None:
     assert store.put(message(1), 60_000).status is PutStatus.SERVICE_NOT_AVAILABLE
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_records_that_were_damaged_here_fill_the_gaps_that_they_left(count: int) -> None:
+    """Where the log was cut, its queues may still keep the offsets of what could not be read."""
+    source = master(12)
+    data, found = records(source)
+    store, log = copied()
+    gone = [record for record in found if record.queue_id == 0][-count:]
+    kept = [record for record in found if record.log_offset < gone[0].log_offset]
+    log.append(data[: gone[0].log_offset], kept)
+    queue = store.queues.by_key["orders", 0]
+    queue.fill_gap(gone[-1].queue_offset + 1)
+    queue.go_on()
+    log.append(data[gone[0].log_offset :], found[len(kept) :])
+    assert units(store)["orders", 0] == units(source)["orders", 0][: len(units(store)["orders", 0])]
+    assert bodies(store)[gone[0].queue_offset] == bodies(source)[gone[0].queue_offset]
+
+
+def test_gaps_with_a_message_behind_them_stay() -> None:
+    source = master(12)
+    data, found = records(source)
+    store, log = copied()
+    log.append(data, found)
+    queue = store.queues.by_key["orders", 0]
+    end = queue.end
+    queue.drop_gaps(end - 2)
+    assert queue.end == end
+
+
 def test_with_sync_flush_consumers_see_what_is_durable() -> None:
     source = master(5)
     store, log = copied(small(is_sync_flush=True))

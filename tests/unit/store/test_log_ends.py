@@ -31,7 +31,7 @@ def test_with_nothing_to_wait_for_what_is_written_is_seen_and_answered() -> None
     store, ends = ends_of()
     assert (ends.visible_end, ends.answerable_end) == (NO_END, NO_END)
     assert not ends.holds_answers
-    assert ends.level == "memory"
+    assert ends.safety == {"escrowDurability": "memory"}
     assert ends.durable < ends.written == store.end_offset
     assert ends.late_code(ends.written, 1 << 40) is None
 
@@ -40,7 +40,7 @@ def test_with_sync_flush_both_wait_for_the_disk() -> None:
     _, ends = ends_of(is_sync_flush=True)
     assert (ends.visible_end, ends.answerable_end) == (0, 0)
     assert ends.holds_answers
-    assert ends.level == "disk"
+    assert ends.safety == {"escrowDurability": "disk"}
     ends.made_durable(ends.written)
     assert (ends.visible_end, ends.answerable_end) == (ends.written, ends.written)
 
@@ -109,3 +109,18 @@ def test_an_end_beyond_what_is_written_is_believed_by_nobody() -> None:
     for move in (ends.made_durable, ends.made_confirmed):
         with pytest.raises(AssertionError):
             move(ends.written + 1)
+
+
+def test_what_senders_are_told_follows_the_copies() -> None:
+    _, ends = ends_of()
+    ends.lead_group(timeout_ms=3_000)
+    ends.are_in_sync(3)
+    shared = ends.safety
+    assert shared == {"escrowDurability": "memory", "escrowCopies": "3"}
+    ends.made_confirmed(ends.written)
+    assert ends.safety is shared
+    ends.are_in_sync(1)
+    assert ends.safety == {"escrowDurability": "disk"}
+    _, ends = ends_of(is_sync_flush=True)
+    ends.wait_for_copies(timeout_ms=3_000, copies=2)
+    assert ends.safety == {"escrowDurability": "disk", "escrowCopies": "2"}

@@ -70,6 +70,8 @@ class Answers:
 
     def write(self, asked: Question, reply: Answer | Refusal) -> None:
         """Send an answer now."""
+        if isinstance(reply, Answer) and reply.tells_safety:
+            reply = msgspec.structs.replace(reply, ext={**(reply.ext or {}), **self._ends.safety})
         asked.peer.dialogue.answer(asked.command, reply)
         row, took_ms = asked.row, self._moment.now_ms - asked.now_ms
         is_one_way = asked.command.flag & Flag.ONE_WAY

@@ -53,7 +53,9 @@ class WaitingAnswer(msgspec.Struct):
         """Send it with that code, or with its own code for this case."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
-        late = msgspec.structs.replace(self.answer, code=code, remark=None, log_end=0)
+        late = msgspec.structs.replace(
+            self.answer, code=code, remark=None, log_end=0, tells_safety=False
+        )
         self.tell(self.asked, late)
 
     def refuse(self, refusal: Refusal) -> None:

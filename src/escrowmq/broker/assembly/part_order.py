@@ -51,6 +51,7 @@ from escrowmq.broker.requests.on_reply import ReplyHandlers
 from escrowmq.broker.requests.on_route import RouteHandlers
 from escrowmq.broker.requests.on_send_back import BackHandlers
 from escrowmq.broker.requests.on_statistics import StatisticsHandlers
+from escrowmq.broker.requests.on_sync_state import SyncStateHandlers
 from escrowmq.broker.requests.on_topics import TopicHandlers
 from escrowmq.broker.requests.pop_part import Pops
 from escrowmq.broker.requests.serving import Serving
@@ -108,11 +109,13 @@ class Assembly:
         )
         members = MemberHandlers(b.settings, b.store, b.topics, b.groups, b.offsets, b.timer)
         self.group_end = GroupEndHandlers()
+        sync_state = SyncStateHandlers(b.settings, self.group_end)
         pending = self._pending(b, denials)
         handlers = (
             sends_of(b, putter, self.transactions, rules),
             *(*_storing(b, putter), *_for_operators(b, disk, changes, self.pops), *_plain(b)),
-            *(pending, members, self.group_end, self.ends, self.epochs, self.pulls, self.clients),
+            *(pending, members, self.group_end, sync_state),
+            *(self.ends, self.epochs, self.pulls, self.clients),
             *(*self.pops.handlers, *self.door.handlers),
         )
         self.tables = Tables(

@@ -91,4 +91,5 @@ class Broker:
             latency=self.latency,
             moment=self.moment,
             waiting=self.answers.waiting,
+            ends=store.ends,
         )

@@ -12,6 +12,7 @@ import msgspec
 from escrowmq.base.answer import Answer, Refusal, Sent
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
+from escrowmq.base.own_properties import OUTCOME
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswers
@@ -19,6 +20,7 @@ from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.frame import FrameReader
+from escrowmq.store.log_ends import LogEnds
 
 
 class BatchedReplies:
@@ -32,12 +34,14 @@ class BatchedReplies:
         latency: Latency,
         moment: InputTime,
         waiting: WaitingAnswers,
+        ends: LogEnds,
     ) -> None:
         self._frames = frames
         self._output = output
         self._latency = latency
         self._moment = moment
         self._waiting = waiting
+        self._ends = ends
 
     def keep(
         self,
@@ -50,17 +54,21 @@ class BatchedReplies:
     ) -> None:
         """Keep frames for a peer, with the time of its requests, and their number by request
         code."""
-        reply_fields = self._frames.reply_fields
-        run = _Run(self, peer.id, now_ms, log_end, replies, counts, reply_fields)
+        fields = self._frames.reply_fields, self._ends.safety
+        run = _Run(self, peer.id, now_ms, log_end, replies, counts, fields)
         self._waiting.keep(run)
 
     def send(self, run: _Run, code: int) -> None:
         """Answer all requests with success and their places."""
-        if code == Response.SUCCESS and run.reply_fields is self._frames.reply_fields:
+        fields, safety = run.fields
+        is_so = fields is self._frames.reply_fields and safety is self._ends.safety
+        if code == Response.SUCCESS and is_so:
             self._output.send(run.peer, *run.replies)
         else:
+            safety = self._ends.safety if code == Response.SUCCESS else {}
             for reply in _read(run):
-                self._output.send(run.peer, *self._frames.of(reply, _answer(reply, code)))
+                answer = _answer(reply, code, safety)
+                self._output.send(run.peer, *self._frames.of(reply, answer))
         self._note(run, code)
 
     def refuse(self, run: _Run, refusal: Refusal) -> None:
@@ -84,8 +92,9 @@ class _Run(msgspec.Struct):
     log_end: int
     replies: list[bytes]
     counts: Mapping[int, int]
-    reply_fields: dict[str, str]
-    """The common fields of answers when the replies were encoded: they may have changed since."""
+    fields: tuple[dict[str, str], dict[str, str]]
+    """The common fields of answers, and the safety of records, when the replies were encoded: they
+    may have changed since."""
 
     def send(self) -> None:
         """Their records may be acknowledged."""
@@ -105,9 +114,11 @@ def _read(run: _Run) -> Iterator[Command]:
     return iter(FrameReader().feed(b"".join(run.replies)))
 
 
-def _answer(reply: Command, code: int) -> Answer:
+def _answer(reply: Command, code: int, safety: dict[str, str]) -> Answer:
     ext = reply.ext
     assert ext, "they all have fields"
+    if OUTCOME in ext:
+        return Answer(code, ext={OUTCOME: ext[OUTCOME], **safety})
     if "msgId" not in ext:
         return Answer(code, ext=ext)
     return Sent(

@@ -12,13 +12,14 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Message, SysFlag, Topic
+from escrowmq.base.own_properties import OUTCOME
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.fast.batched_replies import BatchedReplies
 from escrowmq.broker.fast.short_halves import ShortHalves
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.on_transactions import EndHandlers, told
+from escrowmq.broker.requests.on_transactions import EndHandlers
 from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.sends.forbidden_to_senders import ODD_OF_HALF
 from escrowmq.codec.plain_properties import Plan
@@ -134,13 +135,20 @@ class ShortEnds:
         self._output = output
         self._latency = latency
         self._run_answers, self._log_ends = run_answers, log_ends
-        replies = [ReplyTemplate(told(state, level=log_ends.level)).pieces for state in STATES]
-        self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), replies[0], replies[1]
+        self._safety: dict[str, str] = {}
+        self._know_safety()
         self.ended: dict[int, State] = {}
         """The halves that were ended, by queue offset."""
         self._op_offset: int | None = None
         """The queue offset of the op record in the run."""
         self._to_answer = self._nobody()
+
+    def _know_safety(self) -> None:
+        self._safety = safety = self._log_ends.safety
+        rolled_back, committed = (
+            ReplyTemplate({OUTCOME: state.name.lower(), **safety}).pieces for state in STATES
+        )
+        self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), rolled_back, committed
 
     def _nobody(self) -> EndsToAnswer:
         return EndsToAnswer(
@@ -165,6 +173,8 @@ class ShortEnds:
     ) -> PutEnds | None:
         """End transactions for as many ENDs, from a position on, as the native lane serves, up to a
         limit; None when it does not serve the first."""
+        if self._safety is not self._log_ends.safety:
+            self._know_safety()
         found = lane.find_ends(data, at, frame_size_max, shapes, _AT_ONCE_MAX)
         if found is None:
             return None

@@ -88,7 +88,11 @@ class GroupCopy(Part):
         self.fault = "no master is known yet"
 
     def load(self, start: Start) -> None:
-        """A copy that takes over has no time to read the log for what is pending."""
+        """A copy that takes over has no time to read the log for what is pending; one whose log has
+        lost something must not take over."""
+        if start.lost_from is not None:
+            self._seat.member.lost(start.lost_from)
+            self._seat.perform()
         self.transactions.warm(
             start.now_ms,
             half_offset=self._offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
@@ -117,10 +121,11 @@ class GroupCopy(Part):
 
     def begin(self, peer: Peer) -> PortDialogue:
         """Begin a connection that the master has accepted."""
-        self._is_connected, self._is_dialling = True, False
         if peer.id != COPY_PEER:
             self._output.add(Close(peer.id, "a copy has no copies"))
-        elif self._record is not None:
+            return PortDialogue(peer, self.receive)
+        self._is_connected, self._is_dialling = True, False
+        if self._record is not None:
             self._copy = Copy(
                 self._log,
                 self,
@@ -134,7 +139,9 @@ class GroupCopy(Part):
         return PortDialogue(peer, self.receive)
 
     def _hello(self) -> Hello:
-        state, seat = self._seat.member.state, self._seat
+        state, seat, log_end = self._seat.member.state, self._seat, self._log.end_offset
+        if state.sound_end >= 0:
+            log_end = min(log_end, state.sound_end)
         return Hello(
             cluster=seat.cluster,
             broker=seat.broker,
@@ -144,7 +151,7 @@ class GroupCopy(Part):
             promised=state.promised,
             history=state.history,
             log_begin=self._log.min_offset,
-            log_end=self._log.end_offset,
+            log_end=log_end,
             segment_size=self._log.segment_size,
             nonce="",
         )

@@ -262,7 +262,7 @@ class GroupMaster(Part):
         needed = member.needed
         if needed != self._needed:
             self._needed = needed
-            ends.stand_alone(is_alone=not needed)
+            ends.are_in_sync(len(needed) + 1)
             store.flusher.look_again()
             self._judge()
         seen_until, answered_until = ends.visible_end, ends.answerable_end

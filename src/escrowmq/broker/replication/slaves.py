@@ -57,7 +57,8 @@ class Slaves(Part):
         self._tickets = Tickets(chance)
         self._said = Repeats()
         if replica.copies > 1:
-            store.ends.wait_for_copies(timeout_ms=replica.slave_timeout_ms)
+            timeout_ms = replica.slave_timeout_ms
+            store.ends.wait_for_copies(timeout_ms=timeout_ms, copies=replica.copies)
 
     # -- connections -------------------------------------------------------------------------
 

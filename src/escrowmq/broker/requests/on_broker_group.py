@@ -39,8 +39,7 @@ class Copies(Protocol):
 class MemberHandlers:
     """ESCROW_REPLICA_STATE (7724), ESCROW_FOLLOW (7725), GET_BROKER_HA_STATUS (907),
     GET_TIMER_CHECK_POINT (60), GET_TIMER_METRICS (61), NOTIFY_MIN_BROKER_ID_CHANGE (905),
-    RESET_MASTER_FLUSH_OFFSET (908), GET_BROKER_EPOCH_CACHE (1007),
-    NOTIFY_BROKER_ROLE_CHANGED (1008)."""
+    RESET_MASTER_FLUSH_OFFSET (908), NOTIFY_BROKER_ROLE_CHANGED (1008)."""
 
     def __init__(
         self,
@@ -127,8 +126,3 @@ class MemberHandlers:
         """News for slaves and for brokers under a controller; a single master ignores it, and
         answers like RocketMQ's (AdminBrokerProcessor)."""
         return DONE
-
-    def epochs(self, asked: Asked[None]) -> Reply:
-        """An empty answer, because there is no controller."""
-        remark = "this request only for controllerMode "
-        return Refusal(Response.SYSTEM_ERROR, remark)

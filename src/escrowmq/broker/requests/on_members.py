@@ -52,6 +52,10 @@ class GroupEndHandlers:
         """This broker is in a group."""
         self._end = end
 
+    def report(self) -> GroupReport | None:
+        """The group as this member knows it; None if it is in none."""
+        return None if self._end is None else self._end.report()
+
     def status(self, asked: Asked[None]) -> Reply:
         """What this member knows."""
         if self._end is None:

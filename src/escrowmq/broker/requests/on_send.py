@@ -16,6 +16,7 @@ from escrowmq.broker.sends.log_puts import Delayed, Putter, is_retry
 from escrowmq.broker.sends.message_from_request import MessageMaker
 from escrowmq.broker.sends.send_rules import key_missing, waits
 from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.broker.sends.wanted_safety import with_safety
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.requesters import AskedTable
@@ -115,7 +116,7 @@ class SendHandlers:
                 more["recallHandle"] = put.recall_handle
             if wants_id:
                 more["escrowId"] = self._halves.sign(put, unique_key, now_ms)
-        return Sent(
+        sent = Sent(
             message_id=offset_id(self._identity.packed, put.log_offset),
             queue_id=header.queue_id if header.queue_id >= 0 else message.queue_id,
             queue_offset=put.queue_offset,
@@ -123,6 +124,7 @@ class SendHandlers:
             ext=more,
             log_end=put.log_end if waits(message.properties) else 0,
         )
+        return with_safety(asked, sent)
 
     def _note_asked(self, asked: Asked[Header], message: Message) -> None:
         """Record who sent this request, for its reply."""

@@ -12,7 +12,7 @@ from escrowmq.base.answer import DONE, HELD, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.message import Property, StoredMessage, Topic
-from escrowmq.base.own_properties import OPEN
+from escrowmq.base.own_properties import OPEN, OUTCOME
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.asked import Asked, Question
 from escrowmq.broker.part import Part
@@ -200,10 +200,10 @@ class EndHandlers(Part):
         if ended.answer is EndResult.CONTRADICTED or state in (State.EXPIRED, State.SETTLED):
             code = _TOLD.get(state, Response.TRANSACTION_STATE_UNKNOW)
             remark = f"the transaction is {state.name} already; nothing was changed"
-        ext = told(state, level=self._store.ends.level)
+        ext = {OUTCOME: state.name.lower()}
         if ended.count > 1:
             ext["escrowCount"] = str(ended.count)
-        return Answer(code, ext=ext, remark=remark, log_end=log_end)
+        return Answer(code, ext=ext, remark=remark, log_end=log_end, tells_safety=True)
 
     # -- checks ------------------------------------------------------------------------------
 
@@ -271,14 +271,6 @@ class EndHandlers(Part):
             remark = resumed.refusal or f"Put message back to {Topic.HALF} failed."
             return Refusal(Response.SYSTEM_ERROR, remark)
         return DONE
-
-
-def told(state: State, *, level: str) -> dict[str, str]:
-    """What is said of an outcome besides the code, to clients that read it."""
-    return {
-        "escrowOutcome": state.name.lower(),
-        "escrowDurability": level,
-    }
 
 
 def _as_asked(half: StoredMessage, count: int) -> StoredMessage:

@@ -43,6 +43,7 @@ from escrowmq.broker.requests.on_members import GroupEndHandlers
 from escrowmq.broker.requests.on_operator_offsets import ResetHandlers
 from escrowmq.broker.requests.on_pending import PendingHandlers
 from escrowmq.broker.requests.on_statistics import StatisticsHandlers
+from escrowmq.broker.requests.on_sync_state import SyncStateHandlers
 from escrowmq.broker.requests.on_topics import TopicHandlers
 from escrowmq.codec.headers import (
     CloneOffsetHeader,
@@ -304,7 +305,6 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
         RequestRow(_R.GET_TIMER_METRICS, None, MemberHandlers.timer_counts, LOOK),
         RequestRow(_R.NOTIFY_MIN_BROKER_ID_CHANGE, None, MemberHandlers.hear, OPERATE),
         RequestRow(_R.RESET_MASTER_FLUSH_OFFSET, None, MemberHandlers.hear, OPERATE),
-        RequestRow(_R.GET_BROKER_EPOCH_CACHE, None, MemberHandlers.epochs, LOOK),
         RequestRow(_R.NOTIFY_BROKER_ROLE_CHANGED, None, MemberHandlers.hear, OPERATE),
     ),
     family(
@@ -315,6 +315,12 @@ OPERATOR_REQUESTS: Final[tuple[Family, ...]] = (
             _R.ESCROW_GROUP_REBUILD, None, GroupEndHandlers.rebuild, OPERATE, is_audited=True
         ),
         RequestRow(_R.ESCROW_GROUP_DRILL, None, GroupEndHandlers.drill, OPERATE, is_audited=True),
+    ),
+    family(
+        SyncStateHandlers,
+        RequestRow(_R.CONTROLLER_GET_METADATA_INFO, None, SyncStateHandlers.metadata, LOOK),
+        RequestRow(_R.CONTROLLER_GET_SYNC_STATE_DATA, None, SyncStateHandlers.sync_state, LOOK),
+        RequestRow(_R.GET_BROKER_EPOCH_CACHE, None, SyncStateHandlers.epochs, LOOK),
     ),
     family(
         AclHandlers,

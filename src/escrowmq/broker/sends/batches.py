@@ -29,6 +29,7 @@ from escrowmq.broker.sends.forbidden_to_senders import (
 )
 from escrowmq.broker.sends.log_puts import Putter, awaited_end, is_retry
 from escrowmq.broker.sends.message_from_request import MessageMaker
+from escrowmq.broker.sends.wanted_safety import with_safety
 from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties
@@ -202,7 +203,7 @@ class SentBatches:
         log_end: int,
     ) -> Sent:
         properties = parse_properties(asked.header.properties)
-        return Sent(
+        sent = Sent(
             message_id=",".join(ids),
             queue_id=first.queue_id,
             queue_offset=queue_offset,
@@ -210,3 +211,4 @@ class SentBatches:
             ext={},
             log_end=log_end,
         )
+        return with_safety(asked, sent)

@@ -77,6 +77,8 @@ class Opening:
         """When the broker began to count time; known after `agree`."""
         self.is_sound = False
         """Whether no part of the log was found damaged."""
+        self.lost_from: int | None = None
+        """The log offset from which on something that was written is missing or damaged."""
         self._has_all_topics = False
         self._has_snapshot = disk.size(queue_snapshot.PATH) is not None
 
@@ -114,6 +116,7 @@ class Opening:
     def agree(self, report: RecoveryReport, now_ms: int) -> None:
         """Log what the store found, and make the tables agree with it."""
         self.now_ms, self.is_sound = now_ms, not report.damaged
+        self.lost_from = report.lost_from
         _log_repairs(report)
         self._refuse_offsets_alone()
         self._miss_offsets()
@@ -265,6 +268,8 @@ def _log_repairs(report: RecoveryReport) -> None:
             damage.log_offset,
             damage.reason,
         )
+    if report.is_short and not report.damaged:
+        _log.error("the log ends at %d, and had more before", report.log_end)
     if len(report.damaged) > _TOLD_MAX:
         _log.error("damage: %d more places of the log", len(report.damaged) - _TOLD_MAX)
 

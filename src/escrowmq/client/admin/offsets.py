@@ -68,14 +68,23 @@ class Offsets:
     async def set(self, group: str, queue: MessageQueue, queue_offset: int) -> None:
         """Make a group continue at an offset of one queue. Connected members follow by
         themselves."""
-        if queue_offset < 0:
-            raise UsageError(f"queue_offset={queue_offset!r}; 0 or more is expected")
+        wire = await self.check_set(queue, queue_offset)
+        address = self._cluster.instance.address_of(queue.broker_name)
+        fields = self._fields(group, queue.topic, _LATEST)
+        fields |= {"queueId": str(queue.queue_id), "offset": str(queue_offset)}
+        try:
+            await self._cluster.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+        except ConsumerOffline:
+            await self._keeper(group).commit(wire, queue_offset)
+
+    async def check_set(self, queue: MessageQueue, queue_offset: int) -> MessageQueue:
+        """Raise UsageError if `set` would refuse the queue or the offset; changes nothing. Returns
+        the queue as brokers name it."""
         names = await self._cluster.names_of(queue.topic)
         if queue.broker_name not in names:
             raise UsageError(
                 f"{queue.topic!r} is not on {queue.broker_name!r}; it is on {', '.join(names)}"
             )
-        address = self._cluster.instance.address_of(queue.broker_name)
         wire = MessageQueue(self._cluster.wrap(queue.topic), queue.broker_name, queue.queue_id)
         known = read_queues(wire.topic, await self._cluster.instance.route(wire.topic))
         if wire not in known:
@@ -84,12 +93,15 @@ class Offsets:
                 f"{sum(one.broker_name == wire.broker_name for one in known)} may be read there, "
                 "from 0 on"
             )
-        fields = self._fields(group, queue.topic, _LATEST)
-        fields |= {"queueId": str(queue.queue_id), "offset": str(queue_offset)}
-        try:
-            await self._cluster.ask(address, Request.INVOKE_BROKER_TO_RESET_OFFSET, fields)
-        except ConsumerOffline:
-            await self._keeper(group).commit(wire, queue_offset)
+        self._cluster.instance.address_of(queue.broker_name)  # raises if it has no master
+        bounds = QueueBounds(self._cluster.instance)
+        low, end = await bounds.first(wire), await bounds.end(wire)
+        if not low <= queue_offset <= end:
+            raise UsageError(
+                f"{queue.topic!r} has offsets {low} to {end} in queue {queue.queue_id} on "
+                f"{queue.broker_name!r}; {queue_offset} is not among them"
+            )
+        return wire
 
     async def clone(self, source: str, target: str, *, topic: str = "") -> None:
         """Give one group the offsets of another, in all topics or in one. Raises GroupNotFound if

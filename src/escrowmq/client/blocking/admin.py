@@ -87,6 +87,7 @@ class Offsets(Face[offsets.Offsets]):
     show = plain(offsets.Offsets.show)
     reset = plain(offsets.Offsets.reset)
     preview = plain(offsets.Offsets.preview)
+    check_set = plain(offsets.Offsets.check_set)
     set = plain(offsets.Offsets.set)
     clone = plain(offsets.Offsets.clone)
 

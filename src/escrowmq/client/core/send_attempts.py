@@ -44,6 +44,7 @@ class SendRules(msgspec.Struct, frozen=True, kw_only=True):
     retries: int = 2
     retries_unsafe: bool = False
     avoids_slow: bool = False
+    asks_safety: bool = False
     inflight_max: int = 10_000
     inflight_size_max: int = 100 * 1024 * 1024
 

@@ -12,7 +12,14 @@ import msgspec
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.message import Property, Topic
-from escrowmq.base.own_properties import DELAYED, ORDER_KEY, WANTS_ID
+from escrowmq.base.own_properties import (
+    COPIES,
+    DELAYED,
+    DURABILITY,
+    ORDER_KEY,
+    WANTS_ID,
+    WANTS_SAFETY,
+)
 from escrowmq.client.core.message import KEYS_SEPARATOR, Message
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_encoded
@@ -79,6 +86,10 @@ class SendResult(msgspec.Struct, frozen=True, kw_only=True):
     """Whether it is invisible until its transaction is committed."""
     outcome: Outcome | None = None
     """The outcome that `send_in_transaction` reported to the broker."""
+    durability: str = ""
+    """`disk` or `memory`; empty if the broker was not asked (`asks_safety`), or does not say."""
+    copies: int = 0
+    """The number of brokers that have the message; 0 if it is not known."""
 
 
 class Compression(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,7 +278,9 @@ def batch_of(
     )
 
 
-def send_fields(message: Outgoing, queue: MessageQueue, *, group: str) -> dict[str, str]:
+def send_fields(
+    message: Outgoing, queue: MessageQueue, *, group: str, asks_safety: bool = False
+) -> dict[str, str]:
     """The header of a send request to one queue (SendMessageRequestHeaderV2)."""
     fields = {
         "a": group,
@@ -288,6 +301,8 @@ def send_fields(message: Outgoing, queue: MessageQueue, *, group: str) -> dict[s
         fields["l"] = message.reconsume_times_max
     if message.wants_id:
         fields[WANTS_ID] = _TRUE
+    if asks_safety:
+        fields[WANTS_SAFETY] = _TRUE
     return fields
 
 
@@ -305,11 +320,17 @@ def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: 
             transaction_id=ext.get("transactionId", message.unique_key),
             recall_handle=ext.get("recallHandle", ""),
             is_half=message.wants_id,
+            durability=ext.get(DURABILITY, ""),
+            copies=_copies_in(ext),
         )
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
             f"the answer to a send lacks what it must have: {error}; seen {ext}"
         ) from error
+
+
+def _copies_in(ext: dict[str, str]) -> int:
+    return int(ext.get(COPIES, "1")) if DURABILITY in ext else 0
 
 
 def is_safe(result: SendResult) -> bool:
@@ -330,6 +351,8 @@ def results_of_batch(whole: SendResult, keys: Sequence[str]) -> list[SendResult]
             offset=whole.offset + index,
             offset_id=offset_id,
             transaction_id=key,
+            durability=whole.durability,
+            copies=whole.copies,
         )
         for index, (key, offset_id) in enumerate(zip(keys, offset_ids, strict=True))
     ]

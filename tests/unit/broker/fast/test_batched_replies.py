@@ -177,6 +177,34 @@ def test_ends_wait_for_a_replica_to_have_their_op_record(*, is_binary: bool, is_
     replies = both.pass_time(3_000) if is_late else copied(both)
     code = Response.FLUSH_SLAVE_TIMEOUT if is_late else Response.SUCCESS
     assert [reply.code for reply in replies] == [code] * 8
+    assert {(reply.ext or {}).get("escrowDurability") for reply in replies} == {
+        None if is_late else "memory"
+    }
+    both.end()
+
+
+@pytest.mark.parametrize("is_binary", [True, False])
+def test_ends_tell_how_many_have_them_when_they_are_answered(*, is_binary: bool) -> None:
+    both = waiting_for_copies(is_binary=is_binary)
+
+    def say(copies: int) -> None:
+        for side in both.sides:
+            side.core.broker.store.ends.wait_for_copies(timeout_ms=3_000, copies=copies)
+
+    say(3)
+    assert both.feed((1, b"".join(half(20 + n, is_binary=is_binary) for n in range(8)))) == []
+    found = begun_of(b"".join(encode_command(reply) for reply in copied(both)))
+    frames = [end(one, "8", flag=0, is_binary=is_binary) for one in found]
+    before = both.short.served_count
+    both.feed((1, b"".join(frames[:3])))
+    said = [(reply.ext or {})["escrowCopies"] for reply in copied(both)]
+    both.feed((1, b"".join(frames[3:6])))
+    say(2)  # one of them has left meanwhile
+    said += [(reply.ext or {})["escrowCopies"] for reply in copied(both)]
+    both.feed((1, b"".join(frames[6:])))
+    said += [(reply.ext or {})["escrowCopies"] for reply in copied(both)]
+    assert said == ["3"] * 3 + ["2"] * 5
+    assert both.short.served_count - before >= 7
     both.end()
 
 

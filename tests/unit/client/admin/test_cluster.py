@@ -66,6 +66,10 @@ def serve(peer: Peer, broker: str) -> None:
         link.reply(command, body=bodies[command.code])
 
     peer.answers |= dict.fromkeys(bodies, answer)
+    peer.answers |= {
+        Request.GET_MIN_OFFSET: lambda link, command: link.reply(command, ext={"offset": "0"}),
+        Request.GET_MAX_OFFSET: lambda link, command: link.reply(command, ext={"offset": "1"}),
+    }
 
 
 @asynccontextmanager
@@ -140,6 +144,8 @@ def test_a_change_on_a_broker_that_is_named_needs_no_other_broker() -> None:
             ):
                 with pytest.raises(RouteMissing, match="the master of broker 'b'"):
                     await change
+            with pytest.raises(UsageError, match="offsets 0 to 1 in queue 0 on 'a'; 2 is not"):
+                await admin.offsets.set("g", MessageQueue("T", "a", 0), 2)
             with pytest.raises(UsageError, match="not on 'x'; it is on a, b"):
                 await admin.offsets.set("g", MessageQueue("T", "x", 0), 0)
 

@@ -58,6 +58,7 @@ async def moves(
         assert not isinstance(to, int), to
         return Moves(before=before, after=await admin.offsets.preview(group, topic, to))
     assert isinstance(to, int), to
+    await admin.offsets.check_set(queue, to)
     return Moves(before=before, after={queue: to})
 
 

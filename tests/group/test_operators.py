@@ -1,0 +1,156 @@
+"""What operators see of a group, and what they do to it: status, switch, rebuild."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from escrowmq.base.codes import Request, Response
+
+from .test_failover import bodies, formed, report_of, sent, store_of
+
+
+def test_a_sender_that_asks_is_told_how_many_members_have_its_message() -> None:
+    world, master = formed()
+
+    def told() -> tuple[str | None, str | None]:
+        assert master.broker is not None
+        fields = {"escrowWantsSafety": "true"}
+        reply = master.broker.connect().begin_send("orders", b"one", fields=fields)
+        world.until(lambda: reply)
+        assert reply.now.code == Response.SUCCESS
+        ext = reply.now.ext or {}
+        return ext.get("escrowDurability"), ext.get("escrowCopies")
+
+    assert told() == ("memory", "3")
+    first, second = (host for host in world.hosts.values() if host is not master)
+    first.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 2)
+    assert told() == ("memory", "2")
+    second.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 1)
+    assert told() == ("disk", None)
+
+
+def test_a_planned_switch_loses_nothing_and_is_short() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    heir = next(host for host in world.hosts.values() if host is not master)
+    assert master.broker is not None
+    caller = master.broker.connect()
+    reply = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    assert reply.now.ext == {"member": heir.name}
+    refused = caller.begin_send("orders", b"between")
+    assert refused.now.code == Response.SERVICE_NOT_AVAILABLE
+    assert heir.name in str(refused.now.remark)
+    began_ms = world.now_ms
+    assert world.until(lambda: world.serving is not master and world.serving) is heir
+    assert world.now_ms - began_ms < 300
+    sent(world, heir, b"two")
+    world.until(world.are_in_sync, within_ms=10_000)
+    assert bodies(heir) == [b"one", b"two"]
+
+
+def test_a_switch_that_nobody_carries_out_ends_and_messages_are_accepted_again() -> None:
+    world, master = formed()
+    heir = next(host for host in world.hosts.values() if host is not master)
+    assert master.broker is not None
+    world.isolate(heir.name)
+    reply = master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    sent_before = store_of(master).end_offset
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    world.advance(8_000)
+    assert store_of(master).end_offset == sent_before
+    sent(world, master, b"one")
+
+
+@pytest.mark.parametrize("member", ["", "x"])
+def test_a_switch_without_anybody_able_is_refused(member: str) -> None:
+    world, master = formed(names="ab" if member else "a")
+    assert master.broker is not None
+    asked = {"member": member} if member else {}
+    reply = master.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, asked)
+    assert reply.now.code == Response.SYSTEM_ERROR
+    assert "not in sync" in str(reply.now.remark)
+    sent(world, master, b"one")
+
+
+def test_what_members_report_of_the_group() -> None:
+    world, master = formed()
+    sent(world, master, b"one")
+    copy = next(host for host in world.hosts.values() if host is not master)
+    of_master, of_copy = report_of(master), report_of(copy)
+    assert of_master.is_master
+    assert of_master.in_sync == ["a", "b", "c"]
+    assert of_master.master == of_copy.master == master.name
+    assert of_copy.master_address == f"{master.address}:10911"
+    assert of_master.confirmed == of_master.end == of_copy.end
+    assert {one.member for one in of_master.copies} == world.hosts.keys() - {master.name}
+    assert not of_copy.is_master
+    assert of_copy.why == ""
+    assert copy.broker is not None
+    refused = copy.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {})
+    assert f"ask {master.name}" in str(refused.now.remark)
+    again = copy.broker.connect().begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
+    assert "nothing is to be rebuilt" in str(again.now.remark)
+
+
+def test_rocketmqs_operators_ask_a_member_as_they_ask_a_controller() -> None:
+    world, master = formed()
+    away, other = (host for host in world.hosts.values() if host is not master)
+    sent(world, master, b"one")
+    away.kill()
+    world.until(lambda: world.record is not None and len(world.record.in_sync) == 2)
+    world.advance(1_000)
+    assert master.broker is not None
+    assert other.broker is not None
+    where = f"{master.address}:10911"
+    for host in (master, other):
+        assert host.broker is not None
+        reply = host.broker.connect().begin(1005, {}).now
+        told = reply.ext or {}
+        assert (told["controllerLeaderAddress"], told["controllerLeaderId"]) == (where, master.name)
+        assert told["isLeader"] == ("true" if host is master else "false")
+    caller = master.broker.connect()
+    found = json.loads(caller.begin(1006, {}, body=b'["b", "c"]').now.body)["replicasInfoTable"]
+    assert [*found] == ["b"]
+    assert world.record is not None
+    numbers = world.record.numbers
+    assert found["b"]["masterAddress"] == where
+    assert found["b"]["masterBrokerId"] == numbers[master.name]
+    assert (found["b"]["masterEpoch"], found["b"]["syncStateSetEpoch"]) == (1, 1)
+    assert {one["brokerId"]: one["alive"] for one in found["b"]["inSyncReplicas"]} == {
+        numbers[master.name]: True, numbers[other.name]: True,
+    }  # fmt: skip
+    assert found["b"]["notInSyncReplicas"] == [
+        {"alive": False, "brokerAddress": "", "brokerId": numbers[away.name], "brokerName": "b"}
+    ]
+    assert caller.begin(1006, {}, body=b"{").now.code == Response.INVALID_PARAMETER
+    epochs = json.loads(caller.begin(1007, {}).now.body)
+    end = store_of(master).end_offset
+    assert epochs["epochList"] == [{"epoch": 1, "startOffset": 0, "endOffset": end}]
+    assert epochs["maxOffset"] == end
+
+
+def test_a_rebuild_is_asked_for_with_the_loss_accepted() -> None:
+    world, master = formed()
+    others = [host for host in world.hosts.values() if host is not master]
+    for host in others:
+        host.kill()
+    sent(world, master, b"lost")
+    master.kill()
+    others[0].start()
+    world.advance(1_000)
+    assert "not let this member in" in report_of(others[0]).why
+    assert others[0].broker is not None
+    caller = others[0].broker.connect()
+    refused = caller.begin(Request.ESCROW_GROUP_REBUILD, {})
+    assert "acceptLoss" in str(refused.now.remark)
+    assert caller.begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"}).now.code == 0
+    assert world.until(lambda: world.serving) is others[0]
+    for host in (master, others[1]):
+        host.start()
+    world.until(world.are_in_sync)
+    assert bodies(others[0]) == []

@@ -1,0 +1,156 @@
+"""A member whose disk or ports fail while it changes its role: it is tried again, not given up."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.group_settings import GroupSettings
+from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.group.copying import Cut
+from escrowmq.group.seat import Seat
+from escrowmq.net.tls import PortOptions
+from escrowmq.node.broker import BrokerNode
+from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.broker_process import BrokerProcess
+from escrowmq.node.config import NodeSettings
+from escrowmq.node.group import GroupNode, Plan
+from escrowmq.node.group_folder import Folder
+from escrowmq.node.port_settings import PortSettings
+from escrowmq.testing.authority import MemoryAuthority
+
+HOST = "127.0.0.1"
+WAIT_S = 20
+
+
+class Failing:
+    """Makes brokers; the first `count` masters fail as on a disk that is full."""
+
+    def __init__(self, process: BrokerProcess, doors: GroupDoors, count: int) -> None:
+        self._process, self._doors, self.count = process, doors, count
+
+    def __call__(self, seat: Seat, number: int) -> BrokerNode:
+        if seat.leads is not None and self.count:
+            self.count -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return self._process.member(seat, number, self._doors)
+
+
+@asynccontextmanager
+async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]:
+    """A member that is alone in its group."""
+    settings, store = BrokerSettings(name="b"), StoreSettings(log_segment_size=1 << 20)
+    process = BrokerProcess(
+        settings=settings,
+        store=store,
+        node=NodeSettings(),
+        data=str(folder),
+        host=HOST,
+        port=0,
+        grpc_door=None,
+        doors=PortOptions(),
+        ports=PortSettings(),
+        replica=None,
+    )
+    doors = GroupDoors(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
+    ended: list[bool] = []
+    node = GroupNode(
+        GroupSettings(authority="memory://", member="a"),
+        Plan(
+            Failing(process, doors, failures),
+            cluster=settings.cluster,
+            broker=settings.name,
+            timeout_ms=3_000,
+            loses_nothing=False,
+        ),
+        Folder(str(folder), "", store, boot="this one"),
+        MemoryAuthority(),
+        secret=b"",
+        address=f"{HOST}:{doors.ha_port}",
+        client_address=f"{HOST}:{doors.port}",
+        on_failure=lambda: ended.append(True),
+    )
+    await node.open(process.open)
+    try:
+        yield node
+        assert not ended
+    finally:
+        await node.close()
+        doors.close()
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
+def test_a_member_that_cannot_open_as_master_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        async with member(tmp_path, failures=2) as node:
+            await until(lambda: node.leader is not None)
+            assert not node.refusal()
+            record = node.member.record
+            assert record is not None
+            assert record.epoch == 1
+
+    asyncio.run(main())
+    assert sum("it is tried again" in text for text in caplog.messages) == 2
+
+
+def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with member(tmp_path, failures=1) as node:
+            await until(lambda: node.member.is_leader)
+            mine = node.member.record
+            assert mine is not None
+            other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
+            authority = node._authority
+            assert isinstance(authority, MemoryAuthority)
+            authority.put("DefaultCluster/b", other.encode())
+            node.member.look_soon(0)
+            node._act()
+            await until(lambda: node._copy is not None)
+            assert not node.member.is_leader
+            assert node.leader is None
+
+    asyncio.run(main())
+
+
+def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cuts: list[int] = []
+
+    def fail_once(folder: Folder, *, at: int, read_from: int) -> None:
+        cuts.append(read_from)
+        if len(cuts) == 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def main() -> None:
+        async with member(tmp_path) as node:
+            await until(lambda: node.leader is not None)
+            mine = node.member.record
+            assert mine is not None
+            other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
+            authority = node._authority
+            assert isinstance(authority, MemoryAuthority)
+            authority.put("DefaultCluster/b", other.encode())
+            node.member.look_soon(0)
+            node._act()
+            await until(lambda: node._copy is not None)
+            monkeypatch.setattr(Folder, "cut", fail_once)
+            node._wants_cut(Cut(0, is_anew=False))
+            await until(lambda: len(cuts) == 2)
+            await until(lambda: node._copy is not None)
+            assert cuts == [0, 0]
+
+    asyncio.run(main())
