@@ -44,7 +44,7 @@ SERVED: Final = frozenset(
         _R.AUTH_UPDATE_ACL, _R.AUTH_DELETE_ACL, _R.AUTH_GET_ACL, _R.AUTH_LIST_ACL,
         _R.ESCROW_ACL_EXPLAIN, _R.ESCROW_SESSION, _R.ESCROW_REPLICA_STATE, _R.ESCROW_FOLLOW,
         _R.ESCROW_GROUP_STATUS, _R.ESCROW_GROUP_SWITCH, _R.ESCROW_GROUP_REBUILD,
-        _R.ESCROW_GROUP_DRILL,
+        _R.ESCROW_GROUP_DRILL, _R.CONTROLLER_GET_METADATA_INFO, _R.CONTROLLER_GET_SYNC_STATE_DATA,
     }
 )  # fmt: skip
 """What reads, and what is about this broker itself: its settings, accounts and connections."""
