@@ -53,6 +53,31 @@ def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
     assert [got.body for got in other.pop(maxMsgNums=1)] == ["0"]
 
 
+def test_a_message_that_cannot_be_noted_anew_keeps_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, consumer = make()
+    (got,) = consumer.pop()
+    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 1)
+    ledger = world.core.assembly.pops.ledger
+    handle = next(iter(next(iter(ledger.popped._lines.values())).open.values())).handle()
+    changed = ledger.change(
+        handle, got.offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
+    )
+    assert changed is None
+    world.run(10_000 + GRACE_MS)
+    assert [again.body for again in consumer.pop()] == ["0"]
+
+
+def test_no_two_pops_of_a_millisecond_have_the_same_receipt() -> None:
+    world, consumer = make(2)
+    assert len(consumer.pop()) == 2
+    world.core.broker.offsets.commit("G", "T", 0, 0, world.now_ms)
+    assert consumer.pop() == []
+    world.now_ms += 1
+    assert len(consumer.pop()) == 2
+
+
 def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again() -> None:
     """No two of its check points have one pop time, so that those of one millisecond run ahead."""
     world, consumer = make(2)
@@ -65,11 +90,15 @@ def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again
     assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
 
 
-def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
+def test_what_a_full_disk_cannot_remember_is_not_handed_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world, consumer = make()
     store = world.core.broker.store
     store.disk_watch.note_room("full")
     assert consumer.pop() == []
+    assert consumer.pop() == []
+    assert caplog.text.count("no ck record was stored: full") == 1
     store.disk_watch.note_room(None)
     consumer.pop()
     world.run(10_000 + GRACE_MS - 1)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
+from escrowmq.delivery.pop_check_points import TIME_MAX
 from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
 from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
 from escrowmq.testing.disk import Loss
@@ -185,6 +186,7 @@ def test_what_a_peer_handed_out_is_taken_over() -> None:
         "extraInfo": f"0 {pop_ms} 15000 3 0 broker-a 0 2",
     }  # fmt: skip
     assert world.ask(Request.ACK_MESSAGE, ack).code == 0
+    assert world.core.assembly.pops.ledger.dropped_count == 0
     world.run(due_ms + PEER_GRACE_MS - world.now_ms)
     assert [m.body for m in world.messages("%RETRY%G_T")] == [b"d"]
 
@@ -198,6 +200,69 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     world.run(1)
     world.crash()
     assert len(consumer.pop()) == 6
+
+
+def put_record(world: World, tag: str, **body: object) -> None:
+    """A record as this broker finds it in the revive topic."""
+    record = Message(topic=REVIVE, body=json.dumps(body).encode(), properties={Property.TAGS: tag})
+    world.core.broker.store.put(record, world.now_ms)
+    world.run(1)
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"n": 0, "d": []},
+        {"n": 63, "d": list(range(63))},
+        {"n": 1, "pt": -1},
+        {"n": 1, "pt": TIME_MAX},
+        {"n": 2, "bm": 3},
+    ],
+)
+def test_check_points_of_others_that_hold_no_message_are_none(odd: dict[str, object]) -> None:
+    world, _ = make()
+    put_record(world, "ck", **{"c": "G", "t": "T", "so": 0, "pt": 1, "it": 9_000, **odd})
+    ledger = world.core.assembly.pops.ledger
+    assert (ledger.popped.count, ledger.dropped_count) == (0, 0)
+
+
+@pytest.mark.parametrize("tag", ["another", "newer"])
+def test_a_record_of_an_unknown_kind_moves_no_offset(tag: str) -> None:
+    world, consumer = make()
+    consumer.ack(*consumer.pop(maxMsgNums=2))
+    put_record(world, tag, c="G", t="T", q=0, o=6)
+    world.crash()
+    assert world.core.broker.offsets.get("G", "T", 0) == 2
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_orderly_progress_counts_if_it_was_stored_after_the_offsets_were_saved(
+    *, is_before: bool
+) -> None:
+    world, consumer = make()
+    consumer.pop(maxMsgNums=1, invisibleTime=600_000)  # from here on a start reads the records
+    if is_before:
+        put_record(world, "escrowOrder", c="G", t="T", q=0, o=6)
+    world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
+    world.run(20_000)
+    if not is_before:
+        put_record(world, "escrowOrder", c="G", t="T", q=0, o=6)
+    world.crash()
+    assert world.core.broker.offsets.get("G", "T", 0) == (2 if is_before else 6)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 4), (1, 4), (-1, -1)])
+def test_in_a_log_with_holes_an_offset_passes_no_message_without_a_check_point(
+    begin: int, end: int
+) -> None:
+    world, consumer = make()
+    consumer.pop(maxMsgNums=2)
+    consumer.pop(maxMsgNums=2)
+    world.core.broker.offsets.forget_group("G")
+    if begin >= 0:
+        world.core.broker.offsets.commit("G", "T", 0, begin, world.now_ms)
+    world.core.assembly.pops.ledger.load(world.now_ms, is_sound=False)
+    assert world.core.broker.offsets.get("G", "T", 0) == end
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(6, 6), (7, 2)])
