@@ -75,12 +75,11 @@ class Flusher:
         self.quiet_until_ms = 0
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """The next sync, if one is due and none is running."""
+        """The next sync, if one is due and none is running. After a failure the repair is asked
+        instead (store/failed_syncs)."""
         if self._under_way is not None or self._is_finished:
             return None
         held = self._held
-        if self.failed is not None:
-            return None
         log_due = self._is_awaited or self._is_flush_due(now_ms)
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
@@ -101,7 +100,7 @@ class Flusher:
 
     def _be_quiet(self) -> None:
         """Note that nothing is due until a time."""
-        if not self._ends.waits_for_disk and not self._queues:
+        if not self._ends.waits_for_disk:
             wait_ms = min(self._interval_ms, self._thorough_ms)
             self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
 
