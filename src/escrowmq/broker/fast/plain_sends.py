@@ -78,7 +78,7 @@ class PlainSends:
             return False
         self._told.append((on_put, place, transaction_id))
         self._size += len(message.body)
-        self._has_halves = self._has_halves or message.is_half
+        self._has_halves |= message.is_half
         if self._size > RUN_SIZE_MAX:
             self.finish(now_ms)
         return True
