@@ -241,7 +241,7 @@ class Flusher:
         except (StorageError, OSError) as error:
             self._put_off(error)
         else:
-            self._is_put_off = False
+            self._note_found()
 
     def _put_off(self, error: Exception) -> None:
         if not self._is_put_off:
@@ -255,6 +255,13 @@ class Flusher:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
             self._put_off(error)
+        else:
+            self._note_found()
+
+    def _note_found(self) -> None:
+        """The files of a round can be opened once all are found: not when it begins."""
+        if not self._queues:
+            self._is_put_off = False
 
     def _find_files(self, count: int) -> None:
         while self._queues and len(self._round) < count:
