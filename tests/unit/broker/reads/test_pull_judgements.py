@@ -91,6 +91,9 @@ CHANGES: dict[str, Change] = {
     "broadcasting": lambda _, client: client.heartbeat(
         consumer="CG", topics={"T": "*"}, model="BROADCASTING"
     ),
+    "broadcasting, told with an older subscription": lambda _, client: client.heartbeat(
+        consumer="CG", topics={"T": "*"}, model="BROADCASTING", sub_version=0
+    ),
     "nobody there": lambda _, client: client.ask(
         Request.UNREGISTER_CLIENT, {"clientID": client.client_id, "consumerGroup": "CG"}
     ),
