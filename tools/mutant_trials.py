@@ -53,8 +53,8 @@ FRESH_S: Final = 300
 MEMORY_MAX: Final = 4 << 30
 _NEAREST_IS_WORTH: Final = 5
 FAILED: Final = 1
-BROKEN: Final = 70
-"""Exit codes: a test failed, as pytest says it; an exception that is none of a test."""
+BROKEN: Final = (70, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED)
+"""Exit codes: a test failed, as pytest says it; no mutant can make these."""
 
 
 class Trial(NamedTuple):
@@ -168,7 +168,7 @@ class _Trials:
     def _ended(self, mutant: Mutant, said: int, status: int) -> None:
         with os.fdopen(said, encoding="utf-8") as pipe:
             by = pipe.read()
-        if os.waitstatus_to_exitcode(status) == BROKEN:
+        if os.waitstatus_to_exitcode(status) in BROKEN:
             raise SystemExit(f"the tool itself cannot try {mutant}")
         if by:
             self._bites[mutant.file, mutant.where][by] += 1
@@ -267,7 +267,7 @@ def _in_fork(work: Callable[[], int]) -> int:
     pid = os.fork()
     if pid:
         return pid
-    code = BROKEN
+    code = BROKEN[0]
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         for stream in range(3):
