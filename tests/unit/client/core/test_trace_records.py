@@ -114,6 +114,7 @@ def test_a_message_without_keys_has_none_in_any_record() -> None:
             message, "ID", group="g", place=place, now_ms=5, outcome=Outcome.COMMIT,
             is_from_check=False,
         )  # fmt: skip
+        assert fields(ended)[6] == "null", "nor a tag"
         return [fields(taken)[7], fields(done)[5], fields(ended)[7]]
 
     assert (keys_of(bare), keys_of(keyed)) == (["null"] * 3, ["k"] * 3)
