@@ -13,7 +13,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
 from escrowmq.delivery.pop_check_points import TIME_MAX
 from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
-from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
+from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP, CheckPointKey
 from escrowmq.testing.disk import Loss
 from tests.unit.broker.consumer import Got, PopConsumer
 from tests.unit.broker.world import START_MS, World
@@ -202,28 +202,37 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     assert len(consumer.pop()) == 6
 
 
-def put_record(world: World, tag: str, **body: object) -> None:
+def put_record(world: World, tag: str, *, revive_queue: int = 0, **body: object) -> None:
     """A record as this broker finds it in the revive topic."""
-    record = Message(topic=REVIVE, body=json.dumps(body).encode(), properties={Property.TAGS: tag})
+    record = Message(
+        topic=REVIVE, body=json.dumps(body).encode(), queue_id=revive_queue,
+        properties={Property.TAGS: tag},
+    )  # fmt: skip
     world.core.broker.store.put(record, world.now_ms)
     world.run(1)
 
 
 @pytest.mark.parametrize(
-    "odd",
+    ("odd", "count"),
     [
-        {"n": 0, "d": []},
-        {"n": 63, "d": list(range(63))},
-        {"n": 1, "pt": -1},
-        {"n": 1, "pt": TIME_MAX},
-        {"n": 2, "bm": 3},
+        ({"n": 0, "d": []}, 0),
+        ({"n": 63, "d": list(range(63))}, 0),
+        ({"n": 1, "pt": -1}, 0),
+        ({"n": 1, "pt": TIME_MAX}, 0),
+        ({"n": 1, "pt": TIME_MAX - 1}, 1),
+        ({"n": 2, "bm": 3}, 0),
+        ({"n": 2, "bm": 1}, 1),
+        ({"n": 1, "pt": 0}, 1),
     ],
 )
-def test_check_points_of_others_that_hold_no_message_are_none(odd: dict[str, object]) -> None:
+def test_check_points_of_others_that_hold_no_message_are_none(
+    odd: dict[str, object], count: int
+) -> None:
     world, _ = make()
     put_record(world, "ck", **{"c": "G", "t": "T", "so": 0, "pt": 1, "it": 9_000, **odd})
+    world.crash()
     ledger = world.core.assembly.pops.ledger
-    assert (ledger.popped.count, ledger.dropped_count) == (0, 0)
+    assert (ledger.popped.count, ledger.dropped_count) == (count, 0)
 
 
 @pytest.mark.parametrize("tag", ["another", "newer"])
@@ -241,12 +250,13 @@ def test_orderly_progress_counts_if_it_was_stored_after_the_offsets_were_saved(
 ) -> None:
     world, consumer = make()
     consumer.pop(maxMsgNums=1, invisibleTime=600_000)  # from here on a start reads the records
+    queue = world.core.assembly.pops.ledger.revive_queue(600_000)
     if is_before:
-        put_record(world, "escrowOrder", c="G", t="T", q=0, o=6)
+        put_record(world, "escrowOrder", revive_queue=queue, c="G", t="T", q=0, o=6)
     world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
     world.run(20_000)
     if not is_before:
-        put_record(world, "escrowOrder", c="G", t="T", q=0, o=6)
+        put_record(world, "escrowOrder", revive_queue=queue, c="G", t="T", q=0, o=6)
     world.crash()
     assert world.core.broker.offsets.get("G", "T", 0) == (2 if is_before else 6)
 
@@ -398,3 +408,57 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
     world.run(100_000)
     assert pop() == []
     assert world.core.assembly.pops.ledger.popped.count == 0
+
+
+@pytest.mark.parametrize(
+    ("pop_ms", "invisible_ms", "revive_queue", "is_forwarded"),
+    [
+        (-1_000, 10_000, 0, True), (0, 10_000, 0, False), (-1_000, 1_000, 0, False),
+        (-1_000, 1_001, 0, True), (-1_000, 10_000, 7, True), (-1_000, 10_000, 8, False),
+        (-1_000, 10_000, -1, False),
+    ],
+)  # fmt: skip
+def test_an_ack_goes_to_the_timer_if_its_check_point_may_be_there(
+    pop_ms: int, invisible_ms: int, revive_queue: int, *, is_forwarded: bool
+) -> None:
+    """As a RocketMQ broker has left it; `pop_ms` is from this broker's start on."""
+    world, _ = make()
+    ledger, store = world.core.assembly.pops.ledger, world.core.broker.store
+    start_ms = ledger._started_ms
+    handle = CheckPointKey("G", "T", 0, 0, start_ms + pop_ms, revive_queue)
+    before = store.end_offset
+    ledger.acknowledge(handle, [0], invisible_ms=invisible_ms, now_ms=start_ms)
+    assert (store.end_offset > before) is is_forwarded
+
+
+def test_what_was_deleted_is_given_up_and_nothing_else() -> None:
+    world, _ = make()
+    world.topic("U")
+    ledger = world.core.assembly.pops.ledger
+    for group in ("F", "G", "H"):
+        assert PopConsumer(world, group=group).pop()
+    ledger.forget_group("G")
+    ledger.flush(world.now_ms)
+    assert sorted(ledger.popped.counts) == ["F", "H"]
+    ledger.forget_topic("U")
+    assert sorted(ledger.popped.counts) == ["F", "H"]
+    ledger.forget_topic("T")
+    ledger.flush(world.now_ms)
+    assert ledger.popped.count == 0
+
+
+def test_a_message_that_is_acknowledged_or_another_gets_no_more_time() -> None:
+    world, consumer = make()
+    first, second, *_ = consumer.pop(maxMsgNums=2)
+    ledger = world.core.assembly.pops.ledger
+    (line,) = ledger.popped._lines.values()
+    (point,) = line.open.values()
+    consumer.ack(first)
+    for offset in (first.offset, 5):
+        changed = ledger.change(
+            point.handle(), offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
+        )
+        assert (changed, ledger.popped.count) == (world.now_ms, 1)
+    consumer.change(second, 90_000)
+    assert ledger.popped.count == 1
+    assert point.is_done
