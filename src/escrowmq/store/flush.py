@@ -134,7 +134,7 @@ class Flusher:
         if self._round_ms >= 0 and not self._round and not self._queues:
             self._durability.derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
-        if self._ends.visible_end > seen_until:
+        if self._ends.visible_end != seen_until:
             self._held.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:

@@ -164,9 +164,42 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
         patched.setattr(ConsumeQueue, "dirty_files", fails)
         for now_ms in range(20_000, 25_000, 100):
             sync(store, now_ms)
+        assert store.durable_offset == store.end_offset
+        assert store.flusher.wake_at_ms() < 90_000, "it is tried again"
     assert store.flusher._durability.derived_offset == before
     assert caplog.text.count("queues and index are made durable later: too many open files") == 1
     for now_ms in range(25_000, 90_000, 1_000):
         while sync(store, now_ms):
             pass
     assert store.flusher._durability.derived_offset == store.end_offset
+
+
+def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
+    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20))
+    for number in range(600):  # more index files than one sync takes
+        store.put(message(number), 1_000)
+    assert sync(store, 20_000)
+    assert store.checkpoint.value.queue_ms < 1_000
+    while sync(store, 20_000):
+        pass
+    assert store.checkpoint.value.queue_ms == 1_000
+
+
+@pytest.mark.parametrize(("size", "due_ms"), [(4 * PAGE, 70_500), (4 * PAGE - 1, 80_000)])
+def test_a_wake_is_due_when_a_sync_is(size: int, due_ms: int) -> None:
+    flusher = timed(size).flusher
+    assert flusher.wake_at_ms() == due_ms
+    flusher.sync_failed("planted")
+    assert flusher.wake_at_ms() > 1 << 60, "the repair has its own time"
+
+
+def test_no_sync_is_wanted_beside_another_or_after_the_close() -> None:
+    flusher = timed(4 * PAGE).flusher
+    assert not flusher.is_busy
+    wanted = flusher.sync_wanted(80_000)
+    assert wanted is not None
+    assert flusher.is_busy
+    flusher.synced(wanted.log_offset, 80_000)
+    assert not flusher.is_busy
+    assert flusher.finish(80_000)
+    assert flusher.is_busy
