@@ -233,7 +233,7 @@ class Flusher:
         """Begin a round, unless a file cannot be opened just now. In that case the files found so
         far are synced without a checkpoint: the log does not wait, and the next round has the
         rest."""
-        if self._round or self._queues or self._round_ms >= 0:
+        if self._round or self._round_ms >= 0:  # as it is while queues are left
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
         try:

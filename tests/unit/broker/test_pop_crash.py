@@ -202,7 +202,10 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     assert len(consumer.pop()) == 6
 
 
-def put_record(world: World, tag: str, *, revive_queue: int = 0, **body: object) -> None:
+ORDER: dict[str, object] = {"c": "G", "t": "T", "q": 0, "o": 6}
+
+
+def put_record(world: World, tag: str, body: dict[str, object], *, revive_queue: int = 0) -> None:
     """A record as this broker finds it in the revive topic."""
     record = Message(
         topic=REVIVE, body=json.dumps(body).encode(), queue_id=revive_queue,
@@ -229,7 +232,7 @@ def test_check_points_of_others_that_hold_no_message_are_none(
     odd: dict[str, object], count: int
 ) -> None:
     world, _ = make()
-    put_record(world, "ck", **{"c": "G", "t": "T", "so": 0, "pt": 1, "it": 9_000, **odd})
+    put_record(world, "ck", {"c": "G", "t": "T", "so": 0, "pt": 1, "it": 9_000, **odd})
     world.crash()
     ledger = world.core.assembly.pops.ledger
     assert (ledger.popped.count, ledger.dropped_count) == (count, 0)
@@ -239,7 +242,7 @@ def test_check_points_of_others_that_hold_no_message_are_none(
 def test_a_record_of_an_unknown_kind_moves_no_offset(tag: str) -> None:
     world, consumer = make()
     consumer.ack(*consumer.pop(maxMsgNums=2))
-    put_record(world, tag, c="G", t="T", q=0, o=6)
+    put_record(world, tag, ORDER)
     world.crash()
     assert world.core.broker.offsets.get("G", "T", 0) == 2
 
@@ -252,11 +255,11 @@ def test_orderly_progress_counts_if_it_was_stored_after_the_offsets_were_saved(
     consumer.pop(maxMsgNums=1, invisibleTime=600_000)  # from here on a start reads the records
     queue = world.core.assembly.pops.ledger.revive_queue(600_000)
     if is_before:
-        put_record(world, "escrowOrder", revive_queue=queue, c="G", t="T", q=0, o=6)
+        put_record(world, "escrowOrder", ORDER, revive_queue=queue)
     world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
     world.run(20_000)
     if not is_before:
-        put_record(world, "escrowOrder", revive_queue=queue, c="G", t="T", q=0, o=6)
+        put_record(world, "escrowOrder", ORDER, revive_queue=queue)
     world.crash()
     assert world.core.broker.offsets.get("G", "T", 0) == (2 if is_before else 6)
 

@@ -172,6 +172,7 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
         while sync(store, now_ms):
             pass
     assert store.flusher._durability.derived_offset == store.end_offset
+    assert store.flusher.wake_at_ms() > 1 << 60, "nothing is left to do"
 
 
 def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
