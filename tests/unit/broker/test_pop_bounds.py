@@ -303,3 +303,39 @@ def test_a_filter_that_finds_nothing_reads_on_without_keeping_others_waiting() -
     assert world.take_replies() == []
     world.run(1)
     assert bodies(world.reply()) == ["yes"]
+
+
+def test_a_message_that_is_deleted_meanwhile_is_given_up_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, consumer = make(2)
+    consumer.pop()
+    entries = Store.entries
+
+    def without_first(
+        store: Store, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        is_gone = topic == "T" and queue_offset == 0
+        return [] if is_gone else entries(store, topic, queue_id, queue_offset, count)
+
+    monkeypatch.setattr(Store, "entries", without_first)
+    world.run(10_000 + GRACE_MS)
+    assert [message.body for message in world.messages("%RETRY%G_T")] == [b"1"]
+    assert world.core.assembly.pops.ledger.popped.count == 0
+    assert caplog.text.count("T/0 has no message 0 any more") == 1
+
+
+def test_a_retry_topic_is_its_groups_from_its_first_message_on() -> None:
+    world, consumer = make()
+    consumer.pop()
+    world.run(10_000 + GRACE_MS)
+    assert world.core.broker.offsets.get("G", "%RETRY%G_T", 0) == 0
+
+
+def test_a_group_that_is_deleted_gets_nothing_again() -> None:
+    world, consumer = make()
+    consumer.pop()
+    world.core.broker.groups.delete("G", world.now_ms)
+    world.run(10_000 + GRACE_MS)
+    assert world.messages("%RETRY%G_T") == []
+    assert world.core.assembly.pops.ledger.popped.count == 0

@@ -93,3 +93,13 @@ def test_a_connection_that_pops_for_two_groups_is_known_for_the_other_still() ->
     assert (members(poppers, "G"), members(poppers, "H")) == (([], ["T"]), ([1], ["T"]))
     poppers.lost(1)
     assert members(poppers, "H") == ([], ["T"])
+
+
+def test_who_pops_again_takes_no_more_room() -> None:
+    poppers = Poppers(channels_max=2)
+    for at_ms in range(5):
+        pop(poppers, "G", 1, "T", at_ms=at_ms)
+    pop(poppers, "G", 2, "T")
+    assert members(poppers, "G") == ([1, 2], ["T"])
+    poppers.forget(IDLE_MS + 4, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([1], ["T"]), "it was seen last at 4"
