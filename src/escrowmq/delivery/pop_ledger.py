@@ -470,7 +470,7 @@ class PopLedger:
                 point = self.popped.next_due(now_ms)
                 if point is None:
                     return settled
-                if point.holder and self._renew(point, now_ms):
+                if self._renew(point, now_ms):
                     continue
                 if not self._redelivery.settle(point, now_ms):
                     self._retry_ms = now_ms + RETRY_MS

@@ -12,6 +12,7 @@ from escrowmq.broker.reads import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
+from escrowmq.store.results import Put, PutStatus
 from escrowmq.store.store import Store
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World, bodies
@@ -339,3 +340,26 @@ def test_a_group_that_is_deleted_gets_nothing_again() -> None:
     world.run(10_000 + GRACE_MS)
     assert world.messages("%RETRY%G_T") == []
     assert world.core.assembly.pops.ledger.popped.count == 0
+
+
+@pytest.mark.parametrize(("reason", "said"), [("full", "full"), ("", "service not available")])
+def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_while(
+    reason: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, consumer = make(2)
+    assert len(consumer.pop(maxMsgNums=1)) == 1
+    world.now_ms += 10_000 + GRACE_MS
+    calls = []
+
+    def refuse(store: Store, *_: object, **__: object) -> Put:
+        calls.append(store)
+        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+
+    ledger = world.core.assembly.pops.ledger
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", refuse)
+        assert [ledger.due(world.now_ms) for _ in range(3)] == [0, 0, 0]
+        assert len(calls) == 1
+        assert consumer.pop() == []
+    assert f"T: not delivered again: {said}" in caplog.text
+    assert f"no ck record was stored: {said}" in caplog.text

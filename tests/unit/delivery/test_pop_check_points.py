@@ -194,3 +194,11 @@ def test_messages_that_a_group_holds_are_counted_but_for_too_many_check_points()
     assert popped.messages_by_reader(0) is None
     popped.give_up(lambda _: True)
     assert dict(popped.messages_by_reader(0) or {"": 0}) == {"": 0}
+
+
+def test_consecutive_messages_need_no_list() -> None:
+    popped = Popped()
+    point = popped.add(handle(5, 1), [5, 6, 7], invisible_ms=1, revive_offset=0, grace_ms=0)
+    assert (point.diffs, point.open_offsets()) == (None, [5, 6, 7])
+    other = popped.add(handle(9, 1), [9, 11], invisible_ms=1, revive_offset=1, grace_ms=0)
+    assert (other.diffs, other.open_offsets()) == ((0, 2), [9, 11])
