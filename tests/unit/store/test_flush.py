@@ -176,8 +176,8 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
 
 
 def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
-    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20))
-    for number in range(600):  # more index files than one sync takes
+    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20, has_index=False))
+    for number in range(900):  # one queue with more files than one sync takes
         store.put(message(number), 1_000)
     assert sync(store, 20_000)
     assert store.checkpoint.value.queue_ms < 1_000
