@@ -116,7 +116,7 @@ races: $(READY)   ## ten thousand orders in which checks and commits can come; m
 	$(BIN)/python -m tests.outbox.races --seeds 1000 --on mariadb $(ARGS)
 
 mutants: $(READY) ## conditions taken out one by one, for tests that do not notice; ARGS="--count 50 --seed 7"; minutes to hours
-	$(BIN)/python tools/mutants.py $(ARGS)
+	$(BIN)/python -m tools.mutants $(ARGS)
 
 faults: crash fuzz races  ## all that is long: crashes, odd bytes, two thousand simulated worlds
 	$(BIN)/python -m tests.sim --seeds 0:2000

@@ -146,10 +146,7 @@ class PopLedger:
             low, end = store.bounds(self.topic, queue_id)
             at = max(low, self._offsets.get(REVIVE_GROUP, self.topic, queue_id) + 1)
             known = self._offsets.get(MARK_GROUP, self.topic, queue_id)
-            while at < end:
-                entries = store.entries(self.topic, queue_id, at, min(_READ_COUNT, end - at))
-                if not entries:
-                    break
+            while entries := store.entries(self.topic, queue_id, at, min(_READ_COUNT, end - at)):
                 for log_offset, size, _ in entries:
                     record = self._read(log_offset, size)
                     if record is not None:
@@ -220,8 +217,9 @@ class PopLedger:
         if self._is_of_an_earlier_life(body.t, record):
             return
         handle = CheckPointKey(body.c, body.t, body.q, body.so, body.pt, record.queue_id)
-        acked = body.bm & (1 << len(diffs)) - 1
-        if acked != (1 << len(diffs)) - 1:
+        all_of_them = (1 << len(diffs)) - 1
+        acked = body.bm & all_of_them
+        if acked < all_of_them:
             grace_ms = PEER_GRACE_MS if Property.TIMER_OUT_MS in record.properties else GRACE_MS
             self.popped.add(
                 handle,
@@ -472,7 +470,7 @@ class PopLedger:
                 point = self.popped.next_due(now_ms)
                 if point is None:
                     return settled
-                if point.holder and self._renew(point, now_ms):
+                if self._renew(point, now_ms):
                     continue
                 if not self._redelivery.settle(point, now_ms):
                     self._retry_ms = now_ms + RETRY_MS

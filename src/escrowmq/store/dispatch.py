@@ -220,9 +220,7 @@ class Dispatcher:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether something waits that consumers could already see."""
-        if not self.waiting:
-            return False
+        """Whether something waits that consumers could already see; asked only if any waits."""
         return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
 
     @property
@@ -255,7 +253,9 @@ class Dispatcher:
 
         Its arguments are positional: it is called once a message."""
         stored_ms = self._log.stored_ms
-        if not self.waiting and log_offset + record_size <= self._ends.visible_end:
+        # A record put just now may be seen if all up to its start may: then nothing has to be
+        # waited for, since no end is behind what was written.
+        if not self.waiting and log_offset < self._ends.visible_end:
             try:
                 self.dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
             except (StorageError, OSError) as error:
@@ -314,13 +314,10 @@ class Dispatcher:
                 self.arrivals.append(Arrival(topic, queue_id, *at))
         self.dispatched_offset = log_offset + record_size
         self.dispatched_ms = stored_ms
-        if self.index is not None and properties:
-            if queue is not None:
-                prefix = queue.key_prefix
-            elif message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
+        if self.index is not None:
+            if message.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
                 return  # as in RocketMQ: dropped records must not be found
-            else:
-                prefix = java_hash(f"{message.topic}#")
+            prefix = java_hash(f"{message.topic}#") if queue is None else queue.key_prefix
             self._collect(prefix, properties, log_offset, stored_ms)
             if len(self._keys) >= _KEYS_BATCH_SIZE:
                 self.flush_keys()
@@ -329,7 +326,7 @@ class Dispatcher:
         self, queue: ConsumeQueue, message: Message, pieces: Sequence[Piece], puts: list[Put]
     ) -> bool:
         """Dispatch the records of a batch now; False, with nothing done, when they must wait."""
-        is_unseen = puts[-1].log_end > self._ends.visible_end
+        is_unseen = puts[0].log_offset >= self._ends.visible_end  # as in `show`
         if is_unseen or self.waiting or queue.is_schedule:
             return False
         codes = [tags_code(piece[3].get("TAGS", "")) for piece in pieces]
@@ -401,8 +398,9 @@ class Dispatcher:
 
     def flush_keys(self) -> None:
         """Write the collected index entries; they stay collected when the disk is full."""
-        if self.index is None or not self._keys:
+        if not self._keys:
             return
+        assert self.index is not None, "keys are collected for it alone"
         keys, self._keys = self._keys, bytearray()
         self.keys_count += len(keys) // KEY_SIZE
         try:

@@ -75,12 +75,11 @@ class Flusher:
         self.quiet_until_ms = 0
 
     def sync_wanted(self, now_ms: int) -> Sync | None:
-        """The next sync, if one is due and none is running."""
+        """The next sync, if one is due and none is running. After a failure the repair is asked
+        instead (store/failed_syncs)."""
         if self._under_way is not None or self._is_finished:
             return None
         held = self._held
-        if self.failed is not None:
-            return None
         log_due = self._is_awaited or self._is_flush_due(now_ms)
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
@@ -101,7 +100,7 @@ class Flusher:
 
     def _be_quiet(self) -> None:
         """Note that nothing is due until a time."""
-        if not self._ends.waits_for_disk and not self._queues:
+        if not self._ends.waits_for_disk:
             wait_ms = min(self._interval_ms, self._thorough_ms)
             self.quiet_until_ms = min(self._flushed_at_ms + wait_ms, self._round_due_ms)
 
@@ -135,7 +134,7 @@ class Flusher:
         if self._round_ms >= 0 and not self._round and not self._queues:
             self._durability.derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
-        if self._ends.visible_end > seen_until:
+        if self._ends.visible_end != seen_until:
             self._held.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
@@ -234,7 +233,7 @@ class Flusher:
         """Begin a round, unless a file cannot be opened just now. In that case the files found so
         far are synced without a checkpoint: the log does not wait, and the next round has the
         rest."""
-        if self._round or self._queues or self._round_ms >= 0:
+        if self._round or self._round_ms >= 0:  # as it is while queues are left
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
         try:
@@ -242,7 +241,7 @@ class Flusher:
         except (StorageError, OSError) as error:
             self._put_off(error)
         else:
-            self._is_put_off = False
+            self._note_found()
 
     def _put_off(self, error: Exception) -> None:
         if not self._is_put_off:
@@ -256,6 +255,13 @@ class Flusher:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
             self._put_off(error)
+        else:
+            self._note_found()
+
+    def _note_found(self) -> None:
+        """The files of a round can be opened once all are found: not when it begins."""
+        if not self._queues:
+            self._is_put_off = False
 
     def _find_files(self, count: int) -> None:
         while self._queues and len(self._round) < count:

@@ -158,7 +158,7 @@ class Bundles:
         assert members[at] == queue_offset, (members[at], queue_offset)
         assert len(members) > 1, "the half that stands for it is there"
         del members[at]
-        return members[0] if at == 0 else None
+        return None if at else members[0]
 
     def is_broken(self, queue_offset: int) -> bool:
         """Whether a half of the same bundle is unreadable: then it can only be rolled back."""

@@ -35,16 +35,17 @@ class Tally:
             self._files.remove_all()
         self.is_empty = not self._files.starts
         for start in self._files.starts:
-            if start + _SEGMENT_SIZE > end:
+            if start >= self._files.start_of(end):
                 self._forget(start, max(end - start, 0))
 
     def _forget(self, start: int, position: int) -> None:
         """Clear the counts in a file from a position on, durably: otherwise new halves at these
         offsets would be given up because of checks that they never had."""
         file = self._files.file(start)
-        rest = b"" if file is None else file.read(position, _SEGMENT_SIZE - position)
+        assert file is not None, start
+        rest = file.read(position, _SEGMENT_SIZE - position)
         try:
-            if file is not None and (counts := without_zeros(rest)):
+            if counts := without_zeros(rest):
                 file.write(position, bytes(len(counts)))
                 file.sync()
         except (StorageError, OSError):

@@ -19,8 +19,9 @@ def is_past_immunity(half: StoredMessage, now_ms: int, timeout_ms: int) -> bool:
     by the store time: RocketMQ uses the producer's clock, which may be a day off."""
     if not half.properties.get(Property.CHECK_IMMUNITY_TIME):
         return False
-    wish_ms = immunity_ms(half.properties) or 0
-    return now_ms - half.stored_ms > max(wish_ms, timeout_ms)
+    wish_ms = immunity_ms(half.properties)
+    least_ms = timeout_ms if wish_ms is None else max(wish_ms, timeout_ms)
+    return now_ms - half.stored_ms > least_ms
 
 
 def immunity_ms(properties: dict[str, str]) -> int | None:

@@ -59,10 +59,11 @@ def end_records(
     # A bundle that says how many messages it has is never committed by a part of them: the rest may
     # be in flight, or was lost in a power failure. If the verdict is the rest of a commit, its
     # other messages have left the bundle already, so that it counts fewer than it says.
+    said_count = number_in(half.properties.get(MESSAGES), most=INT_MAX)
     is_whole = (
         len(records) == len(members)
         and not halves.bundles.is_broken(queue_offset)
-        and keys_count >= (number_in(half.properties.get(MESSAGES), most=INT_MAX) or 0)
+        and (said_count is None or keys_count >= said_count)
     )
     return records if is_whole or queue_offset in halves.decided else None
 

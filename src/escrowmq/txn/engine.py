@@ -9,7 +9,6 @@ from collections.abc import Mapping
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, Property, StoredMessage, Topic
-from escrowmq.base.own_properties import TRANSACTION
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.txn.end_claim import Ended, EndResult
@@ -62,8 +61,7 @@ class Engine:
                 origin=origin,
                 account=account,
             )
-            if TRANSACTION in half.properties:
-                self.halves.bundles.grow(put.queue_offset, len(half.body))
+            self.halves.bundles.grow(put.queue_offset, len(half.body))
         return put
 
     # -- ending ------------------------------------------------------------------------------
@@ -149,7 +147,7 @@ class Engine:
         """Make a discarded message pending again, with no checks counted."""
         half = copy_to(source, Topic.HALF, **{Property.TRANSACTION_CHECK_TIMES: "0"})
         put = self._store.put(half, now_ms)
-        if put.log_offset >= 0:
+        if put.status is PutStatus.OK:
             self.halves.enter(
                 half.properties,
                 queue_offset=put.queue_offset,

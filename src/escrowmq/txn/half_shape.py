@@ -16,7 +16,6 @@ from escrowmq.base.message import Property
 from escrowmq.base.own_properties import CARRIED, EPOCH, MESSAGES, OWNER, TOKEN, TRANSACTION
 from escrowmq.codec.properties import value_of
 from escrowmq.txn.check_immunity import immunity_ms
-from escrowmq.txn.half_records import checks_counted
 
 _SHAPES_MAX: Final = 4096
 _VARYING: Final = tuple(
@@ -107,8 +106,7 @@ def _shape(encoded: bytes) -> HalfShape:
         group=found.get(Property.PGROUP, ""),
         topic=found.get(Property.REAL_TOPIC, ""),
         wait_ms=immunity_ms(found),
-        is_plain=not checks_counted(found)
-        and found.keys().isdisjoint(
+        is_plain=found.keys().isdisjoint(
             (TRANSACTION, MESSAGES, EPOCH, CARRIED, Property.TRANSACTION_CHECK_TIMES,
              Property.TRAN_PREPARED_QUEUE_OFFSET)
         ),

@@ -165,7 +165,13 @@ HALVES = {
         ),
     ],
     "too many pending": [Example(half_with(), setting(pending_max=3), Response.SYSTEM_BUSY)],
-    "of an epoch": [Example(half_with(escrowEpoch="q/1", escrowToken="t"))],
+    "of an epoch": [
+        Example(half_with(escrowEpoch="q/1", escrowToken="t")),
+        Example(
+            half_with(escrowEpoch="q/1", escrowToken="t", escrowTransaction="tx"),
+            code=Response.SYSTEM_ERROR,
+        ),
+    ],
     "of several messages": [
         Example(half_with(escrowTransaction="tx")),
         Example(half_with(escrowTransaction="t" * 300), code=Response.MESSAGE_ILLEGAL),

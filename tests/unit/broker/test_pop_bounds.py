@@ -12,6 +12,7 @@ from escrowmq.broker.reads import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
 from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
+from escrowmq.store.results import Put, PutStatus
 from escrowmq.store.store import Store
 from tests.unit.broker.consumer import PopConsumer
 from tests.unit.broker.world import World, bodies
@@ -53,6 +54,31 @@ def test_a_group_that_acknowledges_nothing_leaves_room_for_others(
     assert [got.body for got in other.pop(maxMsgNums=1)] == ["0"]
 
 
+def test_a_message_that_cannot_be_noted_anew_keeps_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, consumer = make()
+    (got,) = consumer.pop()
+    monkeypatch.setattr(pop_ledger, "CHECK_POINTS_MAX", 1)
+    ledger = world.core.assembly.pops.ledger
+    handle = next(iter(next(iter(ledger.popped._lines.values())).open.values())).handle()
+    changed = ledger.change(
+        handle, got.offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
+    )
+    assert changed is None
+    world.run(10_000 + GRACE_MS)
+    assert [again.body for again in consumer.pop()] == ["0"]
+
+
+def test_no_two_pops_of_a_millisecond_have_the_same_receipt() -> None:
+    world, consumer = make(2)
+    assert len(consumer.pop()) == 2
+    world.core.broker.offsets.commit("G", "T", 0, 0, world.now_ms)
+    assert consumer.pop() == []
+    world.now_ms += 1
+    assert len(consumer.pop()) == 2
+
+
 def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again() -> None:
     """No two of its check points have one pop time, so that those of one millisecond run ahead."""
     world, consumer = make(2)
@@ -65,11 +91,15 @@ def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again
     assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
 
 
-def test_what_a_full_disk_cannot_remember_is_not_handed_out() -> None:
+def test_what_a_full_disk_cannot_remember_is_not_handed_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     world, consumer = make()
     store = world.core.broker.store
     store.disk_watch.note_room("full")
     assert consumer.pop() == []
+    assert consumer.pop() == []
+    assert caplog.text.count("no ck record was stored: full") == 1
     store.disk_watch.note_room(None)
     consumer.pop()
     world.run(10_000 + GRACE_MS - 1)
@@ -274,3 +304,62 @@ def test_a_filter_that_finds_nothing_reads_on_without_keeping_others_waiting() -
     assert world.take_replies() == []
     world.run(1)
     assert bodies(world.reply()) == ["yes"]
+
+
+def test_a_message_that_is_deleted_meanwhile_is_given_up_and_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, consumer = make(2)
+    consumer.pop()
+    entries = Store.entries
+
+    def without_first(
+        store: Store, topic: str, queue_id: int, queue_offset: int, count: int
+    ) -> list[tuple[int, int, int]]:
+        is_gone = topic == "T" and queue_offset == 0
+        return [] if is_gone else entries(store, topic, queue_id, queue_offset, count)
+
+    monkeypatch.setattr(Store, "entries", without_first)
+    world.run(10_000 + GRACE_MS)
+    assert [message.body for message in world.messages("%RETRY%G_T")] == [b"1"]
+    assert world.core.assembly.pops.ledger.popped.count == 0
+    assert caplog.text.count("T/0 has no message 0 any more") == 1
+
+
+def test_a_retry_topic_is_its_groups_from_its_first_message_on() -> None:
+    world, consumer = make()
+    consumer.pop()
+    world.run(10_000 + GRACE_MS)
+    assert world.core.broker.offsets.get("G", "%RETRY%G_T", 0) == 0
+
+
+def test_a_group_that_is_deleted_gets_nothing_again() -> None:
+    world, consumer = make()
+    consumer.pop()
+    world.core.broker.groups.delete("G", world.now_ms)
+    world.run(10_000 + GRACE_MS)
+    assert world.messages("%RETRY%G_T") == []
+    assert world.core.assembly.pops.ledger.popped.count == 0
+
+
+@pytest.mark.parametrize(("reason", "said"), [("full", "full"), ("", "service not available")])
+def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_while(
+    reason: str, said: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    world, consumer = make(2)
+    assert len(consumer.pop(maxMsgNums=1)) == 1
+    world.now_ms += 10_000 + GRACE_MS
+    calls = []
+
+    def refuse(store: Store, *_: object, **__: object) -> Put:
+        calls.append(store)
+        return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
+
+    ledger = world.core.assembly.pops.ledger
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", refuse)
+        assert [ledger.due(world.now_ms) for _ in range(3)] == [0, 0, 0]
+        assert len(calls) == 1
+        assert consumer.pop() == []
+    assert f"T: not delivered again: {said}" in caplog.text
+    assert f"no ck record was stored: {said}" in caplog.text

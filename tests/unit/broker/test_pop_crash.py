@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message, Property
+from escrowmq.delivery.pop_check_points import TIME_MAX
 from escrowmq.delivery.pop_ledger import GRACE_MS, PEER_GRACE_MS
-from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP
+from escrowmq.delivery.revive_records import MARK_GROUP, REVIVE_GROUP, CheckPointKey
 from escrowmq.testing.disk import Loss
 from tests.unit.broker.consumer import Got, PopConsumer
 from tests.unit.broker.world import START_MS, World
@@ -185,6 +186,7 @@ def test_what_a_peer_handed_out_is_taken_over() -> None:
         "extraInfo": f"0 {pop_ms} 15000 3 0 broker-a 0 2",
     }  # fmt: skip
     assert world.ask(Request.ACK_MESSAGE, ack).code == 0
+    assert world.core.assembly.pops.ledger.dropped_count == 0
     world.run(due_ms + PEER_GRACE_MS - world.now_ms)
     assert [m.body for m in world.messages("%RETRY%G_T")] == [b"d"]
 
@@ -198,6 +200,82 @@ def test_records_that_make_no_sense_are_passed_over() -> None:
     world.run(1)
     world.crash()
     assert len(consumer.pop()) == 6
+
+
+ORDER: dict[str, object] = {"c": "G", "t": "T", "q": 0, "o": 6}
+
+
+def put_record(world: World, tag: str, body: dict[str, object], *, revive_queue: int = 0) -> None:
+    """A record as this broker finds it in the revive topic."""
+    record = Message(
+        topic=REVIVE, body=json.dumps(body).encode(), queue_id=revive_queue,
+        properties={Property.TAGS: tag},
+    )  # fmt: skip
+    world.core.broker.store.put(record, world.now_ms)
+    world.run(1)
+
+
+@pytest.mark.parametrize(
+    ("odd", "count"),
+    [
+        ({"n": 0, "d": []}, 0),
+        ({"n": 63, "d": list(range(63))}, 0),
+        ({"n": 1, "pt": -1}, 0),
+        ({"n": 1, "pt": TIME_MAX}, 0),
+        ({"n": 1, "pt": TIME_MAX - 1}, 1),
+        ({"n": 2, "bm": 3}, 0),
+        ({"n": 2, "bm": 1}, 1),
+        ({"n": 1, "pt": 0}, 1),
+    ],
+)
+def test_check_points_of_others_that_hold_no_message_are_none(
+    odd: dict[str, object], count: int
+) -> None:
+    world, _ = make()
+    put_record(world, "ck", {"c": "G", "t": "T", "so": 0, "pt": 1, "it": 9_000, **odd})
+    world.crash()
+    ledger = world.core.assembly.pops.ledger
+    assert (ledger.popped.count, ledger.dropped_count) == (count, 0)
+
+
+@pytest.mark.parametrize("tag", ["another", "newer"])
+def test_a_record_of_an_unknown_kind_moves_no_offset(tag: str) -> None:
+    world, consumer = make()
+    consumer.ack(*consumer.pop(maxMsgNums=2))
+    put_record(world, tag, ORDER)
+    world.crash()
+    assert world.core.broker.offsets.get("G", "T", 0) == 2
+
+
+@pytest.mark.parametrize("is_before", [True, False])
+def test_orderly_progress_counts_if_it_was_stored_after_the_offsets_were_saved(
+    *, is_before: bool
+) -> None:
+    world, consumer = make()
+    consumer.pop(maxMsgNums=1, invisibleTime=600_000)  # from here on a start reads the records
+    queue = world.core.assembly.pops.ledger.revive_queue(600_000)
+    if is_before:
+        put_record(world, "escrowOrder", ORDER, revive_queue=queue)
+    world.core.broker.offsets.commit("G", "T", 0, 2, world.now_ms)
+    world.run(20_000)
+    if not is_before:
+        put_record(world, "escrowOrder", ORDER, revive_queue=queue)
+    world.crash()
+    assert world.core.broker.offsets.get("G", "T", 0) == (2 if is_before else 6)
+
+
+@pytest.mark.parametrize(("begin", "end"), [(0, 4), (1, 4), (-1, -1)])
+def test_in_a_log_with_holes_an_offset_passes_no_message_without_a_check_point(
+    begin: int, end: int
+) -> None:
+    world, consumer = make()
+    consumer.pop(maxMsgNums=2)
+    consumer.pop(maxMsgNums=2)
+    world.core.broker.offsets.forget_group("G")
+    if begin >= 0:
+        world.core.broker.offsets.commit("G", "T", 0, begin, world.now_ms)
+    world.core.assembly.pops.ledger.load(world.now_ms, is_sound=False)
+    assert world.core.broker.offsets.get("G", "T", 0) == end
 
 
 @pytest.mark.parametrize(("offset", "kept"), [(6, 6), (7, 2)])
@@ -333,3 +411,57 @@ def test_every_message_is_delivered_until_it_is_acknowledged(  # noqa: C901 - on
     world.run(100_000)
     assert pop() == []
     assert world.core.assembly.pops.ledger.popped.count == 0
+
+
+@pytest.mark.parametrize(
+    ("pop_ms", "invisible_ms", "revive_queue", "is_forwarded"),
+    [
+        (-1_000, 10_000, 0, True), (0, 10_000, 0, False), (-1_000, 1_000, 0, False),
+        (-1_000, 1_001, 0, True), (-1_000, 10_000, 7, True), (-1_000, 10_000, 8, False),
+        (-1_000, 10_000, -1, False),
+    ],
+)  # fmt: skip
+def test_an_ack_goes_to_the_timer_if_its_check_point_may_be_there(
+    pop_ms: int, invisible_ms: int, revive_queue: int, *, is_forwarded: bool
+) -> None:
+    """As a RocketMQ broker has left it; `pop_ms` is from this broker's start on."""
+    world, _ = make()
+    ledger, store = world.core.assembly.pops.ledger, world.core.broker.store
+    start_ms = ledger._started_ms
+    handle = CheckPointKey("G", "T", 0, 0, start_ms + pop_ms, revive_queue)
+    before = store.end_offset
+    ledger.acknowledge(handle, [0], invisible_ms=invisible_ms, now_ms=start_ms)
+    assert (store.end_offset > before) is is_forwarded
+
+
+def test_what_was_deleted_is_given_up_and_nothing_else() -> None:
+    world, _ = make()
+    world.topic("U")
+    ledger = world.core.assembly.pops.ledger
+    for group in ("F", "G", "H"):
+        assert PopConsumer(world, group=group).pop()
+    ledger.forget_group("G")
+    ledger.flush(world.now_ms)
+    assert sorted(ledger.popped.counts) == ["F", "H"]
+    ledger.forget_topic("U")
+    assert sorted(ledger.popped.counts) == ["F", "H"]
+    ledger.forget_topic("T")
+    ledger.flush(world.now_ms)
+    assert ledger.popped.count == 0
+
+
+def test_a_message_that_is_acknowledged_or_another_gets_no_more_time() -> None:
+    world, consumer = make()
+    first, second, *_ = consumer.pop(maxMsgNums=2)
+    ledger = world.core.assembly.pops.ledger
+    (line,) = ledger.popped._lines.values()
+    (point,) = line.open.values()
+    consumer.ack(first)
+    for offset in (first.offset, 5):
+        changed = ledger.change(
+            point.handle(), offset, old_ms=10_000, invisible_ms=90_000, now_ms=world.now_ms
+        )
+        assert (changed, ledger.popped.count) == (world.now_ms, 1)
+    consumer.change(second, 90_000)
+    assert ledger.popped.count == 1
+    assert point.is_done

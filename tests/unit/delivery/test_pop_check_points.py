@@ -4,10 +4,13 @@ import random
 import tracemalloc
 from itertools import pairwise
 
+import pytest
+
 from escrowmq.delivery.pop_check_points import (
     NEVER_MS,
     PUT_OFF_FIRST_MS,
     PUT_OFF_MAX_MS,
+    CheckPoint,
     Popped,
 )
 from escrowmq.delivery.revive_records import CheckPointKey
@@ -84,6 +87,33 @@ def test_what_is_done_with_takes_no_room() -> None:
     assert len(popped._dues) == 1
 
 
+@pytest.mark.parametrize(("open_count", "settled_count"), [(1, 64), (100, 100)])
+def test_settled_check_points_are_cleared_away_when_they_are_many(
+    open_count: int, settled_count: int
+) -> None:
+    """Each time costs as much as there are: those that are few, or fewer than the rest, stay."""
+    popped = Popped()
+
+    def add(offset: int) -> CheckPoint:
+        return popped.add(
+            handle(offset, offset), [offset], invisible_ms=1, revive_offset=offset, grace_ms=0
+        )
+
+    still_open = [add(offset) for offset in range(open_count)]
+    track = still_open[0].track
+    for offset in range(open_count, open_count + settled_count):
+        popped.settle(add(offset))
+    assert len(track.points) == open_count + settled_count
+    popped.settle(add(open_count + settled_count))
+    assert len(track.points) == open_count
+
+
+def test_messages_that_a_record_names_twice_are_those_that_it_names() -> None:
+    popped = Popped()
+    point = popped.add(handle(5, 1), [5, 5, 6], invisible_ms=1, revive_offset=0, grace_ms=0)
+    assert point.open_offsets() == [5, 5, 6]
+
+
 def test_a_popped_message_takes_little_memory() -> None:
     popped, count = Popped(), 20_000
     tracemalloc.start()
@@ -106,6 +136,8 @@ def test_handles_that_nobody_was_given_are_unknown() -> None:
     assert popped.find(handle(0, 1 << 50)) is None
     assert popped.find(handle(0, 0, revive=1 << 12)) is None
     assert popped.find(handle(0, -1)) is None
+    popped.add(handle(4, 0), [4], invisible_ms=1, revive_offset=1, grace_ms=0)
+    assert popped.find(handle(0, 0, revive=1 << 12)) is None  # not the one at 4
     assert popped.find(handle(-1, 0)) is None
     assert popped.find(handle(0, 0, queue=1)) is None
 
@@ -160,3 +192,13 @@ def test_messages_that_a_group_holds_are_counted_but_for_too_many_check_points()
     popped.settle(one)
     assert popped.messages_by_reader(2) == {("G", "T"): 1}
     assert popped.messages_by_reader(0) is None
+    popped.give_up(lambda _: True)
+    assert dict(popped.messages_by_reader(0) or {"": 0}) == {"": 0}
+
+
+def test_consecutive_messages_need_no_list() -> None:
+    popped = Popped()
+    point = popped.add(handle(5, 1), [5, 6, 7], invisible_ms=1, revive_offset=0, grace_ms=0)
+    assert (point.diffs, point.open_offsets()) == (None, [5, 6, 7])
+    other = popped.add(handle(9, 1), [9, 11], invisible_ms=1, revive_offset=1, grace_ms=0)
+    assert (other.diffs, other.open_offsets()) == ((0, 2), [9, 11])

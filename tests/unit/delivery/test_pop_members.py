@@ -69,3 +69,37 @@ def test_what_was_noted_a_moment_ago_is_fresh() -> None:
     for other in (("G", 2, "T", "*", 0), ("G", 1, "U", "*", 0), ("G", 1, "T", "a", 0)):
         assert not poppers.is_fresh(*other)
     assert not poppers.is_fresh("G", 1, "T", "*", 1_000)
+
+
+def test_nothing_is_forgotten_before_its_time_and_nothing_is_kept_after_it() -> None:
+    poppers = Poppers()
+    pop(poppers, "G", 1, "T")
+    poppers.forget(IDLE_MS, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([1], ["T"])
+    poppers.forget(IDLE_MS + 1, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([], ["T"])
+    assert poppers._by_peer == {}
+    poppers.forget(TOPIC_IDLE_MS, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([], ["T"])
+    poppers.forget(TOPIC_IDLE_MS + 1, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") is None
+
+
+def test_a_connection_that_pops_for_two_groups_is_known_for_the_other_still() -> None:
+    poppers = Poppers()
+    pop(poppers, "G", 1, "T")
+    pop(poppers, "H", 1, "T", at_ms=IDLE_MS)
+    poppers.forget(IDLE_MS + 1, channel_idle_ms=IDLE_MS)
+    assert (members(poppers, "G"), members(poppers, "H")) == (([], ["T"]), ([1], ["T"]))
+    poppers.lost(1)
+    assert members(poppers, "H") == ([], ["T"])
+
+
+def test_who_pops_again_takes_no_more_room() -> None:
+    poppers = Poppers(channels_max=2)
+    for at_ms in range(5):
+        pop(poppers, "G", 1, "T", at_ms=at_ms)
+    pop(poppers, "G", 2, "T")
+    assert members(poppers, "G") == ([1, 2], ["T"])
+    poppers.forget(IDLE_MS + 4, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([1], ["T"]), "it was seen last at 4"

@@ -6,6 +6,8 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.proxy.gen import v2
+from escrowmq.store.results import Put, PutStatus
+from escrowmq.store.store import Store
 
 from .client import V5, World, message, messages_of
 
@@ -126,3 +128,21 @@ def test_a_clock_that_is_set_forward_takes_nothing_from_a_consumer(kind: str) ->
     client.cancel(stream)
     world.exchange.advance(70_000)
     assert len(world.connect("other").received("T")) == 3
+
+
+def test_what_a_full_disk_cannot_note_stays_hidden_by_its_old_record(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world, client, _ = make()
+    assert len(client.received("T", renew=True)) == 3
+    core = world.exchange.core
+    popped = core.assembly.pops.ledger.popped
+    before = popped.oldest()
+    full = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="full")
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "put", lambda *_, **__: full)
+        beat(client, world, 2)
+        assert popped.oldest() == before
+    beat(client, world, 1)
+    assert min(popped.oldest().values()) > min(before.values())
+    assert nothing_comes(world)

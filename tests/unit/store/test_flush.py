@@ -2,12 +2,16 @@
 
 import random
 from itertools import pairwise
+from typing import Any
 
 import msgspec
+import pytest
 
+from escrowmq.base.ports import File
+from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimDisk
-from tests.unit.store.stores import SMALL, bodies, message, opened, sync
+from tests.unit.store.stores import SMALL, bodies, message, opened, small, sync
 
 COUNT = 100
 AT_ONCE = 32
@@ -91,3 +95,112 @@ def test_nothing_is_a_matter_of_time_while_a_sync_is_under_way() -> None:
         file.sync()
     store.synced(wanted.log_offset, 20_000)
     assert store.flusher.wake_at_ms() < never_ms
+
+
+PAGE = 4_096
+
+
+def timed(*sizes: int, **changes: Any) -> Store:
+    """A store with so many unsynced bytes of log, where only the log is ever due."""
+    store, _ = opened(
+        SimDisk(),
+        small(
+            log_segment_size=1 << 20, flush_interval_ms=500, flush_thorough_ms=10_000,
+            flush_pages_min=4, queue_flush_interval_ms=60_000, **changes,
+        ),
+    )  # fmt: skip
+    overhead = store.put(message(0, body=b"x"), 1_000).record_size - 1
+    assert sync(store, 70_000)
+    while sync(store, 70_000):
+        pass
+    for size in sizes:
+        store.put(message(0, body=b"x" * (size - overhead)), 70_000)
+    return store
+
+
+@pytest.mark.parametrize(("size", "due_ms"), [(4 * PAGE, 500), (4 * PAGE - 1, 10_000), (0, None)])
+def test_some_pages_are_synced_soon_and_less_in_the_end(size: int, due_ms: int | None) -> None:
+    flusher = timed(*[size] * (size > 0)).flusher
+    for passed_ms in (0, 499, 500, 501, 9_999, 10_000, 10_001):
+        wanted = flusher.sync_wanted(70_000 + passed_ms)
+        assert (wanted is not None) == (passed_ms == due_ms)
+        if wanted is not None:
+            flusher.synced(wanted.log_offset, 70_000)
+            return
+    assert due_ms is None
+
+
+@pytest.mark.parametrize(("is_sync_flush", "quiet_ms"), [(False, 500), (True, 0)])
+def test_nothing_is_looked_for_before_it_can_be_due(*, is_sync_flush: bool, quiet_ms: int) -> None:
+    flusher = timed(is_sync_flush=is_sync_flush).flusher
+    assert flusher.sync_wanted(70_000) is None
+    assert flusher.quiet_until_ms == (70_000 + quiet_ms if quiet_ms else 0)
+
+
+def test_a_sync_that_ends_after_the_close_changes_nothing() -> None:
+    store = timed(4 * PAGE)
+    wanted = store.sync_wanted(80_000)
+    assert wanted is not None
+    assert store.flusher.finish(80_000)
+    before = store.flusher._durability.checkpoint.log_ms
+    store.flusher._durability.checkpoint.log_ms = 0
+    store.flusher.synced(wanted.log_offset, 80_001)
+    assert (before, store.flusher._durability.checkpoint.log_ms) == (70_000, 0)
+
+
+def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = filled(SimDisk())
+    dirty_files = ConsumeQueue.dirty_files
+
+    def fails(queue: ConsumeQueue) -> list[File]:
+        if queue.queue_id == 50:
+            raise OSError("too many open files")
+        return dirty_files(queue)
+
+    before = store.flusher._durability.derived_offset
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumeQueue, "dirty_files", fails)
+        for now_ms in range(20_000, 25_000, 100):
+            sync(store, now_ms)
+        assert store.durable_offset == store.end_offset
+        assert store.flusher.wake_at_ms() < 90_000, "it is tried again"
+    assert store.flusher._durability.derived_offset == before
+    assert caplog.text.count("queues and index are made durable later: too many open files") == 1
+    for now_ms in range(25_000, 90_000, 1_000):
+        while sync(store, now_ms):
+            pass
+    assert store.flusher._durability.derived_offset == store.end_offset
+    assert store.flusher.wake_at_ms() > 1 << 60, "nothing is left to do"
+
+
+def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
+    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20, has_index=False))
+    for number in range(900):  # one queue with more files than one sync takes
+        store.put(message(number), 1_000)
+    assert sync(store, 20_000)
+    assert store.checkpoint.value.queue_ms < 1_000
+    while sync(store, 20_000):
+        pass
+    assert store.checkpoint.value.queue_ms == 1_000
+
+
+@pytest.mark.parametrize(("size", "due_ms"), [(4 * PAGE, 70_500), (4 * PAGE - 1, 80_000)])
+def test_a_wake_is_due_when_a_sync_is(size: int, due_ms: int) -> None:
+    flusher = timed(size).flusher
+    assert flusher.wake_at_ms() == due_ms
+    flusher.sync_failed("planted")
+    assert flusher.wake_at_ms() > 1 << 60, "the repair has its own time"
+
+
+def test_no_sync_is_wanted_beside_another_or_after_the_close() -> None:
+    flusher = timed(4 * PAGE).flusher
+    assert not flusher.is_busy
+    wanted = flusher.sync_wanted(80_000)
+    assert wanted is not None
+    assert flusher.is_busy
+    flusher.synced(wanted.log_offset, 80_000)
+    assert not flusher.is_busy
+    assert flusher.finish(80_000)
+    assert flusher.is_busy

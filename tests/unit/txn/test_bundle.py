@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX, BUNDLE_SIZE_MAX
 from escrowmq.base.message import Topic
 from escrowmq.store.store import PutStatus
+from escrowmq.txn import bundle as module
 from escrowmq.txn.bundle import BundleId, Bundles
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.end_claim import EndResult
@@ -165,3 +166,51 @@ def test_first_half_of_the_log_is_not_taken_for_that_of_a_delayed_message() -> N
     ground.store.put(msgspec.structs.replace(final, prepared_log_offset=0), ground.now_ms)
     ground.reopen()
     assert ground.end(first, ROLLBACK).answer == EndResult.DONE
+
+
+TX = BundleId("PG", "tx")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("t" * 64, ""), ("t" * 65, "65 characters"), ("a\nb", "can be printed"), ("", "")],
+)
+def test_the_name_of_a_transaction_is_short_and_can_be_printed(text: str, said: str) -> None:
+    refusal = Bundles().refusal(BundleId("PG", text))
+    assert (said in refusal, bool(refusal)) == (True, bool(said))
+
+
+def test_a_half_of_no_transaction_leaves_none() -> None:
+    bundles = Bundles()
+    assert bundles.remove(5, State.COMMITTED) is None
+    assert bundles.leave(5) is None
+    bundles.drop(5)
+
+
+def test_what_was_dropped_counts_no_more() -> None:
+    bundles = Bundles()
+    for queue_offset in (1, 2):
+        bundles.add(TX, queue_offset)
+        bundles.grow(queue_offset, BUNDLE_SIZE_MAX // 2)
+    assert bundles.refusal(TX, 1)
+    bundles.drop(1)
+    assert bundles.members(2) == [2]
+    assert bundles.refusal(TX, 1), "its bytes are in the log"
+    bundles.drop(2)
+    assert not bundles.refusal(TX, BUNDLE_SIZE_MAX)
+
+
+def test_the_newest_ended_transactions_take_no_late_half(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BUNDLES_REMEMBERED_MAX", 2)
+    bundles, names = Bundles(), [BundleId("PG", text) for text in "abc"]
+    for name in names:
+        bundles.note_ended(name.digest, State.COMMITTED)
+    assert [bool(bundles.refusal(name)) for name in names] == [False, True, True]
+
+
+def test_a_half_that_was_replaced_passes_its_checks_on() -> None:
+    bundles = Bundles()
+    for queue_offset in (1, 2, 3):
+        bundles.add(TX, queue_offset)
+    assert bundles.leave(2) is None
+    assert bundles.leave(1) == 3

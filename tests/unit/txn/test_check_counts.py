@@ -107,3 +107,22 @@ def test_halves_that_come_together_keep_the_counts_that_earlier_processes_noted(
     assert [halves.pending.checks(n) for n in range(3)] == [0, 3, 0]
     halves.enter_alike([plain_half(n, b"b") for n in range(10, 13)], origin="c", account="")
     assert [halves.pending.checks(n) for n in range(10, 13)] == [0, 0, 0]
+
+
+def test_a_file_of_lost_halves_alone_is_removed_and_the_one_before_stays() -> None:
+    disk = SimDisk()
+    first = tally(disk, 0)
+    first.note(999_999, 3)
+    first.note(1_000_000, 4)
+    disk.restart()
+    again = tally(disk, 1_000_000)
+    assert [again.count(at) for at in (999_999, 1_000_000)] == [3, 0]
+    assert [name for name in disk.files if name.startswith(FOLDER)] == [f"{FOLDER}/{0:020d}"]
+
+
+def test_without_counts_every_half_is_new() -> None:
+    found = tally(SimDisk(), 10)
+    assert found.is_new(5)
+    found.note(5, 1)
+    assert not found.is_new(5)
+    assert found.is_new(10)

@@ -416,3 +416,25 @@ def test_what_is_kept_in_mind_of_a_silent_connection_is_bounded() -> None:
         unconfirmed.asked(2, number, number)
     assert unconfirmed.lost(2) == [8, 9]
     assert unconfirmed.lost(2) == []
+
+
+def test_an_ended_transaction_is_held_open_by_nobody() -> None:
+    ground = ground_of(A)
+    half, other = ground.prepare(b"x"), ground.prepare(b"y")
+    ground.end(half, Verdict.COMMIT)
+    for one in (half, other):
+        ground.checker.held_open(one.queue_offset, 1)
+    assert ground.engine.halves.take_holder(half.queue_offset) is None
+    assert ground.engine.halves.take_holder(other.queue_offset) == 1
+
+
+def test_nothing_is_kept_of_groups_without_checks_under_way() -> None:
+    ground = ground_of(A)
+    half = ground.prepare()
+    ground.due(FIRST_MS)
+    assert dict(ground.checker._group_load) == {"PG": 1}
+    ground.checker.answered(half.queue_offset, 1)
+    assert dict(ground.checker._group_load) == {}
+    ground.members["PG"] = []
+    ground.due(NEXT_MS)
+    assert dict(ground.checker._group_load) == {}

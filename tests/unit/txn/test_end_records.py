@@ -69,3 +69,22 @@ def test_the_rest_of_a_commit_is_stored_however_little_is_left(ground: Ground) -
     ground.engine.halves.decided[0] = ground.engine.halves.decided[2] = Verdict.COMMIT
     rest = records_of(ground, halves[0], State.COMMITTED)
     assert bodies(rest) == [(0, b"m0"), (2, b"m2")]
+
+
+def test_a_transaction_that_is_as_large_as_it_says_is_committed(ground: Ground) -> None:
+    for said, is_committed in (("2", True), ("1", True), ("3", False), ("x", True)):
+        name = f"tx-{said}"
+        halves = [
+            ground.prepare(b"%s %d" % (name.encode(), n), escrowTransaction=name,
+                           escrowMessages=said)
+            for n in range(2)
+        ]  # fmt: skip
+        assert (records_of(ground, halves[0], State.COMMITTED) is not None) is is_committed
+
+
+def test_a_discard_of_one_message_says_no_number(ground: Ground) -> None:
+    records = records_of(ground, ground.prepare(b"x"), State.EXPIRED)
+    assert records is not None
+    (discard,) = records
+    assert discard.message is not None
+    assert "escrowMessages" not in discard.message.properties

@@ -78,9 +78,7 @@ class KnownRequests:
         """Whether a request that may take the fast path starts at a position; checked before
         anything else."""
         first = data[at + 8 : at + 10]
-        kind = kind_in_binary(first)
-        if kind is None and first == _IN_JSON:
-            kind = kind_in_json(data, at)
+        kind = kind_in_json(data, at) if first == _IN_JSON else kind_in_binary(first)
         backoff = self.backoff
         return kind is SEND or (kind is END and not (backoff.left and backoff.take()))
 
@@ -101,9 +99,11 @@ class KnownRequests:
         """Learn the shape of a request that was not served; None if there is none, or it may not
         be learnt."""
         one = learn(data, at, header_end, kind) if self.may_learn() else None
-        shape = None if one is None else shape_of(one)
-        if one is None or shape is None:
+        if one is None:
+            return None
+        shape = shape_of(one)
+        if shape is None:
             return None
         (self.sends if kind is SEND else self.ends).add(one, shape)
-        self.wants_ids = self.wants_ids or shape.wants_id
+        self.wants_ids |= shape.wants_id
         return one

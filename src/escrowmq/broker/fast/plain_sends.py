@@ -68,17 +68,17 @@ class PlainSends:
             if not self._may_begin(peer, now_ms):
                 return False
         try:
-            place, transaction_id = self._place(peer, message, now_ms)
+            placed = self._place(peer, message, now_ms)
         except Exception:  # noqa: BLE001 - nothing is written yet, and the general path can tell
             _log.exception("messages of %s go the general path", peer.address)
             self._puts.forget()
             self._give_back(now_ms)
             return False
-        if place < 0:
+        if placed is None:
             return False
-        self._told.append((on_put, place, transaction_id))
+        self._told.append((on_put, *placed))
         self._size += len(message.body)
-        self._has_halves = self._has_halves or message.is_half
+        self._has_halves |= message.is_half
         if self._size > RUN_SIZE_MAX:
             self.finish(now_ms)
         return True
@@ -92,12 +92,13 @@ class PlainSends:
         self._peer = peer
         return True
 
-    def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str]:
-        """Put the message. Returns its place in its queue, or -1; and the id of its transaction."""
+    def _place(self, peer: Peer, message: PlainMessage, now_ms: int) -> tuple[int, str] | None:
+        """Put the message. Returns its place in its queue, and the id of its transaction; None if
+        it cannot be put."""
         lane, is_half = self._fast_path.lane, message.is_half
         assert lane is not None, "the fast path is open"
         if is_half and not self._puts.may_sign:
-            return _NOT_PUT, ""
+            return None
         alike, shape = self._shape(message.topic, is_half=is_half)
         properties = message.properties.encode()
         values = {
@@ -114,7 +115,7 @@ class PlainSends:
             may_learn = self._known.may_learn()
             if not (may_learn and self._puts.teach(*place, properties)):
                 break
-        return _NOT_PUT, ""
+        return None
 
     def _shape(self, topic: str, *, is_half: bool) -> tuple[Alike, Shape]:
         """What messages, or halves, for a topic have in common as requests: they are laid out as

@@ -27,7 +27,7 @@ from escrowmq.broker.reads.pull_rules import (
 from escrowmq.broker.rules import refusal_of
 from escrowmq.codec.client_bodies import SubscriptionBody
 from escrowmq.codec.headers import PullHeader
-from escrowmq.delivery.clients import Clients, ConsumerGroup
+from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.groups import GroupConfig, GroupTable
 from escrowmq.delivery.topics import TopicConfig, TopicTable
 from escrowmq.filter.operands import FilterError
@@ -52,8 +52,9 @@ class Remembered(NamedTuple):
     judged: Judged
     queues: range
     versions: tuple[int, ...]
-    online: ConsumerGroup | None
     subscription: SubscriptionBody | None
+    """That of the group when it was judged; another group of the name has others."""
+
     message_model: str
 
 
@@ -98,7 +99,6 @@ class PullJudge:
         online = self._clients.consumers.get(header.consumer_group)
         return (
             online is not None
-            and online is known.online
             and online.message_model == known.message_model
             and online.subscriptions.get(header.topic) is known.subscription
         )
@@ -110,12 +110,12 @@ class PullJudge:
     def _remember(self, key: tuple[object, ...], judged: Judged, header: PullHeader) -> None:
         if len(self._remembered) >= _REMEMBERED_MAX:
             self._remembered.clear()
-        online, subscription, model = None, None, ""
+        subscription, model = None, ""
         if not header.sys_flag & PullFlag.SUBSCRIPTION:
             online = self._clients.consumers[header.consumer_group]
             subscription, model = online.subscriptions[header.topic], online.message_model
         self._remembered[key] = Remembered(
-            judged, readable_queues(judged.topic), self._versions(), online, subscription, model
+            judged, readable_queues(judged.topic), self._versions(), subscription, model
         )
 
     def _judge(self, asked: Asked[PullHeader], now_ms: int) -> Judged | Refusal:

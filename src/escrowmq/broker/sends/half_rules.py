@@ -109,7 +109,7 @@ def _refuse_decided(about: HalfAsked) -> Refusal | None:
 
 
 def _is_of_bundle(about: HalfAsked) -> bool:
-    return bundle_of(about.properties) is not None and attempt_of(about.properties) is None
+    return bundle_of(about.properties) is not None  # and of no epoch: none is of both
 
 
 def _refuse_bundle(about: HalfAsked) -> Refusal | None:
@@ -166,10 +166,10 @@ class HalfRules:
 
     def as_delivered(self, final: Message, now_ms: int) -> Message:
         """What is stored for a committed message."""
-        key = final.properties.get(ORDER_KEY)
-        topic = self._topics.get(final.topic) if key else None
-        if key and topic is not None:
-            final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
+        if key := final.properties.get(ORDER_KEY):
+            topic = self._topics.get(final.topic)
+            if topic is not None:
+                final.queue_id = abs(java_hash(key)) % max(1, topic.write_queue_nums)
         final.queue_id = self._topics.queue_read(final.topic, final.queue_id)
         if is_delayed(final.properties):
             delayed = delay(final, now_ms, self._rules, is_accepted=True)

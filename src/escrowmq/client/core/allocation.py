@@ -69,6 +69,6 @@ def allocate(
 ) -> list[MessageQueue]:
     """This member's queues; none if the group does not know it yet."""
     members = sorted(set(members))
-    if me not in members or not queues:
+    if me not in members:
         return []
     return strategy(sorted(queues), members, me)

@@ -23,7 +23,7 @@ def batches_of(
         texts = [message.tag, message.order_key, *message.key_list]
         texts += [*message.properties, *message.properties.values()]
         size = len(message.body) + _ENTRY_SIZE + 4 * sum(map(len, texts))
-        if size > room or not batches:
+        if size > room:
             batches.append([])
             room = size_max
         room -= size

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import msgspec
 
 from escrowmq.errors import UsageError
-
-_KEY_SIZE_MIN: Final = 1
 
 
 class Credentials(msgspec.Struct, frozen=True):
@@ -24,7 +20,7 @@ class Credentials(msgspec.Struct, frozen=True):
     security_token: str = ""
 
     def __post_init__(self) -> None:
-        if len(self.access_key) < _KEY_SIZE_MIN or len(self.secret_key) < _KEY_SIZE_MIN:
+        if not self.access_key or not self.secret_key:
             raise UsageError("credentials need an access key and a secret key; one is empty")
 
     def __repr__(self) -> str:

@@ -32,6 +32,7 @@ _FOREIGN: Final = (
 )
 """First bytes of the answers of other protocols' servers."""
 
+_NAMES: Final = {value: name for name, value in vars(Request).items() if name.isupper()}
 _MYSQL: Final = b"\x00\x0a"
 """Sequence number and version in the greeting of MySQL and MariaDB, after three bytes of length."""
 
@@ -133,8 +134,9 @@ class Dialogue:
 
     def _decorated(self, code: int, fields: Fields, body: bytes) -> Fields:
         ext = self._decorate(fields, body)
-        if not self._session or self._sign_own is None:
+        if not self._session:
             return ext
+        assert self._sign_own is not None, "only an account has a session"
         self._signed_count += 1
         return self._sign_own(code, ext, body, self._session, self._signed_count)
 
@@ -151,10 +153,11 @@ class Dialogue:
             waiting = self._asked.pop(command.opaque, None)
             if command.code == Response.GO_AWAY:
                 self.is_leaving = True
-            if command.code == Response.ESCROW_SIGNATURE_WANTED and waiting is not None:
-                self._ask_again(waiting, command)
-            elif waiting is not None:
-                waiting.done(command, None)
+            if waiting is not None:
+                if command.code == Response.ESCROW_SIGNATURE_WANTED:
+                    self._ask_again(waiting, command)
+                else:
+                    waiting.done(command, None)
             self.language = command.language
 
     def broken(self, data: bytes) -> str:
@@ -174,10 +177,11 @@ class Dialogue:
         if waiting.is_own or self._sign_own is None:
             waiting.done(refusal, None)
             return
+        is_first = not self._refused
         self._refused.append((waiting, refusal))
         if self._session:
             self._with_session()
-        elif len(self._refused) == 1:
+        elif is_first:
             limit_s = waiting.timeout_s
             self.ask(
                 Request.ESCROW_SESSION, {}, b"",
@@ -185,7 +189,7 @@ class Dialogue:
             )  # fmt: skip
 
     def _greeted(self, reply: Command | None, error: TransportError | None) -> None:
-        if reply is not None and reply.code == Response.SUCCESS:
+        if reply is not None:
             self._session = (reply.ext or {}).get(SESSION, "")
         self._with_session()
 
@@ -243,7 +247,5 @@ def another_port(protocol: str) -> str:
 
 
 def _name(code: int) -> str:
-    for name, value in vars(Request).items():
-        if value == code and name.isupper():
-            return f"{name} ({code})"
-    return f"request {code}"
+    name = _NAMES.get(code)
+    return f"{name} ({code})" if name else f"request {code}"

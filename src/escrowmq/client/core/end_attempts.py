@@ -41,6 +41,8 @@ class Telling:
         assert outcome is not Outcome.UNKNOWN, "which needs no confirmation"
         self.fields = end_fields(half, outcome, count=count if outcome is Outcome.COMMIT else 0)
         """The header of the next attempt."""
+        self._is_answer = False
+        """Whether it goes as the answer to a check."""
         self._half = half
         self._outcome = outcome
         self._deadline = started + timeout_ms / 1000
@@ -62,10 +64,10 @@ class Telling:
             return None
         if isinstance(failure, OutcomeContradicted | PermissionDenied):
             raise failure
-        if isinstance(failure, IllegalOperation) and self.fields[_FROM_CHECK] != _TRUE:
+        if isinstance(failure, IllegalOperation) and not self._is_answer:
             # Past the time of its `check_after`, a broker takes the end of a transaction as the
             # answer to a check alone (EndTransactionProcessor.rejectCommitOrRollback, 5.3.3).
-            self.fields = {**self.fields, _FROM_CHECK: _TRUE}
+            self.fields, self._is_answer = {**self.fields, _FROM_CHECK: _TRUE}, True
             return 0.0
         pause_s = self._pauses.next_s(self._deadline - now)
         if pause_s is None or not self._may_repeat(failure):

@@ -37,7 +37,7 @@ _OWN_MARK: Final = "u1."
 _BASE64: Final = re.compile(r"[A-Za-z0-9_-]+")
 """The base64 alphabet; the library's decoder ignores all other characters."""
 
-_ID_SIZE_MAX: Final = 2_048
+_ID_SIZE_MAX: Final = 2_047  # the mark and base64 without padding are never 2048
 
 
 CHECK_AFTER_MAX_S: Final = 7 * 24 * 3_600
@@ -179,9 +179,9 @@ def half_of_token(token: object) -> Half:
     """The half that an id names; raises UsageError if the text is not an id."""
     if not isinstance(token, str) or len(token) > _ID_SIZE_MAX:
         raise _no_id(token)
-    own = token.removeprefix(_OWN_MARK)
     try:
-        if own != token:
+        if token.startswith(_OWN_MARK):
+            own = token.removeprefix(_OWN_MARK)
             if not _BASE64.fullmatch(own):
                 raise _no_id(token)
             data = base64.urlsafe_b64decode(own + "=" * (-len(own) % 4))

@@ -74,7 +74,7 @@ class Shelf(Generic[M]):
 
     def finish(self, queue_offset: int, *, generation: int) -> bool:
         """Mark a message settled; return whether that changed anything."""
-        if generation != self.generation:
+        if generation < self.generation:
             return False
         size = self._open.pop(queue_offset, None)
         if size is None:

@@ -93,14 +93,14 @@ class BatchGroups(Generic[T]):
         group.is_full = (
             is_alone or group.size >= self._size_max or len(group.items) >= self._count_max
         )
-        if group.is_full or len(line.groups) > 1:
+        if line.groups[0].is_full:  # as all that another one stands behind
             self._hand_out(place, line)
         return bool(self._ready)
 
     def take(self, now: float) -> list[Group[T]]:
         """The groups that leave now, in order."""
         timed = self._timed
-        while timed and (timed[0].is_full or timed[0].due_at <= now):
+        while timed and timed[0].due_at <= now:
             self._let_go(timed.popleft())
         ready, self._ready = self._ready, []
         return ready
@@ -113,7 +113,7 @@ class BatchGroups(Generic[T]):
     def answered(self, group: Group[T]) -> None:
         """A group has its result: the next one of its place may leave."""
         line = self._lines.get(group.place)
-        if line is not None and line.is_held:
+        if line is not None:
             line.is_held = False
             self._hand_out(group.place, line)
 

@@ -109,9 +109,8 @@ def received(
     name for the topic, if it differs from the record's. Raises RemoteProtocolError if the body is
     broken."""
     found = stored.properties
-    if found.keys() <= RESERVED:  # of most messages; one look in C instead of two loops
-        own, system = {}, found
-    else:
+    own, system = {}, found
+    if not RESERVED.issuperset(found):  # most messages have no others: one look, in C
         own = {name: value for name, value in found.items() if name not in RESERVED}
         system = {name: value for name, value in found.items() if name in RESERVED}
     stored_id = offset_id(stored.store_host, stored.log_offset)

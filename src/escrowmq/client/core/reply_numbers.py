@@ -15,12 +15,15 @@ def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int
     """The number in a field of a reply, -1 meaning none; `otherwise` if the field is absent. Raises
     RemoteProtocolError for anything else."""
     text = (reply.ext or {}).get(name)
-    if text is None and otherwise is not None:
-        return otherwise
-    digits = "" if text is None else text.removeprefix("-")
-    if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX:
-        number = int(text or "")
-        if -1 <= number <= LONG_MAX:
-            return number
-    seen = "nothing" if text is None else repr(text[:64])
+    if text is None:
+        if otherwise is not None:
+            return otherwise
+        seen = "nothing"
+    else:
+        digits = text.removeprefix("-")
+        if digits.isascii() and digits.isdecimal() and len(digits) <= _DIGITS_MAX:
+            number = int(text)
+            if -1 <= number <= LONG_MAX:
+                return number
+        seen = repr(text[:64])
     raise RemoteProtocolError(f"{name} in a reply: {seen}; a number up to {LONG_MAX} is expected")

@@ -68,7 +68,7 @@ class RouteBook:
             return False
         self._routes[topic] = route
         self._write[topic] = write_queues(topic, route)
-        if before is not None and before.broker_datas != route.broker_datas:
+        if before is not None:
             self._forget_unnamed()
         return True
 

@@ -30,8 +30,8 @@ class Subscription(msgspec.Struct, frozen=True, kw_only=True):
 
     def wants(self, tag: str) -> bool:
         """Whether a message with this tag matches. Brokers compare hashes of tags, which may be
-        equal for different tags; SQL92 is evaluated by brokers alone."""
-        return self.kind != TAG or self.tags.matches(tag)
+        equal for different tags; SQL92 is evaluated by brokers alone, and has all tags here."""
+        return self.tags.matches(tag)
 
     def body(self) -> SubscriptionBody:
         """Its form in a heartbeat."""

@@ -89,7 +89,7 @@ def check_message(message: Message, *, body_size_max: int) -> None:
         _check_texts(message)
     if message.properties:
         _check_properties(message.properties)
-    if message.delay_level or message.delay is not None or message.deliver_at is not None:
+    if message.delay_level or message.delay is not None:  # deliver_at alone is always good
         _check_delay(message)
 
 
@@ -148,11 +148,9 @@ def check_encoded(text: str, names_count: int) -> None:
                 "a property, tag or key contains the character 0x01 or 0x02, which the protocol "
                 "needs for itself; encode it, with base64 for example"
             )
-    # A character has at least one byte and at most four.
-    if len(text) * 4 > PROPERTIES_SIZE_MAX:
-        size = len(text.encode("utf-8", "surrogatepass"))
-        if size > PROPERTIES_SIZE_MAX:
-            raise InvalidMessage(
-                f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are allowed, "
-                f"put large data into the body"
-            )
+    size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    if size > PROPERTIES_SIZE_MAX:
+        raise InvalidMessage(
+            f"the properties have {size} bytes; at most {PROPERTIES_SIZE_MAX} are allowed, "
+            f"put large data into the body"
+        )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from escrowmq.base.codes import Request
+from escrowmq.broker.fast import lane_input
 from escrowmq.broker.fast.lane_input import Places, shape_of
 from escrowmq.broker.fast.short_ends import NOTE
 from escrowmq.codec.alike import END, SEND, Kind, learn
@@ -168,6 +169,16 @@ def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
     assert b"narrow" not in places.by_half
     places.clear()
     assert places.by_name == places.by_half == {}
+
+
+def test_queues_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lane_input, "_PLACES_MAX", 3)
+    places, replies, counts = Places(), sent_template({}, 12), []
+    for queue_id in range(5):
+        half = b"of %d" % queue_id
+        places.note("target", "Orders", queue_id, None, replies, half, is_read=True)
+        counts.append((len(places.by_name), len(places.by_half)))
+    assert counts == [(1, 1), (2, 2), (3, 3), (1, 1), (2, 2)]
 
 
 def counts_of(lane: Watched) -> list[int]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.reads.pull_judgements import _REMEMBERED_MAX, Judged, PullJudge
 from escrowmq.codec.headers import PullHeader
@@ -45,6 +46,10 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 def world() -> tuple[Exchange, Caller]:
     exchange = Exchange()
     exchange.create_topic("T", queues=4)
+    exchange.connect("operator").ask(
+        Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        body=b'{"groupName":"CG","consumeBroadcastEnable":false}',
+    )
     client = exchange.connect()
     client.heartbeat(consumer="CG", topics={"T": "*"})
     client.send("T", b"one", TAGS="a")
@@ -86,6 +91,9 @@ CHANGES: dict[str, Change] = {
     "broadcasting": lambda _, client: client.heartbeat(
         consumer="CG", topics={"T": "*"}, model="BROADCASTING"
     ),
+    "broadcasting, told with an older subscription": lambda _, client: client.heartbeat(
+        consumer="CG", topics={"T": "*"}, model="BROADCASTING", sub_version=0
+    ),
     "nobody there": lambda _, client: client.ask(
         Request.UNREGISTER_CLIENT, {"clientID": client.client_id, "consumerGroup": "CG"}
     ),
@@ -109,7 +117,7 @@ def test_every_change_is_noticed(
         pull(client, code, expression, queue_id)
 
 
-def pull(client: Caller, code: int, expression: str | None, queue_id: int) -> None:
+def pull(client: Caller, code: int, expression: str | None, queue_id: int) -> Command:
     """Whatever the answer is: the judgements are compared."""
     ext: dict[str, Any] = {
         "consumerGroup": "CG", "topic": "T", "queueId": str(queue_id), "queueOffset": "0",
@@ -118,7 +126,17 @@ def pull(client: Caller, code: int, expression: str | None, queue_id: int) -> No
     }  # fmt: skip
     if expression is not None:
         ext["subscription"] = expression
-    client.ask(code, ext)
+    return client.ask(code, ext)
+
+
+@pytest.mark.parametrize(
+    ("model", "code"),
+    [("BROADCASTING", Response.NO_PERMISSION), ("CLUSTERING", 0), ("", 0), ("BROAD", 0)],
+)
+def test_a_group_may_be_kept_from_broadcasting_and_from_nothing_else(model: str, code: int) -> None:
+    _, client = world()
+    client.heartbeat(consumer="CG", topics={"T": "*"}, model=model)
+    assert pull(client, Request.PULL_MESSAGE, None, 0).code == code
 
 
 def test_what_is_large_is_judged_each_time(judgements: list[bool]) -> None:
@@ -134,3 +152,11 @@ def test_what_is_large_is_judged_each_time(judgements: list[bool]) -> None:
     for number in range(_REMEMBERED_MAX + 100):
         client.pull("T", expression=f"t{number}")
         assert len(judge._remembered) <= _REMEMBERED_MAX
+
+
+@pytest.mark.parametrize("expression", ["a" * 256, "||".join(f"t{number}" for number in range(16))])
+def test_what_is_just_small_enough_is_remembered(judgements: list[bool], expression: str) -> None:
+    _, client = world()
+    for _ in range(2):
+        client.pull("T", expression=expression)
+    assert judgements == [False, True]

@@ -36,6 +36,12 @@ def test_tags_and_order_keys_count_too() -> None:
     assert all(len(encode_batch(piece)) <= 40_000 for piece in pieces)
 
 
+def test_a_batch_is_filled_to_its_last_byte() -> None:
+    messages = [Message("T", b"x" * 100)] * 3
+    assert batches_of(messages, range(3), size_max=2 * 356) == [[0, 1], [2]]
+    assert batches_of(messages, range(3), size_max=2 * 356 - 1) == [[0], [1], [2]]
+
+
 @given(MESSAGES, st.integers(1, 8_000))
 def test_each_message_is_in_one_batch_in_order_and_no_batch_is_too_large(
     messages: list[Message], size_max: int

@@ -8,8 +8,9 @@ import pytest
 
 from escrowmq.base.codes import Flag, Request, Response
 from escrowmq.base.command import Command
+from escrowmq.client.core import dialogue
 from escrowmq.client.core.credentials import Credentials
-from escrowmq.client.core.dialogue import REQUESTS_WAITING_MAX, Dialogue, Fields
+from escrowmq.client.core.dialogue import REQUESTS_WAITING_MAX, Dialogue, Done, Fields, speaks
 from escrowmq.client.core.signing import Signer
 from escrowmq.codec.command import encode_reply, encode_request
 from escrowmq.codec.frame import FrameReader
@@ -35,16 +36,31 @@ class Talk:
             sign_own=signer.sign_own if who is not None else None,
         )
 
-    def ask(self, now: float = 0.0, timeout_s: float = 3.0) -> None:
+    def ask(self, now: float = 0.0, timeout_s: float = 3.0, done: Done | None = None) -> None:
         self.dialogue.ask(
             Request.GET_MAX_OFFSET, {"topic": "T"}, b"", now=now, timeout_s=timeout_s,
-            done=self._done,
+            done=done or self._done,
         )  # fmt: skip
 
     def _done(self, reply: Command | None, error: TransportError | None) -> None:
         end = reply or error
         assert end is not None
         self.ends.append(end)
+
+    @property
+    def codes(self) -> list[int]:
+        """Of the answers."""
+        return [end.code for end in self.ends if isinstance(end, Command)]
+
+    def refuse(self, count: int) -> Command:
+        """All requests must be signed: returns the request for a session."""
+        requests = self.heard()
+        assert len(requests) == count
+        for request in requests:
+            self.answer(request, Response.ESCROW_SIGNATURE_WANTED)
+        (greeting,) = self.heard()
+        assert greeting.code == Request.ESCROW_SESSION
+        return greeting
 
     def heard(self) -> list[Command]:
         """What the peer was asked since the last call."""
@@ -131,6 +147,11 @@ def test_a_peer_that_speaks_something_else_is_named(answer: bytes, name: str) ->
     assert "frame" not in talk.dialogue.broken(answer)
 
 
+def test_bytes_that_no_server_is_known_by_name_none() -> None:
+    for answer in (b"", b"abc\0\x09", b"abc\0\x0b", b"HTT"):
+        assert speaks(answer) == ""
+
+
 def test_a_peer_that_spoke_remoting_before_is_none_of_them() -> None:
     talk = Talk()
     talk.ask()
@@ -171,3 +192,74 @@ def test_a_one_way_request_waits_for_nothing() -> None:
     (told,) = talk.heard()
     assert told.flag & Flag.ONE_WAY
     assert talk.dialogue.waiting_count == 0
+
+
+def test_a_client_without_an_account_is_told_that_it_should_sign() -> None:
+    talk = Talk()
+    talk.ask()
+    (request,) = talk.heard()
+    talk.answer(request, Response.ESCROW_SIGNATURE_WANTED)
+    assert not talk.heard()
+    assert talk.codes == [Response.ESCROW_SIGNATURE_WANTED]
+
+
+def test_a_request_refused_after_there_is_a_session_is_made_again_at_once() -> None:
+    talk = Talk(WHO)
+    talk.ask()
+    talk.ask()
+    early, late = talk.heard()
+    talk.answer(early, Response.ESCROW_SIGNATURE_WANTED)
+    (greeting,) = talk.heard()
+    talk.answer(greeting, 0, {SESSION: "5e55"})
+    assert [one.code for one in talk.heard()] == [Request.GET_MAX_OFFSET]
+    talk.answer(late, Response.ESCROW_SIGNATURE_WANTED)
+    assert [one.code for one in talk.heard()] == [Request.GET_MAX_OFFSET]
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_without_a_session_the_refusals_are_the_answers(*, is_lost: bool) -> None:
+    talk = Talk(WHO)
+    talk.ask()
+    talk.ask()
+    greeting = talk.refuse(2)
+    if is_lost:
+        talk.dialogue.lose("it was cut")
+    else:
+        talk.answer(greeting, Response.NO_PERMISSION)
+    assert not talk.heard()
+    assert talk.codes == [Response.ESCROW_SIGNATURE_WANTED] * 2
+
+
+def test_a_request_whose_time_is_over_is_not_made_again() -> None:
+    talk = Talk(WHO)
+    talk.ask(timeout_s=1.0)  # answers come when the clock says 1.0
+    talk.ask(timeout_s=1.5)
+    greeting = talk.refuse(2)
+    talk.answer(greeting, 0, {SESSION: "5e55"})
+    assert talk.codes == [Response.ESCROW_SIGNATURE_WANTED]
+    assert len(talk.heard()) == 1
+
+
+def test_a_caller_that_ends_the_connection_ends_the_other_requests_too() -> None:
+    talk = Talk(WHO)
+    talk.ask(timeout_s=1.0, done=lambda *_: talk.dialogue.lose("it was closed"))
+    talk.ask()
+    greeting = talk.refuse(2)
+    talk.answer(greeting, 0, {SESSION: "5e55"})
+    assert not talk.heard()
+    assert talk.codes == [Response.ESCROW_SIGNATURE_WANTED]
+
+
+def test_no_more_requests_are_made_again_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialogue, "REQUESTS_WAITING_MAX", 3)
+    talk = Talk(WHO)
+    talk.ask()
+    talk.ask()
+    greeting = talk.refuse(2)
+    talk.ask()
+    talk.ask()
+    talk.heard()
+    talk.answer(greeting, 0, {SESSION: "5e55"})
+    assert len(talk.heard()) == 1
+    assert talk.codes == [Response.ESCROW_SIGNATURE_WANTED]
+    assert talk.dialogue.waiting_count == 3

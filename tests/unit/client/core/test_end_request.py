@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.end_request import (
     Half,
+    check_answer_fields,
     end_fields,
     half_of_token,
     judge_end,
@@ -54,3 +56,44 @@ def test_ends_are_judged_by_what_was_asked_for() -> None:
         assert isinstance(error, OutcomeContradicted)
     assert judge_end(Command(code=0), Outcome.COMMIT, address="h:1") is None
     assert isinstance(judge_end(Command(code=2), Outcome.COMMIT, address="h:1"), BrokerBusy)
+
+
+def half_of(topic: str, **fields: str) -> Half:
+    given = {"broker_name": "b", "group": "G", "unique_key": "K", **fields}
+    return Half(topic=topic, log_offset=1, queue_offset=2, **given)
+
+
+def test_an_id_has_a_bounded_size_and_none_but_its_own_letters() -> None:
+    sizes = []
+    for length in range(1_300, 1_500):
+        half = half_of("t" * length)
+        token = token_of(half)
+        try:
+            assert half_of_token(token) == half
+            sizes.append(len(token))
+        except UsageError:
+            assert len(token) > 2_047
+    assert max(sizes) == 2_047
+    token = token_of(half_of("T"))
+    for odd in (token[:9] + "!" + token[9:], token + "\n", token + "="):
+        with pytest.raises(UsageError, match="no transaction id"):
+            half_of_token(odd)
+
+
+@pytest.mark.parametrize(
+    ("unique_key", "count", "has_id"), [("K", 0, False), ("K", 2, True), ("", 0, True)]
+)
+def test_an_end_is_signed_where_the_place_of_one_half_does_not_say_it_all(
+    unique_key: str, count: int, *, has_id: bool
+) -> None:
+    half = half_of("T", unique_key=unique_key, signed_id="signed")
+    fields = end_fields(half, Outcome.COMMIT, count=count)
+    assert ("escrowId" in fields, fields.get("escrowId", "signed")) == (has_id, "signed")
+
+
+def test_the_answer_to_a_check_says_again_what_the_check_named() -> None:
+    check = {"msgId": "K", "commitLogOffset": "7", "tranStateTableOffset": "8"}
+    fields = check_answer_fields(check, Outcome.COMMIT, group="G")
+    assert not {"topic", "bname"} & fields.keys()
+    named = check_answer_fields(check | {"topic": "T", "bname": "b"}, Outcome.COMMIT, group="G")
+    assert named == fields | {"topic": "T", "bname": "b"}

@@ -115,3 +115,19 @@ def test_what_was_taken_before_a_reset_finishes_nothing_behind_it() -> None:
     assert shelf.commit_offset == 0
     assert shelf.finish(taken.queue_offset, generation=1)
     assert shelf.commit_offset == 1
+
+
+def test_what_comes_twice_in_one_answer_is_handed_out_once() -> None:
+    shelf: Shelf[ReceivedMessage] = Shelf(next_offset=0)
+    shelf.put([message(0), message(0)], next_offset=1)
+    assert offsets(shelf.take(9)) == [0]
+    assert (shelf.count, shelf.size) == (1, 1)
+
+
+def test_what_is_settled_is_not_handed_out_again() -> None:
+    shelf: Shelf[ReceivedMessage] = Shelf(next_offset=0)
+    shelf.put([message(0)], next_offset=1)
+    shelf.take(1)
+    assert shelf.finish(0, generation=0)
+    shelf.put([message(0)], next_offset=1)
+    assert shelf.take(1) == []

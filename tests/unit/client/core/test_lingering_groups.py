@@ -49,6 +49,15 @@ def test_a_group_that_is_full_by_bytes_or_count_leaves_at_once() -> None:
     assert texts(by_count.take(9.0)) == ["c"]
 
 
+def test_whoever_puts_a_message_learns_whether_a_group_leaves_now() -> None:
+    one = groups(size_max=30)
+    assert [one.put(FREE, letter, 10, now=0.0) for letter in "abc"] == [False, False, True]
+    assert texts(one.take(0.0)) == ["abc"]
+    assert not one.put(FREE, "d", 20, now=0.0)
+    assert one.put(FREE, "e", 20, now=0.0), "d leaves, since e does not fit beside it"
+    assert texts(one.take(0.0)) == ["d"]
+
+
 def test_a_message_that_goes_alone_keeps_its_place_in_the_order() -> None:
     one = groups()
     put(one, "ab", place=KEYED)

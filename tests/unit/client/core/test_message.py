@@ -73,6 +73,8 @@ def test_a_message_without_unique_key_is_named_by_its_place() -> None:
     found = received(stored)
     assert found.message_id == found.offset_id == "0" * 30 + "10"
     assert (found.topic, found.body, found.transaction_id) == ("T", b"x" * 99, "TX")
+    stored.properties = {"__transactionId__": "TX", "escrowTransaction": "of several"}
+    assert received(stored).transaction_id == "of several"
     stored.body = packed[:-1]
     with pytest.raises(RemoteProtocolError):
         received(stored)

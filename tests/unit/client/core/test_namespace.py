@@ -20,3 +20,10 @@ def test_names_of_the_system_stay_as_they_are() -> None:
     for name in ("TBW102", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_wheel_timer", "CID_RMQ_SYS_TRANS"):
         assert wrap(name, "ns") == name
     assert wrap("T", "") == unwrap("T", "") == "T"
+    assert wrap("", "ns") == ""
+
+
+def test_a_name_without_the_namespace_is_the_users_already() -> None:
+    assert unwrap("Other", "ns") == "Other"
+    assert unwrap("other%T", "ns") == "other%T"
+    assert unwrap("%T", "") == "%T"

@@ -9,6 +9,7 @@ from escrowmq.client.core.pulling import (
     Cursor,
     InVain,
     after_pull,
+    is_refusal,
     pull_fields,
     with_subscription,
 )
@@ -17,7 +18,7 @@ from escrowmq.client.core.pulling import (
 )
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
-from escrowmq.errors import RemoteProtocolError
+from escrowmq.errors import ConnectionLost, RemoteProtocolError, response_error
 
 QUEUE = MessageQueue("T", "b", 3)
 
@@ -140,3 +141,24 @@ def test_an_offset_that_is_no_number_changes_nothing() -> None:
     with pytest.raises(RemoteProtocolError, match="nextBeginOffset"):
         one.answered(Command(code=0, opaque=1, ext={"nextBeginOffset": "soon"}))
     assert shelf.next_offset == 5
+
+
+def test_a_broker_that_moves_on_with_each_answer_is_asked_at_once() -> None:
+    one, _ = cursor()
+    for at in range(6, 30):
+        one.answered(reply(20, at))
+        assert one.pause_s(Step.GO_ON, took_ms=0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("code", "remark", "expected"),
+    [
+        (16, "no permission", True), (17, "no topic", True), (1, "", False), (2, "busy", False),
+        (1, "org.apache.rocketmq.acl.common.AclException: no", True),
+    ],
+)  # fmt: skip
+def test_a_refusal_is_what_only_people_can_change(
+    code: int, remark: str, *, expected: bool
+) -> None:
+    assert is_refusal(response_error(code, remark, address="b:1")) is expected
+    assert not is_refusal(ConnectionLost("gone"))

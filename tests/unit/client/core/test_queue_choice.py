@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -73,6 +74,9 @@ def test_when_all_are_slow_the_last_one_is_avoided_still() -> None:
         faults.answered(name, Response.SUCCESS, took_ms=600, now_ms=0)
     chosen = {chooser.choose(QUEUES, avoid="a", now_ms=10).broker_name for _ in range(12)}
     assert chosen == {"b"}
+    chooser = Chooser(random.Random(1), faults)
+    turns = Counter(chooser.choose(QUEUES, avoid="b", now_ms=10) for _ in range(12))
+    assert turns == {QUEUES[0]: 8, QUEUES[1]: 2, QUEUES[2]: 2}, "one of a is the next after b"
     every = {chooser.choose(QUEUES, now_ms=10) for _ in range(12)}
     assert len(every) > 1
 

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import pytest
+
+from escrowmq.client.core import routes
 from escrowmq.client.core.routes import (
     ADDRESSES_MAX,
     BROKERS_MAX,
@@ -145,3 +148,57 @@ def test_a_route_within_the_bounds_is_taken_as_it_is() -> None:
     given = route(*((f"b{number}", {0: "h:1", 1: "h:2"}) for number in range(BROKERS_MAX)))
     assert bounded(given) is given
     assert bounded(TopicRoute()) == TopicRoute()
+
+
+@pytest.fixture(name="narrow")
+def make_narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("BROKERS_MAX", 2), ("ADDRESSES_MAX", 2), ("ROUTE_QUEUES_MAX", 10),
+                        ("TOPIC_QUEUES_MAX", 8)):  # fmt: skip
+        monkeypatch.setattr(routes, name, value)
+
+
+def wide(addresses_count: int, *counts: int) -> TopicRoute:
+    """A broker for each number of queues."""
+    addresses = dict.fromkeys(range(addresses_count), "h:1")
+    return TopicRoute(
+        broker_datas=[BrokerData(addresses, f"b{n}", "c") for n in range(len(counts))],
+        queue_datas=[
+            QueueData(f"b{n}", perm=6, read_queue_nums=count, write_queue_nums=1)
+            for n, count in enumerate(counts)
+        ],
+    )
+
+
+@pytest.mark.usefixtures("narrow")
+def test_each_bound_holds_by_itself_and_what_it_allows_is_taken() -> None:
+    assert bounded(given := wide(2, 8, 2)) is given
+    for odd, kept in (
+        (wide(2, 4, 4, 1), [4, 4]), (wide(3, 8, 2), [8, 2]), (wide(2, 8, 3), [8]),
+        (wide(3, 8, 3), [8]),
+    ):  # fmt: skip
+        few = bounded(odd)
+        assert [data.read_queue_nums for data in few.queue_datas or ()] == kept
+        assert len(few.broker_datas or ()) == 2
+        assert {len(data.broker_addrs) for data in few.broker_datas or ()} == {2}
+
+
+def test_a_route_that_names_nothing_has_no_queues() -> None:
+    book, empty = RouteBook(), TopicRoute()
+    book.put("T", empty)
+    book.put("U", route(("a", {0: "h:1"})))
+    book.put("U", route(("b", {0: "h:1"})))
+    assert book.broker_names() == ["b"], "a is named by nobody now"
+    assert book.write_queues("T") == book.read_queues("T") == ()
+    assert template_route(empty, queues_max=4).queue_datas == []
+
+
+def test_a_master_has_number_0() -> None:
+    book = RouteBook()
+    book.put("T", route(("a", {0: "h:1", 1: "h:2", -1: "h:3"})))
+    assert book.all_addresses(masters_only=True) == ["h:1"]
+
+
+def test_an_order_without_a_broker_or_a_number_names_no_queue() -> None:
+    book = RouteBook()
+    book.put("T", route(("a", {0: "h:1"}), order=":2;a:;a:-1;b:000000002"))
+    assert book.write_queues("T") == (MessageQueue("T", "b", 0), MessageQueue("T", "b", 1))

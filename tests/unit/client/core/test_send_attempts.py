@@ -269,3 +269,54 @@ def test_a_send_that_surely_was_not_stored_does_not_say_that_it_may_be() -> None
     one.aim()
     with pytest.raises(SendFailed, match=r"could not be sent; 2 attempts: .*nobody there$"):
         one.came(ConnectFailed("nobody there"))
+
+
+def test_a_queue_overrides_a_key_and_a_keys_queue_stays_when_the_route_changes() -> None:
+    assert Try(queue=QUEUES[3], order_key="k").aim() == QUEUES[3]
+    one = Try(order_key="k")
+    first = one.aim()
+    others = [queue for queue in QUEUES if queue != first]
+    assert one.attempts.aim(others, one.chooser) == first
+
+
+def test_unsafe_storage_counts_where_no_attempt_or_no_time_is_left() -> None:
+    last = Try(retries=0, retries_unsafe=True)
+    last.aim()
+    assert isinstance(last.answered(10), SendAnswer)
+    late = Try(retries=5, retries_unsafe=True)
+    late.aim()
+    late.now = 103.0
+    assert isinstance(late.answered(10), SendAnswer)
+
+
+def test_a_broker_that_refuses_twice_in_a_row_is_waited_for() -> None:
+    one = Try()
+    one.attempts.aimed(QUEUES[0])
+    assert one.came(ConnectFailed("nobody there")) == 0.0
+    one.attempts.aimed(QUEUES[0])
+    assert one.came(ConnectFailed("nobody there")) == 0.02
+
+
+def test_one_refusal_is_raised_without_a_note() -> None:
+    one = Try()
+    one.aim()
+    with pytest.raises(MessageRefused) as refused:
+        one.answered(13)
+    assert not hasattr(refused.value, "__notes__")
+
+
+def test_time_that_is_over_without_a_broker_says_why_there_was_none() -> None:
+    one = Try()
+    assert one.came(NoNameServer("nobody knows")) == 0.0
+    assert "nobody knows; it was not sent" in str(one.attempts.timeout())
+
+
+@pytest.mark.parametrize("order", [(0, 2), (2, 0)])
+def test_each_broker_that_was_not_reached_is_told(order: tuple[int, int]) -> None:
+    one = Try()
+    for number in order:
+        one.attempts.aimed(QUEUES[number])
+        one.came(ConnectFailed("nobody there"))
+    with pytest.raises(SendFailed) as failed:
+        one.came(one.attempts.timeout())
+    assert [name for name, _ in failed.value.attempts] == [QUEUES[n].broker_name for n in order]

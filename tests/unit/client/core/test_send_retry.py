@@ -15,8 +15,10 @@ from escrowmq.errors import (
     SLAVE_REMARK,
     SWITCHING_REMARK,
     BrokerBusy,
+    BrokerFault,
     ConnectionLost,
     MessageRefused,
+    PermissionDenied,
 )
 
 
@@ -32,6 +34,9 @@ def test_steps_after_answers_and_failures() -> None:
     assert after_failure(lost, may_repeat=False) is RetryStep.GIVE_UP
     assert after_failure(BrokerBusy(), may_repeat=False) is RetryStep.AGAIN, "it was not stored"
     assert after_failure(MessageRefused(), may_repeat=True) is RetryStep.GIVE_UP
+    assert after_failure(PermissionDenied("ACL 1.0", code=1), may_repeat=True) is RetryStep.GIVE_UP
+    assert after_failure(PermissionDenied(code=16), may_repeat=True) is RetryStep.AGAIN
+    assert after_failure(BrokerFault(), may_repeat=True) is RetryStep.AGAIN
     assert after_failure(KeyError(), may_repeat=True) is RetryStep.GIVE_UP
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.core.end_request import (
     half_of,
@@ -15,11 +17,15 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
     Outgoing,
+    SendResult,
+    SendStatus,
+    delay_properties,
     encode,
     outgoing,
     outgoing_bare,
     properties_of,
     result_of,
+    results_of_batch,
     send_fields,
 )
 from escrowmq.codec.properties import parse_properties
@@ -69,13 +75,16 @@ def test_an_answer_that_lacks_what_it_must_have_is_the_peers_fault() -> None:
             half_of(Command(ext=ext), broker_name="b", topic="T", group="g", unique_key="K")
 
 
-@pytest.mark.parametrize("size", [1, 100, 5_000])
+@pytest.mark.parametrize("size", [1, 99, 100, 5_000])
 @pytest.mark.parametrize("form", ["zlib", ""])
 def test_a_bare_message_goes_out_as_any_other_would(size: int, form: str) -> None:
     message = Message("T", b"x" * size, flag=3)
-    how = {"topic": "ns%T", "compression": Compression(form=form), "born_ms": 7}
+    compression = Compression(form=form, over_size=100)
+    how = {"topic": "ns%T", "compression": compression, "born_ms": 7}
     bare = outgoing_bare(message, unique_key="K", **how)  # type: ignore[arg-type]
     assert bare == outgoing(message, properties_of(message, unique_key="K"), **how)  # type: ignore[arg-type]
+    assert bare is not None
+    assert bool(bare.sys_flag) == (size >= 100 and form == "zlib")
 
 
 @pytest.mark.parametrize(
@@ -90,3 +99,66 @@ def test_a_message_with_anything_beside_its_body_is_not_bare(fields: dict[str, A
     how = {"unique_key": "K", "compression": Compression(), "born_ms": 7}
     assert outgoing_bare(message, topic="T", **how) is None  # type: ignore[arg-type]
     assert outgoing_bare(Message("T", b"x"), topic="%RETRY%g", **how) is None  # type: ignore[arg-type]
+
+
+def test_a_request_has_the_code_of_what_it_is() -> None:
+    out = Outgoing(topic="T", body=b"", properties="", unique_key="", born_ms=0)
+    assert out.code == Request.SEND_MESSAGE_V2
+    out.is_reply = True
+    assert out.code == Request.SEND_REPLY_MESSAGE_V2
+    out.is_reply, out.is_batch = False, True
+    assert out.code == Request.SEND_BATCH_MESSAGE
+
+
+def test_an_order_key_goes_with_the_message() -> None:
+    keyed = properties_of(Message("T", b"x", order_key="k"), unique_key="K")
+    assert keyed["__SHARDINGKEY"] == "k"
+    assert "__SHARDINGKEY" not in properties_of(Message("T", b"x"), unique_key="K")
+
+
+MOMENT = dt.datetime(2024, 5, 6, 7, 8, 9, 500_000, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, {}),
+        ({"delay_level": 3}, {"DELAY": "3"}),
+        ({"delay": 0}, {"TIMER_DELAY_MS": "0"}),
+        ({"delay": 1.5}, {"TIMER_DELAY_MS": "1500"}),
+        ({"delay": dt.timedelta(minutes=1)}, {"TIMER_DELAY_MS": "60000"}),
+        ({"deliver_at": 1.25}, {"TIMER_DELIVER_MS": "1250"}),
+        ({"deliver_at": MOMENT}, {"TIMER_DELIVER_MS": "1714979289500"}),
+    ],
+)
+def test_a_delay_is_written_as_the_broker_wants_it(
+    fields: dict[str, Any], expected: dict[str, str]
+) -> None:
+    assert delay_properties(Message("T", b"x", **fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"delay": -0.001}, "0 seconds or more"),
+        ({"delay": dt.timedelta(seconds=-1)}, "0 seconds or more"),
+        ({"deliver_at": MOMENT.replace(tzinfo=None)}, "has no time zone"),
+    ],
+)
+def test_a_delay_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidMessage, match=said):
+        delay_properties(Message("T", b"x", **fields))
+
+
+@pytest.mark.parametrize(
+    ("offset_ids", "expected"),
+    [("m1,m2", ["m1", "m2"]), ("m", ["m", "m"]), ("m1,m2,m3", ["m1,m2,m3", "m1,m2,m3"])],
+)
+def test_each_message_of_a_batch_has_its_place(offset_ids: str, expected: list[str]) -> None:
+    whole = SendResult(
+        status=SendStatus.OK, message_id="K", queue=MessageQueue("T", "b", 1), offset=7,
+        offset_id=offset_ids,
+    )  # fmt: skip
+    one, two = results_of_batch(whole, ["k1", "k2"])
+    assert [one.offset_id, two.offset_id] == expected
+    assert (one.message_id, one.offset, two.message_id, two.offset) == ("k1", 7, "k2", 8)

@@ -45,3 +45,4 @@ def test_topics_come_in_three_forms() -> None:
         check_topics(3)
     with pytest.raises(UsageError, match="1001 topics"):
         check_topics([str(number) for number in range(TOPICS_MAX + 1)])
+    assert len(check_topics([str(number) for number in range(TOPICS_MAX)])) == TOPICS_MAX

@@ -97,3 +97,37 @@ def test_trace_messages_stay_within_their_bounds_and_lose_no_record() -> None:
 def test_a_key_of_several_records_is_given_once() -> None:
     (packed,) = pack([Record("a\x02", ("ID", "k")), Record("b\x02", ("ID", "k"))])
     assert (packed.body, packed.keys) == (b"a\x02b\x02", ["ID", "k"])
+
+
+def test_a_message_without_keys_has_none_in_any_record() -> None:
+    bare, keyed = Message("T", b"abc"), Message("T", b"abc", keys=["k"])
+    span, place = range(5, 9), PLACE
+
+    def keys_of(message: Message) -> list[str]:
+        taken = taken_record(
+            message, "ID", group="g", region="r", request_id="R", now_ms=5, deliveries_before=2
+        )
+        done = consumed_record(
+            message, "ID", group="g", request_id="R", span=span, end=ConsumeEnd.SUCCESS
+        )
+        ended = ended_record(
+            message, "ID", group="g", place=place, now_ms=5, outcome=Outcome.COMMIT,
+            is_from_check=False,
+        )  # fmt: skip
+        assert fields(ended)[6] == "null", "nor a tag"
+        return [fields(taken)[7], fields(done)[5], fields(ended)[7]]
+
+    assert (keys_of(bare), keys_of(keyed)) == (["null"] * 3, ["k"] * 3)
+
+
+def test_a_trace_message_is_filled_to_its_bounds() -> None:
+    def count(*records: tuple[int, int]) -> int:
+        """Of records with so many letters in their text and in their key."""
+        return len(list(pack([Record("x" * size, ("k" * key,)) for size, key in records])))
+
+    half = BODY_SIZE_MAX // 4 // 2
+    assert (count((half, 1), (half, 1)), count((half, 1), (half + 1, 1))) == (1, 2)
+    assert count((4 * half, 1)) == 1, "one that is too large by itself goes alone"
+    long = [(1, 1_000)] * 3
+    assert KEYS_SIZE_MAX == 4 * (3 * 1_000 + 999) + 4
+    assert (count(*long, (1, 999)), count(*long, (1, 1_000))) == (1, 2)

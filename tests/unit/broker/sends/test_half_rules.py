@@ -1,0 +1,41 @@
+"""Where the message of a committed half goes; `test_rules.py` breaks the rules for halves."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.message import Message
+from escrowmq.broker.sends.half_rules import HalfRules
+from escrowmq.codec.hashes import java_hash
+from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.topics import TopicConfig, TopicTable
+
+
+@pytest.fixture(name="rules")
+def make_rules() -> HalfRules:
+    settings = BrokerSettings()
+    topics = TopicTable(settings)
+    topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=3), 1_000)
+    return HalfRules(settings, StoreSettings(), topics, Clients())
+
+
+def queue_of(rules: HalfRules, topic: str, **properties: str) -> int:
+    message = Message(topic=topic, body=b"x", queue_id=7, properties=properties)
+    return rules.as_delivered(message, 1_000).queue_id
+
+
+def test_a_message_with_an_order_key_goes_to_the_queue_of_the_key(rules: HalfRules) -> None:
+    for key in ("customer 7", "k"):
+        assert queue_of(rules, "T", escrowOrderKey=key) == abs(java_hash(key)) % 3
+
+
+def test_any_other_message_stays_in_the_queue_that_its_sender_chose(rules: HalfRules) -> None:
+    assert queue_of(rules, "T") == queue_of(rules, "T", escrowOrderKey="") == 7
+    assert queue_of(rules, "deleted meanwhile", escrowOrderKey="k") == 7
+
+
+def test_a_delay_begins_at_the_commit(rules: HalfRules) -> None:
+    marked = {"DELAY": "3", "escrowDelay": "true"}
+    message = Message(topic="T", body=b"x", properties=marked)
+    assert rules.as_delivered(message, 1_000).topic == "SCHEDULE_TOPIC_XXXX"

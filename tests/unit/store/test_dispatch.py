@@ -1,0 +1,172 @@
+"""What waits to become visible, and what keeps it waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.message import Topic
+from escrowmq.codec.entries import ENTRY
+from escrowmq.codec.properties import encode_properties
+from escrowmq.store.dispatch import Dispatch, UnitsOf, UnseenRun, unit_code
+from escrowmq.store.encoding import Piece
+from escrowmq.store.index_chains import index_key
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import SimDisk
+from tests.unit.store.stores import bodies, message, opened, small, sync
+
+
+def test_a_record_may_be_seen_once_the_log_is_durable_up_to_its_end() -> None:
+    store, _ = opened(SimDisk(), small(is_sync_flush=True))
+    dispatcher = store.dispatcher
+    assert not dispatcher.is_behind
+    put = store.put(message(1), 1_000)
+    assert not dispatcher.is_behind
+    assert not dispatcher.is_held_up
+    store.ends.made_durable(put.log_end - 1)
+    assert not dispatcher.is_behind
+    assert not dispatcher.is_held_up
+    store.ends.made_durable(put.log_end)
+    assert dispatcher.is_behind
+    assert dispatcher.is_held_up
+
+
+def test_what_a_full_disk_keeps_waiting_is_held_up_and_waits_for_no_sync() -> None:
+    store, _ = opened(SimDisk(), small(is_sync_flush=True))
+    store.put(message(1), 1_000)
+    store.dispatcher.stall("the disk is full")
+    assert store.dispatcher.is_held_up
+    store.ends.made_durable(store.end_offset)
+    assert store.dispatcher.is_held_up
+    assert not store.dispatcher.is_behind
+
+
+def test_of_what_waits_a_deleted_topic_alone_never_becomes_visible() -> None:
+    store, _ = opened(SimDisk(), small(is_sync_flush=True))
+    for topic in ("a", "m", "z"):
+        store.put(message(1, topic=topic), 1_000)
+    store.dispatcher.unqueue("m")
+    assert sync(store, 2_000)
+    store.wake(2_000)
+    assert [len(bodies(store, topic)) for topic in ("a", "m", "z")] == [1, 0, 1]
+
+
+@pytest.mark.parametrize("topic", ["a", "m", "z"])
+def test_of_a_run_a_deleted_topic_alone_gets_no_units(topic: str) -> None:
+    store, _ = opened(SimDisk())
+    store.put(message(1, topic="m"), 1_000)
+    queue = store.queues.by_key["m", 0]
+    parts = [UnitsOf(queue, name, 0, 0, b"") for name in ("a", "m", "z")]
+    left = UnseenRun(0, b"", 1_000, parts, b"").without(topic)
+    assert [part.topic for part in left.parts if part.queue is None] == [topic]
+
+
+def test_a_record_that_waits_is_known_by_where_it_starts() -> None:
+    one = Dispatch(None, message(1), 0, 100, 50, 1_000)
+    part = UnitsOf(None, "T", 0, 0, ENTRY.pack(100, 50, 0) + ENTRY.pack(150, 50, 0))
+    run = UnseenRun(100, bytes(100), 1_000, [part], b"")
+    assert [at for at in range(90, 210) if one.covers(at)] == [100]
+    assert [at for at in range(90, 210) if run.covers(at)] == [100, 150]
+
+
+def piece(number: int, **properties: str) -> Piece:
+    given = properties or {"UNIQ_KEY": f"U{number:05d}"}
+    return 0, b"body %05d" % number, encode_properties(given), given
+
+
+def put_batch(store: Store, count: int = 2) -> None:
+    store.batches.put(message(0), [piece(number) for number in range(count)], 1_000)
+
+
+@pytest.mark.parametrize("is_batch", [True, False])
+def test_what_is_put_behind_records_that_wait_waits_too(*, is_batch: bool) -> None:
+    store, _ = opened(SimDisk())
+    store.ends.stand_alone(is_alone=True)
+    store.put(message(1), 1_000)
+    store.ends.stand_alone(is_alone=False)  # nobody waits for the disk any more
+    if is_batch:
+        put_batch(store)
+    else:
+        store.put(message(2), 1_000)
+    assert bodies(store) == {}
+    store.wake(1_000)
+    assert len(bodies(store)) == 2 + is_batch
+
+
+def test_with_sync_flush_a_batch_is_shown_when_it_is_durable() -> None:
+    store, _ = opened(SimDisk(), small(is_sync_flush=True))
+    store.put(message(1), 1_000)
+    assert sync(store, 1_000)
+    store.wake(1_000)
+    put_batch(store)
+    assert len(bodies(store)) == 1
+    assert sync(store, 1_000)
+    store.wake(1_000)
+    assert len(bodies(store)) == 3
+
+
+def test_a_batch_that_is_shown_is_reported_record_by_record() -> None:
+    store, _ = opened(SimDisk())
+    put_batch(store, 3)
+    assert [arrival.queue_offset for arrival in store.take_arrivals()] == [0, 1, 2]
+    store.dispatcher.report_arrivals(lambda topic, queue_id: False)
+    put_batch(store, 3)
+    assert store.take_arrivals() == []
+
+
+def test_a_batch_of_delayed_messages_has_their_times_for_tags() -> None:
+    store, _ = opened(SimDisk())
+    pieces = [piece(0, DELAY="1"), piece(1, DELAY="2")]
+    (put, *_) = store.batches.put(message(0, topic=Topic.SCHEDULE), pieces, 1_000)
+    store.wake(1_000)
+    codes = [code for _, _, code in store.entries(Topic.SCHEDULE, 0, 0, 2)]
+    assert codes == [put.stored_ms + 1_000, put.stored_ms + 5_000]
+
+
+@pytest.mark.parametrize(
+    ("delays_ms", "code"), [({}, 7), ({1: 10, 2: 20, 3: 30, 4: 40}, 1_030), ({1: 10, 2: 20}, 1_020)]
+)
+def test_a_delay_has_the_time_of_its_level_or_of_the_highest(
+    delays_ms: dict[int, int], code: int
+) -> None:
+    assert unit_code({"DELAY": "3"}, 1_000, 7, delays_ms) == code
+    assert unit_code({}, 1_000, 7, delays_ms) == 7
+
+
+def test_index_entries_are_written_256_at_a_time() -> None:
+    store, _ = opened(SimDisk(), small(log_segment_size=1 << 20, index_entries_max=2_000))
+    written = store.dispatcher
+    for number in range(255):
+        store.put(message(number, properties={"UNIQ_KEY": "u"}), 1_000)
+    assert written.keys_count == 0
+    store.put(message(255, properties={"UNIQ_KEY": "u"}), 1_000)
+    assert written.keys_count == 256
+    for _ in range(5):
+        put_batch(store, 51)
+    assert written.keys_count == 256
+    put_batch(store, 1)
+    assert written.keys_count == 512
+    for count, total in ((255, 512), (1, 768)):
+        keys = index_key(1, "u", 0, 1_000) * count
+        written.dispatched_run(store.end_offset, 1_000, keys)
+        assert written.keys_count == total
+
+
+def test_without_an_index_no_keys_are_kept() -> None:
+    store, _ = opened(SimDisk(), small(has_index=False))
+    store.put(message(1), 1_000)
+    put_batch(store)
+    store.dispatcher.dispatched_run(store.end_offset, 1_000, index_key(1, "u", 0, 1_000))
+    store.dispatcher.flush_keys()
+    assert not store.dispatcher._keys
+    assert len(bodies(store)) == 3
+
+
+def test_a_disk_that_takes_the_index_has_room_again_unless_units_wait() -> None:
+    store, _ = opened(SimDisk())
+    dispatcher = store.dispatcher
+    for waiting, stalled in (((), None), ((Dispatch(None, message(1), 0, 0, 9, 1_000),), "full")):
+        store.put(message(1), 1_000)
+        dispatcher.stall("full", waiting)
+        dispatcher.flush_keys()
+        assert dispatcher.stalled == stalled
+        assert not dispatcher._keys

@@ -1,0 +1,95 @@
+"""Pending halves that are copied to the end of the log, so that its old files can go."""
+
+from __future__ import annotations
+
+import pytest
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.message import StoredMessage, Topic
+from escrowmq.base.own_properties import CARRIED
+from escrowmq.txn import carry_forward
+from escrowmq.txn.carry_forward import Carrier, note_carried
+from escrowmq.txn.check_schedule import LiveProducer
+from escrowmq.txn.state import Verdict
+
+from .ground import Ground
+
+FIRST_MS = 6_050
+
+
+def carrying(**settings: int) -> tuple[Ground, Carrier]:
+    ground = Ground(BrokerSettings(**settings))  # type: ignore[arg-type]
+    ground.members["PG"] = [LiveProducer(1, "a")]
+    return ground, Carrier(ground.engine, ground.checker, ground.store)
+
+
+def carry(ground: Ground, carrier: Carrier) -> int:
+    return carrier.carry(ground.store.end_offset, ground.now_ms)
+
+
+def newest(ground: Ground) -> StoredMessage:
+    store, end = ground.store, ground.store.bounds(Topic.HALF, 0)[1]
+    ((log_offset, _, _),) = store.entries(Topic.HALF, 0, end - 1, 1)
+    found = store.read(log_offset)
+    assert found is not None
+    return found
+
+
+def test_a_half_that_is_asked_about_is_carried_when_its_check_is_answered() -> None:
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    assert len(ground.due(FIRST_MS)) == 1
+    assert carry(ground, carrier) == half.log_offset
+    assert carrier.carried_count == 0
+    ground.checker.answered(half.queue_offset, 1)
+    assert carry(ground, carrier) == newest(ground).log_offset > half.log_offset
+    assert carrier.carried_count == 1
+
+
+def test_a_half_that_cannot_be_read_keeps_no_other_from_being_carried() -> None:
+    ground, carrier = carrying()
+    ground.damage(ground.prepare(b"x"))
+    ground.prepare(b"y")
+    assert carry(ground, carrier) == newest(ground).log_offset
+    assert (carrier.carried_count, newest(ground).body) == (1, b"y")
+
+
+def test_a_half_whose_copy_has_no_room_stays_where_it_is() -> None:
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    ground.store.refused = frozenset({Topic.HALF})
+    assert carry(ground, carrier) == half.log_offset
+    assert half.queue_offset in ground.engine.halves.pending
+    assert carrier.carried_count == 0
+
+
+def test_a_half_that_waits_for_its_turn_to_be_asked_about_keeps_it() -> None:
+    ground, carrier = carrying(checks_in_flight_max=1)
+    first, _ = ground.prepare(b"x"), ground.prepare(b"y")
+    assert [ask.half.body for ask in ground.due(FIRST_MS)] == [b"x"]
+    ground.end(first, Verdict.COMMIT)
+    ground.checker.answered(first.queue_offset, 1)
+    carry(ground, carrier)
+    assert [ask.half.body for ask in ground.due(1)] == [b"y"]
+
+
+def test_copies_of_ended_transactions_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carry_forward, "_FOLLOWED_MIN", 2)
+    ground, carrier = carrying()
+    counts = []
+    for number in range(9):
+        ground.prepare(b"%d" % number)
+        carry(ground, carrier)
+        counts.append(len(ground.engine.halves.carried))
+        ground.end(newest(ground), Verdict.COMMIT)
+    assert counts == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+
+
+def test_a_copy_that_does_not_say_of_what_is_followed_nowhere() -> None:
+    ground, _ = carrying()
+    halves = ground.engine.halves
+    assert note_carried(halves, {CARRIED: "x"}, 5, 500) == -1
+    assert halves.carried == {}
+    assert note_carried(halves, {CARRIED: "3:30:1"}, 5, 500) == 3
+    assert note_carried(halves, {CARRIED: "3:30:1"}, 7, 700) == 5
+    assert halves.carried == {3: (7, 700)}

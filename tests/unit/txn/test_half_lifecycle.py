@@ -1,0 +1,97 @@
+"""What becomes of a pending half in all tables that know it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.txn.bundle import bundle_of
+from escrowmq.txn.check_schedule import LiveProducer
+from escrowmq.txn.half_lifecycle import Halves
+from escrowmq.txn.state import State, Verdict
+
+from .ground import Ground
+
+SETTLE: dict[str, Callable[[Halves, int], object]] = {
+    "settle": lambda halves, at: halves.settle(at, State.COMMITTED, 1_000),
+    "one plain": lambda halves, at: halves.settle_one_plain(at, State.COMMITTED, 1_000),
+    "plain": lambda halves, at: halves.settle_plain({at: State.COMMITTED}, 1_000),
+    "forget": lambda halves, at: halves.forget(at),
+    "set aside": lambda halves, at: halves.set_aside(at, "planted"),
+}
+
+
+@pytest.mark.parametrize("how", SETTLE)
+def test_nothing_is_kept_of_a_half_that_is_settled(how: str) -> None:
+    ground = Ground()
+    halves = ground.engine.halves
+    one, other = (ground.prepare(body).queue_offset for body in (b"x", b"y"))
+    halves.owe([one, other], Verdict.COMMIT, ground.now_ms)
+    for queue_offset in (one, other):
+        halves.hold_open(queue_offset, 7)
+        halves.park(queue_offset, "PG")
+    SETTLE[how](halves, one)
+    assert one not in halves.pending
+    assert (halves.take_holder(one), halves.take_holder(other)) == (None, 7)
+    assert (halves.decided, dict(halves.parked)) == ({other: Verdict.COMMIT}, {"PG": {other: None}})
+
+
+def test_a_half_that_replaces_another_has_its_decision_and_its_holder() -> None:
+    ground = Ground()
+    halves = ground.engine.halves
+    old, new = (ground.prepare(body).queue_offset for body in (b"x", b"y"))
+    halves.owe([old], Verdict.COMMIT, ground.now_ms)
+    halves.hold_open(old, 7)
+    halves.supersede(old, new)
+    assert halves.decided == {new: Verdict.COMMIT}
+    assert halves.take_holder(new) == 7
+
+
+def test_a_transaction_whose_first_half_is_set_aside_is_asked_about_by_the_next() -> None:
+    ground = Ground()
+    ground.members["PG"] = [LiveProducer(1, "a")]
+    first, second = (ground.prepare(body, escrowTransaction="tx") for body in (b"x", b"y"))
+    (ask,) = ground.due(6_050)
+    assert ask.queue_offset == first.queue_offset
+    ground.engine.halves.set_aside(first.queue_offset, "planted")
+    (ask,) = ground.due(50)
+    assert ask.queue_offset == second.queue_offset
+
+
+def test_a_rollback_that_was_undone_leaves_a_transaction_that_can_grow() -> None:
+    ground = Ground()
+    halves = ground.engine.halves
+    half = ground.prepare(escrowTransaction="tx")
+    bundle = bundle_of(half.properties)
+    assert bundle is not None
+    settled = halves.settle(half.queue_offset, State.ROLLED_BACK, ground.now_ms)
+    assert halves.bundles.refusal(bundle)
+    halves.restore(settled, ground.now_ms)
+    assert not halves.bundles.refusal(bundle)
+    assert half.queue_offset in halves.pending
+    plain = ground.prepare(b"plain")
+    settled = halves.settle(plain.queue_offset, State.ROLLED_BACK, ground.now_ms)
+    halves.restore(settled, ground.now_ms)
+    assert plain.queue_offset in halves.pending
+
+
+WISH = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "30"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "wait_ms"),
+    [
+        ({}, 6_000),
+        (WISH, 30_000),
+        ({"escrowEpoch": "q/1", "escrowToken": "t"}, 500_000),
+        ({"escrowEpoch": "q/1", "escrowToken": "t", **WISH}, 30_000),
+        ({"escrowEpoch": "odd", "escrowToken": "t"}, 6_000),
+    ],
+)
+def test_a_half_waits_as_long_as_its_kind(properties: dict[str, str], wait_ms: int) -> None:
+    ground = Ground(BrokerSettings(epoch_ms=500_000, transaction_timeout_ms=6_000))
+    half = ground.prepare(b"body", **properties)
+    row = ground.engine.halves.pending.row(half.queue_offset)
+    assert 0 <= row.due_ms - row.stored_ms - wait_ms < 100
