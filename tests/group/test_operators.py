@@ -8,7 +8,10 @@ import pytest
 
 from escrowmq.base.codes import Request, Response
 
-from .test_failover import bodies, formed, report_of, sent, store_of
+from tests.harness.caller import COMMIT
+from tests.harness.pair import log_of
+
+from .test_failover import bodies, formed, prepared, report_of, sent, store_of
 
 
 def test_a_sender_that_asks_is_told_how_many_members_have_its_message() -> None:
@@ -51,6 +54,27 @@ def test_a_planned_switch_loses_nothing_and_is_short() -> None:
     sent(world, heir, b"two")
     world.until(world.are_in_sync, within_ms=10_000)
     assert bodies(heir) == [b"one", b"two"]
+
+
+def test_nobody_is_sent_what_the_heir_will_not_have() -> None:
+    """A third member that had more would first have to cut it off, and the heir waits for it."""
+    world, master = formed()
+    assert master.broker is not None
+    caller = master.broker.connect()
+    half = prepared(world, caller)
+    heir, third = (host for host in world.hosts.values() if host is not master)
+    world.until(lambda: store_of(third).end_offset == store_of(master).end_offset)
+    asked = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert asked.now.code == Response.SUCCESS
+    handed = store_of(master).end_offset
+    caller.begin_end(half, COMMIT)
+    assert store_of(master).end_offset > handed
+    lives = third.life
+    world.until(lambda: world.serving is heir)
+    assert world.epochs[2] == (heir.name, handed)
+    assert third.life == lives, "it has not been opened again"
+    world.until(world.are_in_sync)
+    assert log_of(store_of(third)) == log_of(store_of(heir))
 
 
 def test_a_switch_that_nobody_carries_out_ends_and_messages_are_accepted_again() -> None:

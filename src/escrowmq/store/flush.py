@@ -79,6 +79,7 @@ class Flusher:
         instead (store/failed_syncs)."""
         if self._under_way is not None or self._is_finished:
             return None
+        assert self.failed is None, "a sync now could call durable what the failed one lost"
         held = self._held
         log_due = self._is_awaited or self._is_flush_due(now_ms)
         if now_ms >= self._round_due_ms:

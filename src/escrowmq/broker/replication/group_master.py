@@ -223,6 +223,8 @@ class GroupMaster(Part):
         last_ms, last_end = self._samples[-1]
         if end != last_end and now_ms >= last_ms + _SAMPLE_MS:
             self._samples.append((now_ms, end))
+        if self._heir is not None and self._heir.was_told:
+            return  # what it will not have, another member would have to cut off
         for peer in list(self._streams):
             self._flush(peer)
 
