@@ -90,6 +90,7 @@ class Session:
     """TLS between two streams of bytes, without a socket."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool, host: str = "") -> None:
+        self.is_server = is_server
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._in, self._out, server_side=is_server, server_hostname=host or None
@@ -178,7 +179,8 @@ class TlsLink(Link):
         self._explain = explain
         self._wires = wires
         self._session = session
-        self._is_dialled = False
+        # From the first byte on: the other end may speak before the handshake begins.
+        self._is_dialled = not session.is_server
         self._handshake_s = handshake_s
         self._handshake: asyncio.TimerHandle | None = None
 
@@ -189,7 +191,6 @@ class TlsLink(Link):
 
     def begin(self) -> None:
         """Start the handshake, as the dialling side."""
-        self._is_dialled = True
         self._decrypt(b"")
 
     def buffer_updated(self, nbytes: int) -> None:

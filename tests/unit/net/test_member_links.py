@@ -16,8 +16,10 @@ from tests.unit.net.test_tls import WAIT_S, Run, Running, run
 
 from escrowmq.base.effects import Dial
 from escrowmq.base.wire import Wire
+from escrowmq.net.certificate_accounts import read_identities
 from escrowmq.net.certificates import Certificates, TlsFiles
-from escrowmq.net.tls import MemberDoor, PortOptions
+from escrowmq.net.dialling import dial
+from escrowmq.net.tls import MemberDoor, PortOptions, Session, TlsLink
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -131,6 +133,30 @@ def test_a_master_that_speaks_plainly_is_told_apart_from_one_that_is_not_there(
     run(main)
 
 
+def test_a_plain_greeting_that_comes_before_the_handshake_begins_is_no_other_fault(
+    run: Run, authority: Authority, pair: Pair, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = doors(pair, authority)
+    assert options.members is not None
+    context = options.members.certificates.dialling
+    assert context is not None
+
+    async def main() -> None:
+        async with Running(options) as caller:
+            with socket.create_server(("127.0.0.1", 0)) as door:
+                session = Session(context, is_server=False)
+                link = TlsLink(caller.shell, -1, session, wires=GROUP)
+                await dial(lambda: link, "127.0.0.1", door.getsockname()[1])
+                with door.accept()[0] as other:
+                    other.sendall(b"\0\0\0\x09challenge")
+                    await caller.core.has(lambda: "lost -1" in caller.core.events)
+                link.begin()
+            assert caller.core.events == ["distrusted -1: TLS: NOT_TLS", "lost -1"]
+
+    run(main)
+    assert caplog.records == []
+
+
 def test_a_master_that_does_not_shake_hands_is_given_up(
     run: Run, authority: Authority, pair: Pair
 ) -> None:
@@ -166,19 +192,20 @@ def test_a_plain_copy_gets_the_reason_in_its_own_protocol(
 def test_a_permissive_master_lets_plain_copies_in_which_say_nothing_first(
     run: Run, authority: Authority, pair: Pair
 ) -> None:
-    lax = doors(pair, authority, mode="permissive", silent_s=0.1)
+    lax = doors(pair, authority, mode="permissive", silent_s=0.1, handshakes_max=1)
 
     async def main() -> None:
         async with Running(lax, wires=GROUP) as master, Running(PortOptions()) as plain:
             reader, writer = await asyncio.open_connection("127.0.0.1", master.port)
             await master.core.has(lambda: "connected 1" in master.core.events)
+            assert await called(plain, master) == "connected -1"
+            async with Running(doors(pair, authority)) as strict:
+                assert await called(strict, master) == "connected -1"
+            # It has spoken: it is not the oldest one without a handshake.
             writer.write(b"hello")
             async with asyncio.timeout(WAIT_S):
                 assert await reader.readexactly(5) == b"hello"
             writer.transport.abort()
-            assert await called(plain, master) == "connected -1"
-            async with Running(doors(pair, authority)) as strict:
-                assert await called(strict, master) == "connected -1"
 
     run(main)
 
@@ -198,6 +225,19 @@ def test_a_permissive_copy_dials_plainly_once_when_tls_has_failed(
     assert strict is not None
     strict.failed()
     assert strict.dials() is not None
+
+
+def test_a_permissive_copy_gets_to_a_plain_master_at_the_second_dial(
+    run: Run, authority: Authority, pair: Pair
+) -> None:
+    lax = doors(pair, authority, mode="permissive")
+
+    async def main() -> None:
+        async with Running(PortOptions(), wires=GROUP) as master, Running(lax) as copy:
+            assert (await called(copy, master)).startswith("distrusted -1: ")
+            assert await called(copy, master) == "connected -1"
+
+    run(main)
 
 
 def test_of_too_many_handshakes_the_oldest_is_cut_and_members_get_in(
@@ -223,6 +263,24 @@ def test_of_too_many_handshakes_the_oldest_is_cut_and_members_get_in(
 
     run(main)
     assert caplog.text.count("more than 2 handshakes") >= 2
+
+
+def test_a_members_certificate_is_nobodys_account(
+    run: Run, authority: Authority, pair: Pair
+) -> None:
+    """Accounts are for clients' certificates, of which others may sign some."""
+    strict = doors(pair, authority)
+    strict.identities = read_identities("CN")
+    proved: list[int] = []
+
+    async def main() -> None:
+        async with Running(strict, wires=GROUP) as master, Running(doors(pair, authority)) as two:
+            master.core.proved = lambda peer, account: proved.append(peer)  # type: ignore[attr-defined]
+            assert await called(two, master) == "connected -1"
+            await master.core.has(lambda: 1 in master.core.received)
+
+    run(main)
+    assert proved == []
 
 
 def test_renewed_files_are_for_both_ends_without_a_restart(
