@@ -46,16 +46,20 @@ class MemberProcess:
         program: tuple[str, ...] = ("-m", "escrowmq"),
     ) -> None:
         """`more`: options; `program`: what Python runs."""
+        folder.mkdir(exist_ok=True)
         self.name = name
         self._errors = folder / f"{name}.err"
         self._command = [
             sys.executable, *program, "broker", "--data", str(folder / name),
-            "--port", "0", "-n", nameserver, "--authority", authority, *more,
+            "--port", "0", "-n", nameserver, "--authority", authority,
         ]  # fmt: skip
         for key, value in {**SETTINGS, "escrowMember": name}.items():
             self._command += ["--set", f"{key}={value}"]
+        self._command += more
         self.process: subprocess.Popen[str] | None = None
         self.address = self.grpc = ""
+        self.ready = ""
+        """The line that it wrote when it was ready."""
 
     def start(self) -> None:
         with self._errors.open("ab") as errors:
@@ -70,7 +74,7 @@ class MemberProcess:
         watchdog.cancel()
         match = _READY.match(line)
         assert match is not None, f"{line!r}\n{self._errors.read_text()}"
-        self.address = match[1]
+        self.address, self.ready = match[1], line
         grpc = re.search(r" grpc=(\S+)", line)
         self.grpc = "" if grpc is None else grpc[1]
 
@@ -81,6 +85,13 @@ class MemberProcess:
             assert self.process.stdout is not None
             self.process.stdout.close()
             self.process = None
+
+    def stop(self) -> None:
+        """End it as a service manager does."""
+        assert self.process is not None
+        self.process.terminate()
+        assert self.process.wait(START_S) == 0
+        self.kill()
 
     @property
     def log(self) -> str:

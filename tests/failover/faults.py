@@ -6,6 +6,8 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +21,7 @@ from escrowmq.codec.entries import decode_checkpoint
 from tests.interop import wire
 from tests.interop.process import until
 
-from .group import Group, Member
+from .group import NAME, Group, Member
 
 Wait = Callable[[], None]
 Fault = Callable[[Group, Wait], None]
@@ -48,6 +50,24 @@ def switch(group: Group, served: Wait) -> None:
     assert reply.code == 0, reply.remark
     until("another master", lambda: group.master() is not master)
     served()
+
+
+def upgrade(group: Group, served: Wait) -> None:
+    """One member after the other, as docs/groups.md says: stop it, start it, wait until it is in
+    sync; the master last, after a switch by the command."""
+    first = group.master()
+    for member in [*group.others(first), first]:
+        if member is first:
+            command = [sys.executable, "-m", "escrowmq", "cluster", "switch", NAME]
+            subprocess.run([*command, "-n", group.nameserver], check=True, capture_output=True)
+            assert group.master() is not first
+            served()
+            group.wait_whole()
+        member.stop()
+        served()
+        member.start()
+        group.wait_whole()
+        served()
 
 
 def kill_copy(group: Group, served: Wait) -> None:
@@ -222,6 +242,7 @@ def cut_clients(group: Group, served: Wait) -> None:
 FAULTS: Final[dict[str, Fault]] = {
     "kill -9 of the master": kill_master,
     "planned switch": switch,
+    "upgrade, member by member": upgrade,
     "kill -9 of a copy": kill_copy,
     "kill -9 of master and copy": kill_two,
     "kill -9 of all, and etcd": kill_all,

@@ -84,6 +84,13 @@ class Member:
             self._process.kill()  # of one that is stopped, too
             self._process = None
 
+    def stop(self) -> None:
+        """End it as a service manager does."""
+        assert self._process is not None
+        code = self._process.stop()
+        assert code == 0, f"{self.name} ended with {code}:\n{self.log[-2_000:]}"
+        self._process = None
+
     def signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         os.kill(self._process.pid, number)

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.authority import etcd_servers
+from tests.harness.certificates import Authority
 from tests.interop import jars
 
 from .clients import sending
@@ -40,10 +42,24 @@ def java() -> tuple[str, ...]:
     return () if jars.missing_tools("java", "javac", "mvn") else ("5.5.0",)
 
 
-def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path) -> None:
-    if missing := etcd_servers.missing() or jars.missing_tools("go"):
+def by_tls(folder: Path) -> dict[str, Any]:
+    """Settings of members that copy by TLS; one certificate will do for all."""
+    authority = Authority(folder / "authority")
+    pair = authority.sign("member")
+    return {
+        "escrowGroupTls": "enforcing",
+        "escrowGroupTlsCertPath": pair.certificate,
+        "escrowGroupTlsKeyPath": pair.key,
+        "escrowGroupTlsTrustCertPath": authority.root,
+    }
+
+
+@pytest.mark.parametrize("has_tls", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_nothing_acknowledged_is_lost_or_doubled(tmp_path: Path, has_tls: bool) -> None:
+    if missing := etcd_servers.missing() or jars.missing_tools("go", *["openssl"] * has_tls):
         pytest.skip(f"not on this machine: {missing}")
-    with running(tmp_path, **QUICK) as group:
+    tls = by_tls(tmp_path) if has_tls else {}
+    with running(tmp_path, **QUICK, **tls) as group:
         group.make_topic(TOPIC)
         with sending(group, TOPIC, java()) as clients:
             clients.wait_for(LEAST, within_s=SERVED_S)

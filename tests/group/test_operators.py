@@ -7,7 +7,6 @@ import json
 import pytest
 
 from escrowmq.base.codes import Request, Response
-
 from tests.harness.caller import COMMIT
 from tests.harness.pair import log_of
 

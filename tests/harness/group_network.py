@@ -29,6 +29,9 @@ class Network:
         self._next_peer = 5_000
         self.cuts: set[tuple[str, str]] = set()
         """Nothing goes from the one to the other."""
+        self.distrusted: set[str] = set()
+        """Members with whom TLS fails, when they dial a master."""
+        self.dials_count = 0
         self.last_arrival: dict[tuple[str, str], int] = defaultdict(int)
 
     def later(self, delay_ms: int, act: Callable[[], None]) -> None:
@@ -46,6 +49,7 @@ class Network:
     def dial(self, host: MemberHost, called: Dial) -> None:
         other = next(h for h in self.hosts.values() if h.address == called.host)
         life = host.life
+        self.dials_count += 1
 
         def fail(*, is_refused: bool) -> None:
             if host.is_up and host.life == life:
@@ -62,6 +66,9 @@ class Network:
                 return
             if not host.is_up or host.life != life:
                 return
+            if host.name in self.distrusted:
+                host.arrive(lambda: self._distrust(host, life, called.peer))
+                return
             peer, self._next_peer = self._next_peer, self._next_peer + 1
             self.links[host.name, life, called.peer] = (other, other.life, peer)
             self.links[other.name, other.life, peer] = (host, life, called.peer)
@@ -74,6 +81,15 @@ class Network:
     def _meet(self, host: MemberHost, life: int, peer: int, address: str) -> None:
         if host.life == life and host.broker is not None and (host.name, life, peer) in self.links:
             host.broker.meet(peer, address)
+
+    def _distrust(self, host: MemberHost, life: int, peer: int) -> None:
+        """TLS 1.3: who dials learns that its certificate is refused when it is connected."""
+        if host.life == life and host.broker is not None:
+            host.broker.meet(peer, "10.0.0.9")
+            host.broker.core.dial_distrusted(
+                peer, "its certificate is not taken", host.broker.now_ms
+            )
+            host.broker.miss(peer)
 
     def carry(self, host: MemberHost, peer: int, data: bytes) -> None:
         other, life, there = self.links[host.name, host.life, peer]

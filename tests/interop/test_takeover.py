@@ -189,7 +189,7 @@ REFUSED: list[tuple[Spoil, str]] = [
 STARTED = {"clean": "the store was closed properly", "killed": "the store was not closed, and is"}
 
 OTHERS: list[tuple[str, dict[str, object], str]] = [
-    ("rocksdb", {"storeType": "defaultRocksDB"}, "consumequeue is RocksDB's"),
+    ("rocksdb", {"storeType": "defaultRocksDB"}, "RocksDB's. RocketMQ has topics"),
     ("dledger", {"enableDLegerCommitLog": True}, "dledger-n0 is a log of DLedger"),
 ]
 

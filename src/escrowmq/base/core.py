@@ -43,6 +43,9 @@ class Knocking(Protocol):
     def dial_refused(self, peer: int, now_ms: int) -> None:
         """Nobody listens at the address of a peer. `lost` follows."""
 
+    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+        """A dialled peer is there, and TLS with it has failed. `lost` follows."""
+
 
 class Core(Protocol):
     """A state machine that processes (input, now); the shell performs its queued effects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, field
@@ -36,6 +36,30 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             extra=FIXED,
         ),
     ] = field(default="", name="escrowGroupSecretFile")
+    tls: Annotated[
+        Literal["disabled", "permissive", "enforcing"],
+        Meta(
+            description="enforcing: members copy by TLS only, and show certificates to each "
+            "other; permissive: by TLS where both can, for the time of a change",
+            extra=FIXED,
+        ),
+    ] = field(default="disabled", name="escrowGroupTls")
+    tls_certificate: Annotated[
+        str, Meta(description="PEM; this member's certificate, reloaded when it changes")
+    ] = field(default="", name="escrowGroupTlsCertPath")
+    tls_key: Annotated[str, Meta(description="PEM; may be in the certificate's file")] = field(
+        default="", name="escrowGroupTlsKeyPath"
+    )
+    tls_password: Annotated[str, Meta(description="of the key")] = field(
+        default="", name="escrowGroupTlsKeyPassword"
+    )
+    tls_trusted: Annotated[
+        str,
+        Meta(
+            description="PEM of the CA that signs members' certificates: anybody with one that it "
+            "signed is taken for a member"
+        ),
+    ] = field(default="", name="escrowGroupTlsTrustCertPath")
     min_copies: Annotated[
         int,
         Meta(
@@ -72,3 +96,6 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
             extra=FIXED,
         ),
     ] = field(default=False, name="escrowDrills")
+
+    def __repr__(self) -> str:
+        return f"GroupSettings({self.authority!r})"  # no password in any log

@@ -213,6 +213,12 @@ class BrokerCore:
             if caller.calls(peer) and isinstance(caller, Refused):
                 caller.refused(peer, now_ms)
 
+    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+        """A dialled peer is there, and TLS with it has failed (base.core.Knocking)."""
+        for caller in self._callers:
+            if caller.calls(peer) and isinstance(caller, Refused):
+                caller.distrusted(peer, fault, now_ms)
+
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Process bytes of a peer, which waited at least this long to be read."""
         broker = self.broker

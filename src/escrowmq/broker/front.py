@@ -38,10 +38,13 @@ class Caller(Protocol):
 
 @runtime_checkable
 class Refused(Protocol):
-    """A caller that wants to know whether nobody listens at an address."""
+    """A caller that wants to know why a connection could not be opened."""
 
     def refused(self, peer: int, now_ms: int) -> None:
         """A connection was refused. `unreached` follows."""
+
+    def distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+        """The server is there, and TLS with it has failed. `unreached` follows."""
 
 
 class CopyFront(Front, Protocol):

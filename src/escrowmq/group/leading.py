@@ -35,6 +35,9 @@ HEARTBEAT_MS: Final = 500
 SILENT_MS: Final = 10_000
 """A connection on which nothing arrives for this long is closed."""
 
+_TLS: Final = b"\x16\x03"
+"""The first bytes of TLS; as a frame's size they would be far too large."""
+
 
 class Epoch(msgspec.Struct, frozen=True):
     """The epoch of a master."""
@@ -86,6 +89,11 @@ class CopyStream:
     def receive(self, data: bytes, now_ms: int) -> bool:
         """Process bytes of the copy. Returns whether it has reported something."""
         self._heard_ms = now_ms
+        if self.hello is None and data.startswith(_TLS):
+            raise RemoteProtocolError(
+                "it speaks TLS, and this member does not: set escrowGroupTls at all members, or at "
+                "none"
+            )
         has_reported = False
         for kind, content in self._reader.take(data):
             if self.hello is None and kind is Kind.HELLO:

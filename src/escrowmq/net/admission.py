@@ -59,6 +59,9 @@ class IncomingConnections:
         self._is_stranger = is_stranger
         self._unproved: OrderedDict[int, None] = OrderedDict()
         """Connections that had not proved an account when last checked, oldest first."""
+        self._handshakes: OrderedDict[int, asyncio.Transport] = OrderedDict()
+        """Connections whose TLS handshake is not complete, of ports that bound them; oldest
+        first."""
         self._leaving: set[int] = set()
         """Connections that were cut to make room, whose sockets are not closed yet."""
         self._clock = clock
@@ -105,8 +108,22 @@ class IncomingConnections:
             transport.abort()
             return
 
+    def handshake_begins(self, peer: int, transport: asyncio.Transport, *, limit: int) -> None:
+        """Count a handshake; if there are too many, cut the oldest: the new one may end."""
+        self._handshakes[peer] = transport
+        if len(self._handshakes) > limit:
+            oldest, slow = self._handshakes.popitem(last=False)
+            self.dismiss(oldest)
+            self.complain(slow, f"more than {limit} handshakes, and its own is the oldest")
+            slow.abort()
+
+    def handshake_ended(self, peer: int) -> None:
+        """A connection speaks its protocol."""
+        self._handshakes.pop(peer, None)
+
     def dismiss(self, peer: int) -> None:
         """A connection is gone, counted or not."""
+        self._handshakes.pop(peer, None)
         self._leaving.discard(peer)
         self._unproved.pop(peer, None)
         known = self._admitted.pop(peer, None)

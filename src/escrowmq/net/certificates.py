@@ -44,6 +44,9 @@ class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
     trusted: str = ""
     """A file with the roots of clients' certificates, PEM."""
     clients: ClientAuth = "none"
+    dials: bool = False
+    """Whether the owner also shows the certificate to servers that it dials, and verifies theirs
+    by the same roots."""
 
     def __repr__(self) -> str:
         return f"TlsFiles({self.certificate!r})"  # no password in any log
@@ -98,8 +101,23 @@ def server_context(files: TlsFiles) -> ssl.SSLContext:
     return context
 
 
+def dialling_context(files: TlsFiles) -> ssl.SSLContext:
+    """A context for dialling servers that show certificates of these roots. Their names are not
+    verified: they are mostly addresses, and change. Raises UsageError if files are invalid."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.check_hostname = False
+    load_trusted(context, files.trusted)
+    load_pair(context, certificate=files.certificate, key=files.key, password=files.password)
+    return context
+
+
 class Certificates:
-    """The context for new connections: from the current files, or the last valid ones."""
+    """The contexts for new connections: from the current files, or the last valid ones."""
+
+    context: ssl.SSLContext
+    dialling: ssl.SSLContext | None = None
+    """For connections that the owner dials; None unless `TlsFiles.dials`."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
@@ -108,7 +126,13 @@ class Certificates:
         self._refused: Stamp | None = None
         self.trouble = ""
         """Why the current files are not in use; empty if they are."""
-        self.context = server_context(files)
+        self._load()
+
+    def _load(self) -> None:
+        context = server_context(self._files)
+        if self._files.dials:
+            self.dialling = dialling_context(self._files)
+        self.context = context
 
     def look(self) -> bool:
         """Reload changed files; return whether that was done. Files are loaded once two polls find
@@ -122,7 +146,7 @@ class Certificates:
         if not is_settled or stamp == self._refused:
             return False
         try:
-            self.context = server_context(self._files)
+            self._load()
         except UsageError as error:
             self._refused, self.trouble = stamp, str(error)
             _log.error("TLS continues with the last valid certificate: %s", error)

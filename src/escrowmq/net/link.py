@@ -54,6 +54,9 @@ class LinkOwner(Protocol):
     def unreached(self, peer: int) -> None:
         """A dial failed."""
 
+    def distrusted(self, peer: int, fault: str) -> None:
+        """There is no TLS with a dialled peer; it will be lost."""
+
 
 class Link(asyncio.BufferedProtocol):
     """The shell's half of a connection."""

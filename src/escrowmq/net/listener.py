@@ -21,4 +21,4 @@ class Listener(msgspec.Struct, frozen=True):
     tls: TlsDoor | None = None
     """How this port speaks TLS where `PortOptions.tls` says nothing."""
     has_tls: bool = True
-    """Whether TLS is spoken there, if the settings want it."""
+    """Whether TLS of `PortOptions.tls` is spoken there."""

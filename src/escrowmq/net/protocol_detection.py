@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from escrowmq.base.wire import Wire
 from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.tls import Session, TlsDoor, TlsLink
+from escrowmq.net.tls import MemberDoor, Session, TlsDoor, TlsLink
 
 _HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection. A remoting frame begins with its length, which would be over
@@ -46,6 +46,10 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         if not self._shell.entrance.admit(self._peer, self._transport):
             return
+        if isinstance(self._tls, MemberDoor):
+            self._shell.entrance.handshake_begins(
+                self._peer, self._transport, limit=self._tls.handshakes_max
+            )
         self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
 
     def get_buffer(self, sizehint: int) -> memoryview:
@@ -58,15 +62,28 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         self._stop_timer()
         link = self._link(self._shell.reads.room[0])
         if link is None:
-            self._shell.entrance.complain(
-                self._transport, "plain bytes, and tls.server.mode=enforcing"
-            )
-            self._transport.abort()
+            assert self._tls is not None
+            self._refuse(self._tls.plain_fault)
             return
-        self._transport.set_protocol(link)
-        link.connection_made(self._transport)
+        self._go_on_as(link)
         # The bytes lie where all connections read to: the link finds them there.
         link.buffer_updated(nbytes)
+
+    def _go_on_as(self, link: Link) -> None:
+        assert self._transport is not None
+        if not isinstance(link, TlsLink):
+            self._shell.entrance.handshake_ended(self._peer)
+        self._transport.set_protocol(link)
+        link.connection_made(self._transport)
+
+    def _refuse(self, reason: str) -> None:
+        assert self._transport is not None
+        self._shell.entrance.complain(self._transport, reason)
+        if isinstance(self._tls, MemberDoor):
+            self._transport.write(self._tls.refusal)
+            self._transport.close()
+        else:
+            self._transport.abort()
 
     def _link(self, first: int) -> Link | None:
         """The link for a connection with this first byte; None if its protocol is not served."""
@@ -74,7 +91,12 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         if tls is not None and first == _HANDSHAKE:
             session = Session(tls.certificates.context, is_server=True)
             return TlsLink(
-                self._shell, self._peer, session, wires=self._wires, handshake_s=tls.handshake_s
+                self._shell,
+                self._peer,
+                session,
+                wires=self._wires,
+                handshake_s=tls.handshake_s,
+                explain=tls.explain,
             )
         if tls is not None and tls.mode == "enforcing":
             return None
@@ -88,9 +110,15 @@ class ProtocolDetector(asyncio.BufferedProtocol):
 
     def _give_up(self) -> None:
         self._timer = None
-        if self._transport is not None and not self._transport.is_closing():
-            self._shell.entrance.complain(self._transport, f"silent for {self._patience_s:.0f} s")
-            self._transport.abort()
+        if self._transport is None or self._transport.is_closing():
+            return
+        tls = self._tls
+        if isinstance(tls, MemberDoor) and tls.mode == "permissive":
+            self._go_on_as(Link(self._shell, self._peer, self._wires[0]))
+        elif isinstance(tls, MemberDoor):
+            self._refuse(tls.plain_fault)
+        else:
+            self._refuse(f"silent for {self._patience_s:.0f} s")
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

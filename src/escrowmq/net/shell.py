@@ -26,7 +26,7 @@ from escrowmq.net.loop_turns import syncs
 from escrowmq.net.protocol_detection import ProtocolDetector
 from escrowmq.net.sync_thread import FileWork
 from escrowmq.net.timeouts import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
-from escrowmq.net.tls import PortOptions, Session, TlsDoor, TlsLink
+from escrowmq.net.tls import MemberDoor, PortOptions, Session, TlsDoor, TlsLink
 from escrowmq.net.wake_timer import Alarm
 
 _log = logging.getLogger(__name__)
@@ -78,8 +78,7 @@ class Shell:
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
         self._look_timer: asyncio.TimerHandle | None = None
-        if self._doors.tls is not None:
-            self._look_timer = self._loop.call_later(self._doors.tls.look_s, self._look)
+        self._look_later()
 
     async def listen(self, listener: Listener) -> None:
         """Accept peers on a port."""
@@ -133,11 +132,13 @@ class Shell:
         """The protocol object for a new connection to a port with these protocols."""
         peer = self._next_peer
         self._next_peer += 1
-        tls = (self._doors.tls or own_tls) if has_tls else None
+        tls = (self._doors.tls if has_tls else None) or own_tls
         if tls is None and len(wires) == 1:
             return Link(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
         patience_s = first_words_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
+        if isinstance(tls, MemberDoor):
+            patience_s = tls.silent_s
         return ProtocolDetector(self, peer, tls, wires=wires, patience_s=patience_s)
 
     def connected(self, link: Link) -> None:
@@ -231,6 +232,14 @@ class Shell:
             self._tell(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
 
+    def distrusted(self, peer: int, fault: str) -> None:
+        """There is no TLS with a dialled member of the group; it will be lost."""
+        core, members = self.core, self._doors.members
+        if members is not None:
+            members.failed()
+        if isinstance(core, Knocking):
+            self._tell(lambda: core.dial_distrusted(peer, fault, self._clock.now_ms()))
+
     def _tell(self, tell: Callable[[], object]) -> None:
         """Notify the core of an event, and perform its effects."""
         try:
@@ -288,13 +297,10 @@ class Shell:
         peer, host, port = called.peer, called.host, called.port
         try:
             async with asyncio.timeout(DIAL_S):
-                dials_tls = self._doors.dials_tls
-                # RocketMQ's copying of the log knows no TLS, and a group has a secret.
-                if dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
+                link = self._tls_link(called)
+                if link is None:
                     await dial(lambda: Link(self, peer, called.wire), host, port)
                     return
-                session = Session(dials_tls, is_server=False, host=host)
-                link = TlsLink(self, peer, session)
                 await dial(lambda: link, host, port)
                 link.begin()
         except (OSError, TimeoutError) as error:
@@ -307,11 +313,37 @@ class Shell:
             _log.exception("%s: %s:%d cannot be called", self._name, host, port)
             self.unreached(peer)
 
-    def _look(self) -> None:
-        tls = self._doors.tls
-        assert tls is not None
-        self._tell(tls.certificates.look)
-        self._look_timer = self._loop.call_later(tls.look_s, self._look)
+    def _tls_link(self, called: Dial) -> TlsLink | None:
+        """The link for a dial by TLS; None for a plain one."""
+        members = self._doors.members if called.wire is Wire.GROUP else None
+        if members is not None:
+            context = members.dials()
+            if context is None:
+                return None
+            return TlsLink(
+                self,
+                called.peer,
+                Session(context, is_server=False),
+                wires=(called.wire,),
+                handshake_s=members.handshake_s,
+                explain=members.explain,
+            )
+        # RocketMQ's copying of the log knows no TLS.
+        if self._doors.dials_tls is None or called.wire in (Wire.HA, Wire.GROUP):
+            return None
+        session = Session(self._doors.dials_tls, is_server=False, host=called.host)
+        return TlsLink(self, called.peer, session)
+
+    def _look_later(self) -> None:
+        doors = [door for door in (self._doors.tls, self._doors.members) if door is not None]
+        if doors:
+            look_s = min(door.look_s for door in doors)
+            self._look_timer = self._loop.call_later(look_s, self._look, doors)
+
+    def _look(self, doors: list[TlsDoor]) -> None:
+        for door in doors:
+            self._tell(door.certificates.look)
+        self._look_later()
 
     # -- files, off the loop -----------------------------------------------------------------
 

@@ -7,6 +7,9 @@ from typing import Final
 HANDSHAKE_S: Final = 10.0
 """A TLS handshake that takes longer is aborted."""
 
+MEMBER_HANDSHAKE_S: Final = 3.0
+"""The same between members of a group, who wait for nobody longer than that."""
+
 DIAL_S: Final = 3.0
 """Timeout for a dialled peer to accept."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
@@ -19,6 +20,15 @@ from escrowmq.net.timeouts import HANDSHAKE_S
 from escrowmq.net.unsent_bytes import Unsent
 
 _RECORD_SIZE: Final = 16_384
+_RECORD_TYPES: Final = range(0x14, 0x18)
+"""The first byte of each record of TLS."""
+
+NOT_TLS: Final = "NOT_TLS"
+"""The reason if a dialled server answers in plain bytes; the other reasons are OpenSSL's."""
+
+
+def _as_openssl_says(reason: str) -> str:
+    return f"TLS: {reason}"
 
 
 class TlsDoor(msgspec.Struct, kw_only=True):
@@ -29,6 +39,33 @@ class TlsDoor(msgspec.Struct, kw_only=True):
     handshake_s: float = HANDSHAKE_S
     look_s: float = 1.0
     """Between polls of the certificate files."""
+    explain: Callable[[str], str] = _as_openssl_says
+    """What the log says of a failed handshake, from its reason."""
+    plain_fault: str = "plain bytes, and tls.server.mode=enforcing"
+    """What the log says of a plain connection that is refused."""
+
+
+class MemberDoor(TlsDoor, kw_only=True):
+    """The TLS policy between members of a group, for both ends. In plain it is the master that
+    speaks first, so a silent peer is not waited for."""
+
+    refusal: bytes
+    """What a plain peer gets before it is cut: the reason, in words of the plain protocol."""
+    silent_s: float
+    """A peer that sends nothing for this long speaks plainly."""
+    handshakes_max: int = 64
+    """Connections whose handshake is not complete; of more, the oldest is cut."""
+    is_next_plain: bool = False
+    """Whether the next dial is plain, because one by TLS has failed and plain ones are allowed."""
+
+    def dials(self) -> ssl.SSLContext | None:
+        """The context for a dial; None for a plain one."""
+        is_plain, self.is_next_plain = self.is_next_plain, False
+        return None if is_plain else self.certificates.dialling
+
+    def failed(self) -> None:
+        """A dial by TLS has failed."""
+        self.is_next_plain = self.mode == "permissive"
 
 
 class PortOptions(msgspec.Struct, kw_only=True):
@@ -45,12 +82,15 @@ class PortOptions(msgspec.Struct, kw_only=True):
     """Accounts for clients' certificates; None: for none."""
     dials_tls: ssl.SSLContext | None = None
     """For connections that the core dials; None makes plain ones."""
+    members: MemberDoor | None = None
+    """For the port of copies in a group, and for dialling the master's; None: plainly."""
 
 
 class Session:
     """TLS between two streams of bytes, without a socket."""
 
     def __init__(self, context: ssl.SSLContext, *, is_server: bool, host: str = "") -> None:
+        self.is_server = is_server
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._in, self._out, server_side=is_server, server_hostname=host or None
@@ -59,11 +99,14 @@ class Session:
         """Whether the handshake is complete."""
         self.has_ended = False
         """Whether the peer has closed its side."""
+        self._first = -1
 
     def receive(self, data: bytes) -> bytes:
         """Decrypt the peer's bytes; raises ssl.SSLError if they are invalid. Call `pending`
         next."""
         self._in.write(data)
+        if self._first < 0 and data:
+            self._first = data[0]
         if not self.is_open:
             try:
                 self._tls.do_handshake()
@@ -87,6 +130,14 @@ class Session:
         while view:
             view = view[self._tls.write(view[:_RECORD_SIZE]) :]
         return self._out.read()
+
+    def reason(self, error: ssl.SSLError) -> str:
+        """Why `receive` has failed."""
+        if self._first >= 0 and self._first not in _RECORD_TYPES:
+            return NOT_TLS
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"{error.reason}: {error.verify_message}"
+        return error.reason or str(error)
 
     @property
     def protocol(self) -> str:
@@ -112,7 +163,7 @@ class Session:
 class TlsLink(Link):
     """A link whose bytes are encrypted. The core learns of the peer after the handshake."""
 
-    __slots__ = ("_handshake", "_handshake_s", "_is_dialled", "_session", "_wires")
+    __slots__ = ("_explain", "_handshake", "_handshake_s", "_is_dialled", "_session", "_wires")
 
     def __init__(
         self,
@@ -122,11 +173,14 @@ class TlsLink(Link):
         *,
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
         handshake_s: float = HANDSHAKE_S,
+        explain: Callable[[str], str] = _as_openssl_says,
     ) -> None:
         super().__init__(shell, peer, wires[0])
+        self._explain = explain
         self._wires = wires
         self._session = session
-        self._is_dialled = False
+        # From the first byte on: the other end may speak before the handshake begins.
+        self._is_dialled = not session.is_server
         self._handshake_s = handshake_s
         self._handshake: asyncio.TimerHandle | None = None
 
@@ -137,7 +191,6 @@ class TlsLink(Link):
 
     def begin(self) -> None:
         """Start the handshake, as the dialling side."""
-        self._is_dialled = True
         self._decrypt(b"")
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -160,15 +213,16 @@ class TlsLink(Link):
             found = session.receive(data)
         except ssl.SSLError as error:
             self._say(session.pending())
-            self._refuse(error.reason or str(error))
+            self._refuse(session.reason(error))
             return b""
         self._say(session.pending())
         if session.is_open and not was_open:
             self._stop_timer()
             if session.protocol == HTTP2 and Wire.GRPC in self._wires:
                 self.wire = Wire.GRPC
+            self._shell.entrance.handshake_ended(self.peer)
             self._shell.connected(self)
-            if not self._is_dialled:
+            if not self._is_dialled and self.wire is not Wire.GROUP:
                 self._shell.identify(self, session.certificate())
         return found
 
@@ -178,15 +232,20 @@ class TlsLink(Link):
 
     def _refuse(self, reason: str) -> None:
         if self.transport is not None and not self.transport.is_closing():
-            self._shell.entrance.complain(self.transport, f"TLS: {reason}")
+            self._complain(self._explain(reason))
             self.transport.close()
+
+    def _complain(self, fault: str) -> None:
+        assert self.transport is not None
+        if self._is_dialled and self.wire is Wire.GROUP:
+            self._shell.distrusted(self.peer, fault)
+        else:
+            self._shell.entrance.complain(self.transport, fault)
 
     def _give_up(self) -> None:
         self._handshake = None
         if self.transport is not None and not self.transport.is_closing():
-            self._shell.entrance.complain(
-                self.transport, f"TLS: no handshake within {self._handshake_s:.0f} s"
-            )
+            self._complain(f"TLS: no handshake within {self._handshake_s:.0f} s")
             self.transport.abort()
 
     def _stop_timer(self) -> None:

@@ -167,7 +167,8 @@ class BrokerNode:
         seat = self._seat
         if self._ha_door is not None:
             wire = Wire.HA if seat is None else Wire.GROUP
-            await self._shell.listen(Listener(self._ha_door, (wire,), has_tls=False))
+            tls = None if seat is None else doors.members
+            await self._shell.listen(Listener(self._ha_door, (wire,), tls, has_tls=False))
         if seat is None or seat.leads is None:
             await self._let_in()
         else:

@@ -198,9 +198,11 @@ def serve_broker(options: Options) -> int:
     http = HttpDoor(options, found, node, host=host, has_default=False)
     if group is None:
         return _serve_alone(process, http)
+    from escrowmq.node.member_tls import member_door
     from escrowmq.node.serve_member import serve_member
 
     replica = config.convert(ReplicaSettings, found, source=options.source)
+    doors.members = member_door(group, source=options.source)
     return serve_member(group, process, replica, http)
 
 
@@ -250,6 +252,7 @@ _SECRETS = (
     "innerClientAuthenticationCredentials",
     "tls.server.keyPassword",
     "tls.client.keyPassword",
+    "escrowGroupTlsKeyPassword",
 )
 
 

@@ -26,10 +26,11 @@ def serve_member(
 ) -> int:
     """Run it until a signal ends it."""
     secret = read_secret(group.secret_file)
-    if not secret:
+    if not secret and group.tls != "enforcing":
         _log.warning(
-            "the group has no secret (escrowGroupSecretFile): anybody who reaches a master's "
-            "replication port can copy all messages, and be taken for a member"
+            "the group has neither a secret (escrowGroupSecretFile) nor certificates "
+            "(escrowGroupTls=enforcing): anybody who reaches a master's replication port can copy "
+            "all messages, and be taken for a member"
         )
     host = process.host
     doors = GroupDoors(replica, host=host, port=process.port, grpc_door=process.grpc_door)

@@ -11,7 +11,7 @@ from typing import Final
 from escrowmq.base.ports import TABLES, Disk
 from escrowmq.codec.entries import CHECKPOINT_SIZE, decode_checkpoint
 from escrowmq.errors import StorageError
-from escrowmq.store import checkpoint, commit_log, consume_queue
+from escrowmq.store import checkpoint, commit_log, consume_queue, queue_snapshot
 from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.store.segment import NAME_SIZE
 
@@ -20,6 +20,29 @@ _ROCKSDB: Final = "CURRENT"
 
 _OTHERS: Final = ("users", "acls")
 """RocksDB folders below `config/` that are not part of a store: accounts of ACL 2.0."""
+
+_CONFIG_V2: Final = "rdb"
+"""The folder below `config/` of configManagerVersion=v2."""
+
+_DATABASES: Final = {
+    "rocksdbstore": (
+        "RocketMQ has timers (timerRocksDBEnable), pending transactions (transRocksDBEnable) or "
+        "its index (indexRocksDBEnable) there, and they are not read here. Switch the first two "
+        "off at the old broker (`mqadmin switchTimerEngine -e F`, transRocksDBEnable=false) and "
+        "let it run until those that it has are delivered or settled; then stop it and move "
+        "rocksdbstore away. With the index alone, move it away at once: it is built anew"
+    ),
+    "kvStore": (
+        "RocketMQ has messages there that consumers popped and did not acknowledge "
+        "(popConsumerKVServiceEnable), and they are not read here. Start the old broker with "
+        "popConsumerKVServiceEnable=false, let `mqadmin exportPopRecord` write them to the log, "
+        "stop it and move kvStore away"
+    ),
+}
+"""Databases beside the log, which RocketMQ 5.4 and newer may have made without using them."""
+
+_ROCKSDB_HALVES: Final = f"{consume_queue.FOLDER}/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"
+"""Halves whose outcomes RocketMQ keeps in `rocksdbstore`, or only in memory until it is closed."""
 
 _DLEDGER: Final = "dledger-"
 
@@ -34,15 +57,25 @@ def refuse_other(disk: Disk, *, boot: str = "") -> None:
 
 def _other_kind(disk: Disk) -> str:
     """Which files of RocketMQ's other kinds of stores exist; empty when there are none."""
+    fault = _tables_elsewhere(disk)
+    if fault:
+        return fault
     names = disk.names("")
-    folders = [name for name in names if name.startswith(consume_queue.FOLDER)]
-    tables = TABLES.rstrip("/")
-    folders += [f"{tables}/{name}" for name in disk.names(tables) if name not in _OTHERS]
-    for folder in folders:
-        if disk.size(f"{folder}/{_ROCKSDB}") is not None:
+    for folder, what in _DATABASES.items():
+        if _has_data(disk, folder):
+            return f"{folder} is RocksDB's, and has data: {what}"
+    if disk.names(_ROCKSDB_HALVES) and disk.size(queue_snapshot.PATH) is None:
+        return (
+            f"{_ROCKSDB_HALVES} has halves of transRocksDBEnable, whose outcomes are not read "
+            "here. Start the old broker with transWriteOriginTransHalfEnable=true, let it run "
+            "until they are settled, stop it and move this folder away, and rocksdbstore"
+        )
+    for folder in names:
+        if folder.startswith(consume_queue.FOLDER) and _is_rocksdb(disk, folder):
             return (
-                f"{folder} is RocksDB's: the store is one of storeType=defaultRocksDB, which is "
-                "not read here. Name another data folder, and let consumers finish there"
+                f"{folder} is RocksDB's: RocketMQ has the queues of its topics there, which are "
+                f"not read here. Move {folder} away, and {consume_queue.FOLDER} with it: the "
+                "queues are built anew from the log"
             )
     for name in names:
         if name.startswith(_DLEDGER) and disk.names(f"{name}/data"):
@@ -51,6 +84,42 @@ def _other_kind(disk: Disk) -> str:
                 "another data folder, and let consumers finish on the old brokers"
             )
     return ""
+
+
+def _tables_elsewhere(disk: Disk) -> str:
+    """Which tables are in a database; empty when there are none."""
+    tables = TABLES.rstrip("/")
+    found = sorted(
+        name
+        for name in disk.names(tables)
+        if name not in _OTHERS and _is_rocksdb(disk, f"{tables}/{name}")
+    )
+    if not found:
+        return ""
+    folders = " and ".join(f"{tables}/{name}" for name in found)
+    what = f"{folders}: RocksDB's. RocketMQ has topics, groups and offsets there "
+    if _CONFIG_V2 in found:
+        return (
+            f"{what}(configManagerVersion=v2), which are not read here and which none of its tools "
+            "writes as JSON. Name another data folder, and let consumers finish on the old broker"
+        )
+    return (
+        f"{what}(storeType=defaultRocksDB), which are not read here. Let the old broker write them "
+        "as JSON while it runs (`mqadmin rocksDBConfigToJson -b HOST:PORT`), stop it, and move "
+        f"away {folders} and {consume_queue.FOLDER}: the queues are built anew from the log"
+    )
+
+
+def _is_rocksdb(disk: Disk, folder: str) -> bool:
+    return disk.size(f"{folder}/{_ROCKSDB}") is not None
+
+
+def _has_data(disk: Disk, folder: str) -> bool:
+    """Whether anything was ever written to a RocksDB: its tables, or its log since the last one."""
+    return _is_rocksdb(disk, folder) and any(
+        name.endswith(".sst") or (name.endswith(".log") and disk.size(f"{folder}/{name}"))
+        for name in disk.names(folder)
+    )
 
 
 def _without_log(disk: Disk, boot: str) -> str:

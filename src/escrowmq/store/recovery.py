@@ -275,6 +275,8 @@ class Recovery:
             return f"queues lack units: {', '.join(names[:10])}" if names else ""
         if held.queues.journal.is_there:
             return f"{snapshots.PATH} is missing"
+        if self._log.segments.starts and not any(queue.end for queue in held.queues):
+            return "there is no queue"
         if low == 0 and any(queue.files.first for queue in held.queues):
             return "queues begin after the start of the log"
         if names := held.queues.missing():  # RocketMQ keeps no note of the queues it had

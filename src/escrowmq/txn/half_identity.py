@@ -21,6 +21,17 @@ def likeness(properties: dict[str, str]) -> Likeness:
     )
 
 
+def likeness_of_final(final: Message) -> Likeness:
+    """The identity of the half that a final record commits.
+
+    RocketMQ 5.5 clears REAL_TOPIC (EndTransactionProcessor): the final is in that topic. Then it
+    has to name its half, which no client can make a message do."""
+    found = likeness(final.properties)
+    if Property.REAL_TOPIC in final.properties or not final.prepared_log_offset:
+        return found
+    return (*found[:2], final.topic)
+
+
 def is_final_of(final: Message, like: Likeness) -> bool:
     """Whether a record is what a commit stored for a half with this identity: its message, or its
     delayed form. No client can set REAL_TOPIC and the commit flag; but a store of an older release,
@@ -28,6 +39,6 @@ def is_final_of(final: Message, like: Likeness) -> bool:
     is_commit = final.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.COMMIT
     return (
         is_commit
-        and likeness(final.properties) == like
+        and likeness_of_final(final) == like
         and final.topic in (like[2], Topic.SCHEDULE, Topic.TIMER)
     )

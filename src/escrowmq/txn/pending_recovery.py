@@ -26,7 +26,7 @@ from escrowmq.store.store import Store
 from escrowmq.store.walk import walk, walk_queue
 from escrowmq.txn.carry_forward import note_carried
 from escrowmq.txn.engine import Engine
-from escrowmq.txn.half_identity import is_final_of, likeness
+from escrowmq.txn.half_identity import is_final_of, likeness, likeness_of_final
 from escrowmq.txn.half_shape import Shapes
 from escrowmq.txn.op_records import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
@@ -421,7 +421,7 @@ class HalvesRecovery:
 
     def _half_of(self, final: StoredMessage) -> int | None:
         """The pending half that a final record commits, itself or a copy of it."""
-        pending, like = self._halves.pending, likeness(final.properties)
+        pending, like = self._halves.pending, likeness_of_final(final)
         if not is_final_of(final, like):
             return None
         half = self._store.read(final.prepared_log_offset)

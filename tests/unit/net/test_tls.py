@@ -63,6 +63,12 @@ class Core:
     def lost(self, peer: int, now_ms: int) -> None:
         self._note(f"lost {peer}")
 
+    def dial_refused(self, peer: int, now_ms: int) -> None:
+        self._note(f"refused {peer}")
+
+    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+        self._note(f"distrusted {peer}: {fault}")
+
     def synced(self, log_offset: int, now_ms: int) -> None: ...
 
     def sync_failed(self, reason: str, now_ms: int) -> None: ...
@@ -92,6 +98,7 @@ class Running:
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
     ) -> None:
         self.wires = wires
+        self.members = doors.members
         self.core = Core()
         self.shell = Shell(
             self.core, SystemClock(), None, name="test", idle_ms=idle_ms, doors=doors
@@ -100,7 +107,11 @@ class Running:
         self.port = int(self.door.getsockname()[1])
 
     async def __aenter__(self) -> Running:  # noqa: PYI034
-        await self.shell.listen(Listener(self.door, self.wires))
+        members = self.members
+        has_tls = Wire.GROUP not in self.wires
+        await self.shell.listen(
+            Listener(self.door, self.wires, None if has_tls else members, has_tls=has_tls)
+        )
         self.shell.start()
         return self
 

@@ -80,9 +80,9 @@ def put_batch(store: Store, count: int = 2) -> None:
 @pytest.mark.parametrize("is_batch", [True, False])
 def test_what_is_put_behind_records_that_wait_waits_too(*, is_batch: bool) -> None:
     store, _ = opened(SimDisk())
-    store.ends.stand_alone(is_alone=True)
+    store.ends.are_in_sync(1)
     store.put(message(1), 1_000)
-    store.ends.stand_alone(is_alone=False)  # nobody waits for the disk any more
+    store.ends.are_in_sync(2)  # nobody waits for the disk any more
     if is_batch:
         put_batch(store)
     else:

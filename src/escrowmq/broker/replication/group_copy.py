@@ -37,6 +37,9 @@ _log = logging.getLogger(__name__)
 COPY_PEER: Final = -1_000_003
 _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
+_DISTRUST_MS: Final = 1_000
+"""A failed handshake of TLS is repeated this much later: it costs the master more than bytes."""
+
 _WARM_MS: Final = 100
 _NEVER_MS: Final = (1 << 62) - 1
 _CUT: Final = "a drill keeps this member from the others"
@@ -79,6 +82,8 @@ class GroupCopy(Part):
         self._record: Record | None = None
         self._copy: Copy | None = None
         self._is_dialling = self._is_connected = False
+        self._is_distrusted = False
+        """Whether TLS has failed on the connection that is being lost."""
         self._was_welcome = False
         """Whether this master has accepted us before. A new one may not have opened its port
         yet."""
@@ -166,14 +171,25 @@ class GroupCopy(Part):
             self._seat.member.master_gone(self._seat.now_ms())
             self._seat.act()
 
+    def distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+        """The master is there, and TLS with it has failed."""
+        self._is_distrusted = True
+        self._due_ms = now_ms + _DISTRUST_MS
+        if self._record is not None:
+            self._log_fault(
+                f"the master {self._record.master} at {self._record.address} gives this member "
+                f"nothing: {fault}"
+            )
+
     def unreached(self, peer: int, now_ms: int) -> None:
         """The connection was lost, or could not be opened."""
         was_connected = self._is_connected
+        was_distrusted, self._is_distrusted = self._is_distrusted, False
         self._is_dialling = self._is_connected = False
         self._copy = None
         # One that was closed is tried again at once: whether it is refused tells what happened.
         self._due_ms = max(self._due_ms, now_ms if was_connected else now_ms + _RETRY_MS)
-        if self._record is not None and self._was_welcome:
+        if self._record is not None and self._was_welcome and not was_distrusted:
             self._log_fault(
                 f"the master {self._record.master} at {self._record.address} is not reached"
             )

@@ -180,8 +180,27 @@ def rocksdb(disk: SimDisk) -> None:
     disk.small["consumequeue/CURRENT"] = b"MANIFEST-000005\n"
 
 
-def rocksdb_tables(disk: SimDisk) -> None:
-    disk.small["config/topics/CURRENT"] = b"MANIFEST-000005\n"
+def database(folder: str, *files: str) -> Change:
+    """A database of RocksDB's, with files that have data."""
+
+    def make(disk: SimDisk) -> None:
+        disk.small[f"{folder}/CURRENT"] = b"MANIFEST-000005\n"
+        disk.small[f"{folder}/000004.log"] = b""
+        disk.small.update({f"{folder}/{name}": b"x" for name in files})
+
+    return make
+
+
+def tables_of_accounts_and_topics(disk: SimDisk) -> None:
+    for name in ("users", "topics", "consumerOffsets"):
+        database(f"config/{name}")(disk)
+
+
+def halves_of_rocksdb(disk: SimDisk) -> None:
+    without("queues.json")(disk)
+    disk.small["consumequeue/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC/0/00000000000000000000"] = bytes(
+        5_120
+    )
 
 
 def dledger(disk: SimDisk) -> None:
@@ -201,8 +220,32 @@ def offsets_alone(disk: SimDisk) -> None:
             without("commitlog/", "queues.json", "checkpoint"),
             "commitlog has no file, but consumequeue has queues",
         ),
-        (rocksdb, "consumequeue is RocksDB's: .* not read here"),
-        (rocksdb_tables, "config/topics is RocksDB's: .* not read here"),
+        (rocksdb, "^consumequeue is RocksDB's: .*Move consumequeue away"),
+        (
+            database("consumequeue_rocksdb"),
+            "^consumequeue_rocksdb is RocksDB's: .*Move consumequeue_rocksdb away",
+        ),
+        (
+            tables_of_accounts_and_topics,
+            "^config/consumerOffsets and config/topics: RocksDB's.*rocksDBConfigToJson.* away c",
+        ),
+        (
+            database("config/rdb"),
+            r"config/rdb: .* \(configManagerVersion=v2\).*another data folder",
+        ),
+        (
+            database("rocksdbstore", "000009.sst"),
+            "^rocksdbstore is RocksDB's, and has data: .*timerRocksDBEnable.*transRocksDBEnable",
+        ),
+        (database("rocksdbstore", "000004.log"), "^rocksdbstore is RocksDB's, and has data"),
+        (
+            halves_of_rocksdb,
+            "^consumequeue/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC has halves of transRocksDBEnable",
+        ),
+        (
+            database("kvStore", "000009.sst"),
+            "^kvStore is RocksDB's, and has data: .*`mqadmin exportPopRecord`",
+        ),
         (dledger, r"dledger-n0 is a log of DLedger \(enableDLegerCommitLog\)"),
         (offsets_alone, "has offsets of 1 groups .* but the log is empty"),
     ],
@@ -218,6 +261,32 @@ def test_what_is_no_whole_store_of_this_kind_is_refused_and_left_as_it_was(
     assert before == {p: data for p, data in disk.small.items() if p.startswith("config/")}
     with pytest.raises(StorageError):
         checked(disk)
+
+
+@pytest.mark.parametrize(
+    ("folder", "files"),
+    [
+        ("rocksdbstore", ()),
+        ("kvStore", ()),
+        ("config/users", ("000009.sst",)),
+        ("config/acls", ("000009.sst",)),
+    ],
+)
+def test_a_database_without_data_or_of_accounts_hides_no_message(
+    folder: str, files: tuple[str, ...]
+) -> None:
+    """RocketMQ 5.5 makes the first one at each start, whether it uses it or not."""
+    disk = kept(is_clean=True)
+    database(folder, *files)(disk)
+    assert offset(Exchange(disk=disk)) > 0
+
+
+def test_a_store_that_was_taken_over_is_not_refused_for_what_it_had_before() -> None:
+    disk = kept(is_clean=True)
+    disk.small["consumequeue/RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC/0/00000000000000000000"] = bytes(
+        5_120
+    )
+    assert offset(Exchange(disk=disk)) > 0
 
 
 def test_progress_of_transactions_behind_the_queues_end_hides_no_pending_one(
