@@ -121,7 +121,7 @@ class Peer:
         begin = time.monotonic()
         child = self._launch()
         self.usage = Usage(child.pid)
-        self._main = child
+        self.process = child
         end = wait_until("the first accepted send", self._accepts)
         self.start_s, self.start_cpu_s = end - begin, self.usage.cpu_s()
         wait_until(
@@ -138,9 +138,9 @@ class Peer:
 
     def kill(self) -> None:
         """kill -9 of the broker, and wait until it is gone."""
-        self._main.send_signal(signal.SIGKILL)
-        self._main.wait()
-        self._children.remove(self._main)
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self._children.remove(self.process)
 
     def stop(self, *, keep: bool = False) -> None:
         """End everything by its own id, and remove the store."""
@@ -190,6 +190,10 @@ class Java(Peer):
             config.write_text(f"listenPort={port}\nbindAddress=127.0.0.1\n")
             main = "org.apache.rocketmq.namesrv.NamesrvStartup"
             self._java(main, str(config), ["-Xms128m", "-Xmx128m"])
+        return self.launch_broker()
+
+    def launch_broker(self) -> subprocess.Popen[str]:
+        """Start the broker alone."""
         port = int(self.broker.split(":")[1])
         store = self.folder / "store"
         lines = {
