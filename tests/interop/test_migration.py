@@ -16,11 +16,11 @@ from typing import Any, Final
 import msgspec
 import pytest
 
+from escrowmq.drill import history
 from escrowmq.drill.history import Ended, Read, Sent
 from escrowmq.drill.judge import judge
 from tests.crash.link import Link, read_queue
 from tests.failover.clients import Clients, sending
-from tests.group import history
 
 from . import wire
 from .process import Process, until

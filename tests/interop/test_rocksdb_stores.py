@@ -183,6 +183,7 @@ def test_nor_after_a_kill(tmp_path: Path, settings: dict[str, object], said: str
     assert said in refused(tmp_path)
 
 
+@pytest.mark.long
 def test_timers_that_rocksdb_has_lost_are_in_the_log(
     tmp_path: Path, served: Callable[[], EscrowServer]
 ) -> None:
@@ -202,6 +203,7 @@ def had_everything(
             pass
 
 
+@pytest.mark.long
 def test_messages_in_flight_of_a_pop_are_redelivered_after_what_is_said(
     tmp_path: Path,
     served: Callable[[], EscrowServer],

@@ -392,7 +392,7 @@ FOUND_BY: dict[Plant, int] = {
     finals_left_alone: 2,
     completed_and_not_durable: 8,
     op_record_divided: 123,
-    units_without_room: 395,
+    units_without_room: 164,
     resumed_in_part: 43,
     delay_from_the_half: 4,
     order_key_at_the_half: 19,

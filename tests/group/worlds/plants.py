@@ -113,7 +113,7 @@ def replaced_master_confirms(patch: pytest.MonkeyPatch) -> None:
 
 
 PLANTS: dict[Plant, int] = {
-    growth_without_all: 25,
+    growth_without_all: 110,
     shrinking_counted_early: 7,
     answers_at_once: 1,
     unconfirmed_is_seen: 1,
