@@ -106,10 +106,8 @@ class JavaPair(Java):
 
     def start(self) -> None:
         """Start master and slave; both are counted."""
-        port = int(self.broker.split(":")[1])
-        self._slave = Java(
-            brokerRole="SLAVE", brokerId="1", haMasterAddress=f"127.0.0.1:{port + 1}"
-        )
+        # It finds its master by the name server, whatever haMasterAddress says.
+        self._slave = Java(brokerRole="SLAVE", brokerId="1", registerNameServerPeriod="10000")
         self._slave.nameserver = self.nameserver
         self._follower: subprocess.Popen[str] | None = None
         super().start()
