@@ -3,10 +3,12 @@ load; and how fast a copy that was away catches up.
 
     python benchmarks/pairs.py [--only send,transaction,catchup] [--seconds 10] [--warm 5]
                                [--rounds 1] [--threads 1,16,64] [--backlog-mib 1024]
+                               [--copy-folder DIR]
 
 Ours are a group of two over a real etcd; RocketMQ's are SYNC_MASTER and SLAVE with
 `inSyncReplicas=2`. CPU is that of both brokers together. A rate is also given in parts of the same
-system's single broker.
+system's single broker. A copy that catches up writes as fast as its disk takes it: on the master's
+disk it is in the way of the master's syncs, so `--copy-folder` names a folder on another one.
 """
 
 from __future__ import annotations
@@ -14,11 +16,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import shutil
 import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
 from peers import BUILD, ROOT, Java, Ours, Peer, Usage, is_open, wait_until
@@ -57,6 +61,10 @@ class OurGroup(Peer):
 
     name = "escrowmq"
 
+    def __init__(self, *, copy_folder: str = "", **settings: str) -> None:
+        super().__init__(**settings)
+        self._folders = {"a": self.folder / "a", "b": Path(copy_folder or self.folder) / "b"}
+
     def _launch(self) -> subprocess.Popen[str]:
         self.etcd = f"127.0.0.1:{free_port()}"
         peers = f"http://127.0.0.1:{free_port()}"
@@ -80,7 +88,7 @@ class OurGroup(Peer):
     def member(self, name: str, address: str) -> subprocess.Popen[str]:
         """Start a member."""
         return self._spawn(
-            [sys.executable, "-m", "escrowmq", "broker", "--data", str(self.folder / name),
+            [sys.executable, "-m", "escrowmq", "broker", "--data", str(self._folders[name]),
              "--port", address.split(":")[1], "-n", self.nameserver,
              "--authority", f"etcd://{self.etcd}", f"--set=escrowMember={name}",
              "--set=brokerName=b", "--set=slaveTimeout=10000", *DISK,
@@ -96,6 +104,12 @@ class OurGroup(Peer):
         """Start all of it; both brokers are counted."""
         super().start()
         self.usage = Together(self.process.pid, self.copy.pid)  # type: ignore[assignment]
+
+    def stop(self, *, keep: bool = False) -> None:
+        """End all of it, and remove both folders."""
+        super().stop(keep=keep)
+        if not keep:
+            shutil.rmtree(self._folders["b"], ignore_errors=True)
 
 
 class JavaPair(Java):
@@ -199,7 +213,7 @@ async def paced(nameserver: str, rate: int, size: int, goes_on: Callable[[float]
 def catch_up(options: argparse.Namespace) -> Row:
     """A copy comes back while others send, and lacks so much of the log."""
     size, rate = 1024, options.rate
-    group = OurGroup(mappedFileSizeCommitLog=str(256 << 20))
+    group = OurGroup(copy_folder=options.copy_folder, mappedFileSizeCommitLog=str(256 << 20))
     try:
         group.start()
         asyncio.run(paced(group.nameserver, rate, size, lambda s: s < options.warm))
@@ -252,6 +266,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=1, help="of each cell, for the median")
     parser.add_argument("--rate", type=int, default=500, help="sends a second beside a catch-up")
     parser.add_argument("--backlog-mib", type=int, default=1024)
+    parser.add_argument("--copy-folder", default="", help="where the copy that catches up writes")
     options = parser.parse_args()
     wanted = options.only.split(",")
     text = ""
