@@ -95,7 +95,9 @@ def kept(step: Callable[[], None], steps_count: int) -> tuple[int, int]:
             tracemalloc.Filter(False, f"{PACKAGE}/txn/pending_columns.py"),
         ]
     )
-    ours = sum(type(each).__module__.startswith("escrowmq.") for each in gc.get_objects())
+    # Types of others' compiled modules may have something else for a module.
+    modules = (str(type(each).__module__) for each in gc.get_objects())
+    ours = sum(module.startswith("escrowmq.") for module in modules)
     return sum(trace.size for trace in snapshot.traces), ours
 
 
