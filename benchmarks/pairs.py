@@ -21,11 +21,11 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable
 from pathlib import Path
 
 import msgspec
-from peers import BUILD, ROOT, Java, Ours, Peer, Usage, is_open, wait_until
+from peers import BUILD, DISK, ROOT, Java, Ours, Peer, Usage, is_open, wait_until
 from side_by_side import Row, measure, middle, table
 
 sys.path.insert(0, str(ROOT))
@@ -37,7 +37,6 @@ from interop import wire
 from interop.servers import free_port
 
 COPY_S = 60
-DISK = ["--set=diskMaxUsedSpaceRatio=95", "--set=diskSpaceWarningLevelRatio=99"]
 
 
 class Together:
@@ -186,8 +185,9 @@ def compared(title: str, systems: dict[str, Peer], named: Row, rounds: int) -> R
     return row
 
 
-async def paced(nameserver: str, rate: int, size: int, goes_on: Callable[[float], bool]) -> float:
-    """Send at a steady rate; the 99th percentile of the times from when each was due, in ms."""
+async def paced(nameserver: str, rate: int, size: int, until: Awaitable[None]) -> float:
+    """Send at a steady rate until something has happened; the 99th percentile of the times from
+    when each was due, in ms."""
     took: list[float] = []
     body = b"x" * size
     async with Producer(nameserver, group="paced", timeout_ms=30_000) as producer:
@@ -199,15 +199,22 @@ async def paced(nameserver: str, rate: int, size: int, goes_on: Callable[[float]
         loop = asyncio.get_running_loop()
         begin, count = loop.time(), 0
         under_way: set[asyncio.Task[None]] = set()
-        while goes_on(loop.time() - begin):
+        ending = asyncio.ensure_future(until)
+        while not ending.done():
             due = begin + count / rate
             await asyncio.sleep(max(0, due - loop.time()))
             task = loop.create_task(one(due))
             under_way.add(task)
             task.add_done_callback(under_way.discard)
             count += 1
-        await asyncio.gather(*under_way)
+        await asyncio.gather(ending, *under_way)
     return statistics.quantiles(took, n=100)[98] * 1000
+
+
+async def whole(group: OurGroup) -> None:
+    """Wait until both members are in sync."""
+    while len((await asyncio.to_thread(group.status)).in_sync) < 2:
+        await asyncio.sleep(0.2)
 
 
 def catch_up(options: argparse.Namespace) -> Row:
@@ -216,7 +223,7 @@ def catch_up(options: argparse.Namespace) -> Row:
     group = OurGroup(copy_folder=options.copy_folder, mappedFileSizeCommitLog=str(256 << 20))
     try:
         group.start()
-        asyncio.run(paced(group.nameserver, rate, size, lambda s: s < options.warm))
+        asyncio.run(paced(group.nameserver, rate, size, asyncio.sleep(options.warm)))
         group.copy.kill()
         group.copy.wait()
         wait_until("the copy has left", lambda: len(group.status().in_sync) == 1, COPY_S)
@@ -224,21 +231,11 @@ def catch_up(options: argparse.Namespace) -> Row:
         count = (options.backlog_mib << 20) // (each + 200)
         group.usage = Usage(group.process.pid)
         measure(group, topic="Backlog", size=each, threads=16, count=count)
-        calm_ms = asyncio.run(paced(group.nameserver, rate, size, lambda s: s < options.seconds))
+        calm_ms = asyncio.run(paced(group.nameserver, rate, size, asyncio.sleep(options.seconds)))
         before = group.status().end
         group.copy = group.member("b", group.others)
         began = time.monotonic()
-
-        def is_away(_: float) -> bool:
-            return time.monotonic() < looked[0] + 0.2 or is_behind()
-
-        looked = [began]
-
-        def is_behind() -> bool:
-            looked[0] = time.monotonic()
-            return len(group.status().in_sync) < 2
-
-        busy_ms = asyncio.run(paced(group.nameserver, rate, size, is_away))
+        busy_ms = asyncio.run(paced(group.nameserver, rate, size, whole(group)))
         took_s = time.monotonic() - began
         grown = group.status().end - before
     finally:

@@ -23,6 +23,9 @@ from interop import jars, wire  # noqa: E402 - the path is set above
 from interop.servers import free_port  # noqa: E402
 
 BUILD = ROOT / "build" / "benchmarks"
+DISK = ("--set=diskMaxUsedSpaceRatio=95", "--set=diskSpaceWarningLevelRatio=99")
+"""Ours goes on where little of the disk is free."""
+
 TICK = os.sysconf("SC_CLK_TCK")
 JVM = [
     "-server",
@@ -164,7 +167,7 @@ class Ours(Peer):
                 sys.executable, "-m", "escrowmq", "serve", "--data", str(self.folder / "store"),
                 "--nameserver-port", self.nameserver.split(":")[1],
                 "--broker-port", self.broker.split(":")[1],
-                "--set=diskMaxUsedSpaceRatio=95", "--set=diskSpaceWarningLevelRatio=99", *pairs,
+                *DISK, *pairs,
             ]
         )  # fmt: skip
 

@@ -8,7 +8,8 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from escrowmq.acl.acl2_accesses import Rule
-from escrowmq.base.answer import Reply
+from escrowmq.base.answer import Refusal, Reply
+from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
 from escrowmq.broker.peer import Peer
 from escrowmq.codec.repeated_requests import with_text_fields
@@ -78,3 +79,9 @@ class Asked(msgspec.Struct, Generic[H]):
 
 
 Question = Asked[Any]
+
+
+def not_supported(asked: Question) -> Refusal:
+    """The answer to a request that is not served here."""
+    remark = f" request type {asked.command.code} not supported"
+    return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)

@@ -101,6 +101,19 @@ class _Head(NamedTuple):
     """The position of its properties' size."""
 
 
+def claimed_end(log: Log, position: int) -> int | None:
+    """The end that the record of this position claims; None if no head of one stands there."""
+    front = log.read(position, PLACED.size)
+    if len(front) < PLACED.size:
+        return None
+    size, magic, own, _ = PLACED.unpack(front)
+    left = log.end_of(position) - position - FILLER_SIZE
+    if magic not in MAGICS or own != position or not RECORD_SIZE_MIN <= size <= left:
+        return None
+    end: int = position + size
+    return end
+
+
 class Walker:
     """One walk through a log, from the start of a record to the log's end.
 
@@ -212,18 +225,12 @@ class Walker:
         """The end claimed by something that looks like the record of this position, if a complete
         record begins there: damage mostly hits the body, which is the larger part."""
         log = self._log
-        front = log.read(position, PLACED.size)
-        if len(front) < PLACED.size:
+        end = claimed_end(log, position)
+        if end is None:
             return None
-        size, magic, own, _ = PLACED.unpack(front)
-        following = log.end_of(position)
-        left = following - position - FILLER_SIZE
-        if magic not in MAGICS or own != position or not RECORD_SIZE_MIN <= size <= left:
-            return None
-        end: int = position + size
         behind = log.read(end, FRONT.size)
         if len(behind) == FRONT.size and FRONT.unpack(behind)[1] == MAGIC_FILLER:
-            end = following
+            end = log.end_of(position)
         return end if self._is_record(end) else None
 
     def next_record(

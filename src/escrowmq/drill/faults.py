@@ -8,6 +8,7 @@ from typing import Final, Literal
 import msgspec
 
 from escrowmq.errors import UsageError
+from escrowmq.group.drills import SPAN_MAX_MS, SPAN_MIN_MS, SUDDEN
 
 Target = Literal["master", "copy"]
 
@@ -17,13 +18,11 @@ STEADY: Final = "none"
 DEFAULT: Final = ("switch", "authority", "cut", "isolate", "freeze")
 """From the mildest on: a group that fails one is not asked for the next."""
 
-SUDDEN: Final = ("switch", "kill")
 KNOWN: Final = (*DEFAULT, "kill")
 STEPS_MAX: Final = 50
 
-SPAN_MIN_S: Final = 0.1
-SPAN_MAX_S: Final = 60.0
-"""Members obey no longer order."""
+SPAN_MIN_S: Final = SPAN_MIN_MS / 1000
+SPAN_MAX_S: Final = SPAN_MAX_MS / 1000
 
 _SURE_MS: Final = 2_000
 """A silence must last for so much longer than `escrowTakeover` to be certain to be noticed."""

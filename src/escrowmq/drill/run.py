@@ -182,8 +182,7 @@ class Drill:
         self._tell(f"{step.name}: {member} {step.what}; expected: {span.expected}")
         try:
             await self._order(member, step.fault, step.span_ms)
-            end_s = asyncio.get_running_loop().time() + step.span_ms / 1000
-            await asyncio.sleep(end_s - asyncio.get_running_loop().time())
+            await asyncio.sleep(step.span_ms / 1000)
             if step.moves_master(takeover_ms):
                 await self._moved(span)
             if step.fault == "kill":

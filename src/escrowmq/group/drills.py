@@ -36,6 +36,9 @@ SWITCH: Final = "switch"
 SUDDEN: Final = frozenset({SWITCH, "kill"})
 SPANS: Final = frozenset({"freeze", "cut", "isolate", "authority"})
 
+CUT_OFF: Final = "a drill keeps this member from the others"
+"""Why connections to other members are closed."""
+
 _CUT: Final = frozenset({"cut", "isolate"})
 _WITHOUT_AUTHORITY: Final = frozenset({"isolate", "authority"})
 

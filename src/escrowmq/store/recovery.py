@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from escrowmq.base.message import SysFlag
 from escrowmq.codec.hashes import java_hash
-from escrowmq.codec.layout import MAGICS, PLACED, PROPERTIES_SIZE, RECORD_SIZE_MIN
+from escrowmq.codec.layout import PROPERTIES_SIZE
 from escrowmq.codec.log_stretches import Scanned, check_record
-from escrowmq.codec.log_walker import Damage, Walker
+from escrowmq.codec.log_walker import Damage, Walker, claimed_end
 from escrowmq.codec.properties import value_of
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
@@ -72,7 +72,8 @@ class Recovery:
         self._prefixes: dict[bytes, int] = {}
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
-        self._led_to = self._end = 0
+        self._led_to = 0
+        """The end of the newest record that a queue leads to."""
 
     def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
@@ -101,15 +102,14 @@ class Recovery:
         start = min(start, self._trusted_start())
         assert start >= self._log.min_offset, (start, self._log.min_offset)
         try:
-            scan = self._scan(start)
+            scan, end = self._scan(start)
             if not scan.records_count and self._log.min_offset < start < self._log.segments.end:
                 raise HoleError(f"there is no record at {start}")
         except HoleError as hole:
             report.notes.append(f"{hole}; the whole log is read")
             # From there on nothing is in front that could be missing: this one finds no hole.
             start = self._log.min_offset
-            scan = self._scan(start)
-        end = self._end
+            scan, end = self._scan(start)
         report.damaged = self._rebuild.damaged
         self._finish(scan, end)
         self._sync(start, end)
@@ -197,16 +197,8 @@ class Recovery:
     def _end_of_written(self, position: int) -> int:
         """The end of the record that begins at a position, if it was written to its end; 0 if it
         was not. A write that is cut off leaves the front of a record."""
-        segments = self._log.segments
-        front = segments.read(position, PLACED.size)
-        if len(front) < PLACED.size:
-            return 0
-        size, magic, own, _ = PLACED.unpack(front)
-        most = segments.end_of(position) - position
-        if magic not in MAGICS or own != position or not RECORD_SIZE_MIN <= size <= most:
-            return 0
-        end: int = position + size
-        return end if self._has_data_before(end, position) else 0
+        end = claimed_end(self._log.segments, position)
+        return end if end is not None and self._has_data_before(end, position) else 0
 
     def _has_data_before(self, end: int, begin: int) -> bool:
         last = max(begin, end - _LAST_SIZE)
@@ -328,7 +320,8 @@ class Recovery:
 
     # -- the scan -----------------------------------------------------------------------------
 
-    def _scan(self, start: int) -> Walker:
+    def _scan(self, start: int) -> tuple[Walker, int]:
+        """Read the log, and make the queues agree. Also returns where to append."""
         held, report = self._held, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
@@ -357,9 +350,9 @@ class Recovery:
             self._rebuild.take(records)
             if held.index is not None and records[-1].log_offset >= held.index.end_log_offset:
                 self._index(records)
-        self._end = self._end_of(scan)
+        end = self._end_of(scan)
         self._rebuild.finish()
-        return scan
+        return scan, end
 
     def _index(self, records: list[Scanned]) -> None:
         """Add missing entries to the index."""

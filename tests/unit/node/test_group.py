@@ -93,6 +93,18 @@ async def until(is_so: Callable[[], bool]) -> None:
             await asyncio.sleep(0.01)
 
 
+async def replaced(node: GroupNode) -> None:
+    """Another member has taken over, and this one follows it."""
+    mine, authority = node.member.record, node._authority
+    assert mine is not None
+    assert isinstance(authority, MemoryAuthority)
+    other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
+    authority.put("DefaultCluster/b", other.encode())
+    node.member.look_soon(0)
+    node._act()
+    await until(lambda: node._copy is not None)
+
+
 def test_a_member_that_cannot_open_as_master_is_tried_again(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -112,15 +124,7 @@ def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> N
     async def main() -> None:
         async with member(tmp_path, failures=1) as node:
             await until(lambda: node.member.is_leader)
-            mine = node.member.record
-            assert mine is not None
-            other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
-            authority = node._authority
-            assert isinstance(authority, MemoryAuthority)
-            authority.put("DefaultCluster/b", other.encode())
-            node.member.look_soon(0)
-            node._act()
-            await until(lambda: node._copy is not None)
+            await replaced(node)
             assert not node.member.is_leader
             assert node.leader is None
 
@@ -138,15 +142,7 @@ def test_a_cut_that_fails_is_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
     async def main() -> None:
         async with member(tmp_path) as node:
             await until(lambda: node.leader is not None)
-            mine = node.member.record
-            assert mine is not None
-            other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
-            authority = node._authority
-            assert isinstance(authority, MemoryAuthority)
-            authority.put("DefaultCluster/b", other.encode())
-            node.member.look_soon(0)
-            node._act()
-            await until(lambda: node._copy is not None)
+            await replaced(node)
             monkeypatch.setattr(Folder, "cut", fail_once)
             node._wants_cut(Cut(0, is_anew=False))
             await until(lambda: len(cuts) == 2)

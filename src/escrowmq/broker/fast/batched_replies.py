@@ -60,8 +60,8 @@ class BatchedReplies:
 
     def send(self, run: _Run, code: int) -> None:
         """Answer all requests with success and their places."""
-        fields, safety = run.fields
-        is_so = fields is self._frames.reply_fields and safety is self._ends.safety
+        fields, known = run.fields
+        is_so = fields is self._frames.reply_fields and known is self._ends.safety
         if code == Response.SUCCESS and is_so:
             self._output.send(run.peer, *run.replies)
         else:

@@ -24,7 +24,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, UsageError
 from escrowmq.group.copying import Copy, Cut, TurnedAway
-from escrowmq.group.drills import SWITCH, read_order
+from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello
 from escrowmq.group.record import Record
 from escrowmq.group.seat import Seat
@@ -42,7 +42,6 @@ _DISTRUST_MS: Final = 1_000
 
 _WARM_MS: Final = 100
 _NEVER_MS: Final = (1 << 62) - 1
-_CUT: Final = "a drill keeps this member from the others"
 
 
 class GroupCopy(Part):
@@ -200,7 +199,7 @@ class GroupCopy(Part):
         if self._copy is not None and self._copy.is_silent(now_ms):
             self._stop("the master has sent nothing for too long", now_ms)
         if self._seat.is_cut:
-            self._drop(_CUT)  # also a connection that was being opened when the fault began
+            self._drop(CUT_OFF)  # also a connection that was being opened when the fault began
             self._due_ms = now_ms + _RETRY_MS
             return
         record = self._record

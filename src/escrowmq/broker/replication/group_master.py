@@ -22,7 +22,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
-from escrowmq.group.drills import SWITCH, read_order
+from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
 from escrowmq.group.leading import CopyStream, Epoch, Turned
 from escrowmq.group.seat import Seat
@@ -35,7 +35,6 @@ CONNECTIONS_MAX: Final = 16
 SWITCH_MS: Final = 3_000
 """A planned change of the master that takes longer is cancelled."""
 
-_CUT: Final = "a drill keeps this member from the others"
 _SAMPLE_MS: Final = 50
 _SAMPLES_MAX: Final = 400
 
@@ -122,7 +121,7 @@ class GroupMaster(Part):
     def begin(self, peer: Peer) -> PortDialogue:
         """A copy has connected, or any client that found the port."""
         if self._seat.is_cut:
-            self._output.add(Close(peer.id, _CUT))
+            self._output.add(Close(peer.id, CUT_OFF))
         elif len(self._streams) >= CONNECTIONS_MAX:
             self._output.add(Close(peer.id, "too many connections of copies"))
         else:
@@ -414,7 +413,7 @@ class GroupMaster(Part):
         answer = self._seat.drill(order)
         if self._seat.is_cut:
             for peer in list(self._streams):
-                self._close(peer, _CUT, self._moment.now_ms)
+                self._close(peer, CUT_OFF, self._moment.now_ms)
         return answer
 
     def _hand_over(self) -> None:

@@ -6,7 +6,7 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import is_sendable
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.asked import Asked, not_supported
 from escrowmq.broker.identity import Identity
 from escrowmq.codec.headers import TopicHeader, read_header
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
@@ -25,8 +25,7 @@ class RouteHandlers:
     def route(self, asked: Asked[None]) -> Reply:
         """The queues of a topic here."""
         if not asked.peer.is_guest:  # RocketMQ's brokers leave it to name servers
-            remark = f" request type {asked.command.code} not supported"
-            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return not_supported(asked)
         name = read_header(TopicHeader, asked.ext).topic
         topic = self._topics.get(name) if is_sendable(name) else None
         if topic is None:

@@ -11,7 +11,7 @@ from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.group_report import GroupReport
-from escrowmq.broker.asked import Asked
+from escrowmq.broker.asked import Asked, not_supported
 from escrowmq.broker.requests.on_members import GroupEndHandlers
 from escrowmq.codec import fastjson
 
@@ -30,8 +30,7 @@ class SyncStateHandlers:
         """Who can say more: the master, as the leader of the controllers."""
         report = self._group.report()
         if report is None:
-            remark = f" request type {asked.command.code} not supported"
-            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return not_supported(asked)
         return Answer(
             ext={
                 "group": report.broker,
@@ -46,8 +45,7 @@ class SyncStateHandlers:
         """Which members are in sync, for mqadmin's getSyncStateSet (BrokerReplicasInfo)."""
         report = self._group.report()
         if report is None:
-            remark = f" request type {asked.command.code} not supported"
-            return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return not_supported(asked)
         try:
             names = msgspec.json.decode(asked.command.body, type=list[str])
         except msgspec.MsgspecError:

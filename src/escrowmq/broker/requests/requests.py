@@ -8,9 +8,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.acl.acl2_accesses import OPERATE
-from escrowmq.base.answer import Refusal
-from escrowmq.base.codes import Response
-from escrowmq.broker.asked import Question, RequestRow
+from escrowmq.broker.asked import RequestRow, not_supported
 from escrowmq.broker.requests.client_requests import CLIENT_REQUESTS
 from escrowmq.broker.requests.operator_requests import OPERATOR_REQUESTS
 
@@ -34,10 +32,5 @@ def bound(handlers: Iterable[object]) -> dict[int, RequestRow]:
     return found
 
 
-def _not_served(asked: Question) -> Refusal:
-    remark = f" request type {asked.command.code} not supported"
-    return Refusal(Response.REQUEST_CODE_NOT_SUPPORTED, remark)
-
-
-UNKNOWN: Final = RequestRow(-1, None, _not_served, OPERATE)
+UNKNOWN: Final = RequestRow(-1, None, not_supported, OPERATE)
 """A request without a row needs an operator's rights, and is then answered as unsupported."""

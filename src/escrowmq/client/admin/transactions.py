@@ -10,6 +10,7 @@ from typing import Final, Literal, TypedDict, TypeVar, Unpack
 import msgspec
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.own_properties import OUTCOME
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.end_request import half_of_token
 from escrowmq.codec.pending_bodies import PAGE_MAX, Done, Item, PendingCounts
@@ -317,7 +318,7 @@ class Transactions:
             except ResponseError as error:
                 refusals.append(_of_another(error))
                 continue
-            return (reply.ext or {}).get("escrowOutcome", "")
+            return (reply.ext or {}).get(OUTCOME, "")
         raise _unknown(transaction, refusals)
 
     async def _brokers(self, transaction: str, broker: str = "") -> dict[str, str]:

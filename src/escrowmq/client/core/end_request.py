@@ -18,7 +18,7 @@ import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
-from escrowmq.base.own_properties import OPEN
+from escrowmq.base.own_properties import OPEN, OUTCOME
 from escrowmq.client.core.sending import Outcome
 from escrowmq.codec import signed_id
 from escrowmq.codec.ids import parse_offset_id
@@ -151,7 +151,7 @@ def judge_end(reply: Command, outcome: Outcome, *, address: str) -> EscrowMQErro
         return None
     refusal = response_error(reply.code, reply.remark, address=address)
     if isinstance(refusal, AlreadyCommitted | AlreadyRolledBack | AlreadySettled):
-        settled = (reply.ext or {}).get("escrowOutcome", type(refusal).__name__)
+        settled = (reply.ext or {}).get(OUTCOME, type(refusal).__name__)
         contradicted = OutcomeContradicted(
             f"the transaction was to end with {outcome.name}, but it ended before: {settled}; "
             "see who settled it (a check-back, another holder of its id, an operator)"
