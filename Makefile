@@ -18,7 +18,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage interop pipeline foreign ready spark-ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): $(PINS) pyproject.toml setup.py $(LANE)
@@ -46,7 +46,8 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-# Four workers for two cores: most of what the tests do is waiting for clients and servers (those of
+# Four workers for two cores: much of what the tests do is waiting for clients and servers, and with six
+# the whole takes as long (those of
 # tests/interop and tests/v5 take a fifth of the CPU that there is while they run, and Spark a third).
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL, MariaDB or etcd is skipped without
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
@@ -83,15 +84,21 @@ spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make tes
 
 spark-environments: $(RELEASES:%=build/%/.ready)
 
+spark-ready: $(SPARK)  ## the environment with Spark, which the tests run in
+
 $(RELEASES): spark-%: build/spark-%/.ready
 	build/spark-$*/bin/python -m pytest -q tests/spark -m versions $(ARGS)
 
-build/spark-%/.ready: requirements-spark-%.txt requirements-spark-base.txt $(PINS)
+# What the releases differ in is PySpark alone: all else is found in .venv, which has the same pins.
+build/spark-%/.ready: requirements-spark-%.txt $(SPARK)
 	rm -rf build/spark-$*
-	$(PYTHON) -m venv build/spark-$*
-	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark-$*.txt
-	build/spark-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	$(PYTHON) -m venv --without-pip build/spark-$*
+	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
+		> "$$(build/spark-$*/bin/python -c "$(PACKAGES)")/rest.pth"
+	$(BIN)/python -m pip --python build/spark-$*/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements-spark-$*.txt
 	touch $@
+
+PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
 
 crash: $(READY)   ## fifty rounds of kill -9 and recount; some minutes
 	ESCROWMQ_CRASH_ROUNDS=50 $(BIN)/python -m pytest -q tests/crash $(ARGS)

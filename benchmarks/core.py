@@ -25,10 +25,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Replace, Send, Sync
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader
@@ -398,6 +399,8 @@ def main() -> None:
         print(json.dumps(measure(given.one, bursts[0])))
         return
     ours = str(Path(__file__).resolve().parent.parent / "src")
+    if given.against and not (Path(given.against) / "escrowmq").is_dir():
+        parser.error(f"--against {given.against}: no folder with the package escrowmq")
     sources = [ours] + ([str(Path(given.against).resolve())] if given.against else [])
     names = ["least", "median"] + (
         ["other least", "other median", "ratio"] if given.against else []

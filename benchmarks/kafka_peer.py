@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.interop import jars
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
-from tests.interop.servers import free_port
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -34,7 +34,7 @@ from escrowmq.aio import Producer
 from escrowmq.base.codes import Request
 from escrowmq.base.group_report import GroupReport
 from interop import wire
-from interop.servers import free_port
+from interop.ports import free_port
 
 COPY_S = 60
 

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
 from interop import jars, wire  # noqa: E402 - the path is set above
-from interop.servers import free_port  # noqa: E402
+from interop.ports import free_port  # noqa: E402
 
 BUILD = ROOT / "build" / "benchmarks"
 DISK = ("--set=diskMaxUsedSpaceRatio=95", "--set=diskSpaceWarningLevelRatio=99")

@@ -36,7 +36,7 @@ from hpack import Encoder
 from peers import BUILD, Ours, Peer, Proxied, Usage, is_open, wait_until
 from side_by_side import table
 from tests.interop import jars, wire
-from tests.interop.servers import free_port
+from tests.interop.ports import free_port
 from tests.v5.clients import java_library
 from whole import Line, drive
 

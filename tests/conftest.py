@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -91,6 +92,20 @@ def _assertions_are_seen(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     for record in caplog.get_records("call"):
         error = record.exc_info[1] if record.exc_info else None
         assert not isinstance(error, AssertionError), record.getMessage()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _clients_are_closed() -> Iterator[None]:
+    """Blocking clients of a process share one thread, which ends with the last of them: one that a
+    file of tests leaves open is seen by every file behind it."""
+    before = _clients_count()
+    yield
+    assert _clients_count() <= before, "a test of this file left a blocking client open"
+
+
+def _clients_count() -> int:
+    portal = sys.modules.get("escrowmq.client.portal")
+    return portal._shared.users_count if portal is not None else 0
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

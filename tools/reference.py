@@ -61,8 +61,8 @@ PAGES: Final[dict[str, Page]] = {
     "producer": (
         "Producers",
         (
-            "`escrowmq.Producer` is for plain code; `escrowmq.aio.Producer` has the same methods, "
-            "awaited."
+            "`escrowmq.Producer` is for blocking code; `escrowmq.aio.Producer` has the same "
+            "methods, awaited."
         ),
         [escrowmq.Producer, ProducerOptions, ClientOptions, Listener],
     ),
@@ -90,8 +90,8 @@ PAGES: Final[dict[str, Page]] = {
     "consumer": (
         "Consumers",
         (
-            "`escrowmq.Consumer` is for plain code; `escrowmq.aio.Consumer` has the same methods, "
-            "awaited, and is iterated with `async for`."
+            "`escrowmq.Consumer` is for blocking code; `escrowmq.aio.Consumer` has the same "
+            "methods, awaited, and is iterated with `async for`."
         ),
         [escrowmq.Consumer, escrowmq.Delivery, ConsumerOptions],
     ),
@@ -117,7 +117,7 @@ PAGES: Final[dict[str, Page]] = {
     ),
     "admin": (
         "Administration",
-        "`escrowmq.Admin` is for plain code; `escrowmq.aio.Admin` has the same parts, awaited.",
+        "`escrowmq.Admin` is for blocking code; `escrowmq.aio.Admin` has the same parts, awaited.",
         [escrowmq.Admin],
     ),
     "security": (

@@ -149,6 +149,29 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield value.lineno, value.value
 
 
+LOGS = frozenset({"debug", "info", "warning", "error", "critical", "exception", "log"})
+PLACE = re.compile(r"%(?:%|[-+ #0]*\d*(?:\.\d+)?[sdrfxigeoc])")
+
+
+def odd_logs(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and text of each log line with more arguments than places, or fewer. Such a line is an
+    error only once it is written."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+            continue
+        if node.func.attr not in LOGS:
+            continue
+        said = node.args[node.func.attr == "log" :]
+        if not said:
+            continue
+        first, given = said[0], said[1:]
+        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
+            continue
+        wanted = sum(found != "%%" for found in PLACE.findall(first.value))
+        if wanted != len(given) and not any(isinstance(one, ast.Starred) for one in given):
+            yield node.lineno, first.value
+
+
 def untrue_words() -> Iterator[str]:
     """What is wrong in the words of docs and docstrings."""
     for page in sorted(path for pattern in PAGES for path in ROOT.glob(pattern)):
@@ -162,8 +185,10 @@ def untrue_words() -> Iterator[str]:
         for at, fault in found:
             yield f"{name}:{text.count(chr(10), 0, at) + 1}: {fault}"
     for source in sorted((ROOT / "src" / "escrowmq").rglob("*.py")):
-        name = str(source.relative_to(ROOT))
-        for line, text in docstrings(ast.parse(source.read_text(encoding="utf-8"))):
+        name, tree = str(source.relative_to(ROOT)), ast.parse(source.read_text(encoding="utf-8"))
+        for line, text in odd_logs(tree):
+            yield f"{name}:{line}: {text!r} has other arguments than places"
+        for line, text in docstrings(tree):
             dialect = ((0, f"{match[0]!r} (docs/writing.md)") for match in DIALECT.finditer(text))
             for _, fault in (*missing_paths(text), *dialect):
                 yield f"{name}:{line}: {fault}"

@@ -5,7 +5,7 @@ EscrowMQError
 │   ├── InvalidMessage              a topic, group, body or property that cannot be sent
 │   ├── ClientClosed                used after close(), or before it was opened
 │   ├── ClientForked                used in a process that was forked after it was opened
-│   └── WrongThread                 used from another event loop, or the plain face inside a loop
+│   └── WrongThread                 used from another event loop, or a blocking client inside a loop
 ├── ProtocolError
 │   ├── LocalProtocolError          we were about to send something malformed
 │   └── RemoteProtocolError         the peer sent something malformed; its connection is closed

@@ -14,7 +14,7 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from tests.compensation.services import free_port
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
 
 BUCKET: Final = "records"

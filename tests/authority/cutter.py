@@ -60,7 +60,8 @@ class Cutter:
         if step not in ("", "after"):
             status, _, message = step.partition("|")
             body = json.dumps({"message": message or MESSAGE}).encode()
-            head = f"HTTP/1.1 {status}\r\nContent-Length: {len(body)}\r\n\r\n"
+            # Closed without a word, the connection would be used for the client's next request.
+            head = f"HTTP/1.1 {status}\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
             writer.write(head.encode() + body)
             await writer.drain()
             return

@@ -11,8 +11,8 @@ import urllib.request
 from pathlib import Path
 from typing import Any
 
-from tests.compensation.services import free_port
 from tests.harness.certificates import Pair
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
 
 
@@ -90,7 +90,11 @@ class EtcdCluster:
         self._has_tls = tls is not None
         for node in self.nodes:
             node.start(self._members)
-        self.wait()
+        try:
+            self.wait()
+        except BaseException:
+            self.stop()
+            raise
 
     def restart(self, node: EtcdNode) -> None:
         """Start a server that was killed."""

@@ -71,7 +71,7 @@ def test_no_update_is_lost_when_many_write(three: EtcdCluster, key: str) -> None
 def test_a_lost_answer_is_resolved(etcd: EtcdCluster, key: str, cut: str) -> None:
     async def use() -> None:
         async with Cutter(etcd.nodes[0].port).open() as cutter:
-            authority = opened(f"etcd://127.0.0.1:{cutter.port}/test?timeout=0.3")
+            authority = opened(f"etcd://127.0.0.1:{cutter.port}/test?timeout=2")
             cutter.plan = [cut]
             written = await authority.write_if(key, b"one", "")
             assert written is not None
@@ -146,7 +146,7 @@ def test_no_update_is_lost_while_servers_die_in_turn(three: EtcdCluster, key: st
 
 def test_a_stalled_one_is_left_within_its_timeout(three: EtcdCluster, key: str) -> None:
     async def use() -> None:
-        authority = opened(three.url)
+        authority = opened(f"{three.url}?timeout=3")
         written = await authority.write_if(key, b"one", "")
         assert written is not None
         three.nodes[0].stall()
@@ -156,7 +156,7 @@ def test_a_stalled_one_is_left_within_its_timeout(three: EtcdCluster, key: str) 
         assert time.monotonic() - begun < CALL_S
         begun = time.monotonic()
         assert await authority.read(key) == changed
-        assert time.monotonic() - begun < 0.5  # that one is not asked any more
+        assert time.monotonic() - begun < 2  # that one is not asked any more
 
     asyncio.run(use())
 

@@ -183,7 +183,7 @@ def test_wrong_credentials_and_buckets_are_said(
 
 def test_a_server_that_is_killed_or_silent(tmp_path: Path, key: str) -> None:
     async def use(server: SeaweedServer) -> None:
-        authority = opened(f"{server.url}&timeout=0.5")
+        authority = opened(server.url)
         written = await authority.write_if(key, b"one", "")
         async with Cutter(server.port).open() as cutter:
             cutter.plan = ["stall"]

@@ -53,12 +53,12 @@ def test_a_user_is_made_in_a_dialog_that_asks_for_its_password(
     inside.type("orders")
     inside.press("Enter")
     until(lambda: bool(inside.run("document.querySelector('dialog[open]') !== null")))
-    assert "would be made" in inside.run("document.querySelector('dialog').textContent")
+    assert "would be created" in inside.run("document.querySelector('dialog').textContent")
     inside.picture(pictures / "accounts-dialog-light.png")
     inside.type("secret-of-orders")  # the box has the focus
     inside.press("Enter")
     inside.until_loaded()
-    assert "The user orders is made." in inside.run("document.body.textContent")
+    assert "The user orders was created." in inside.run("document.body.textContent")
     assert "orders" in inside.run("document.querySelector('tbody').textContent")
     assert inside.errors == []
 

@@ -2,8 +2,9 @@
 
     python -m tests.compensation.forgetful 0.3 AHEAD_MS serve --data DIR ...
 
-It forgets all ENDs of a share of the transactions, chosen by their message's id, so that sending
-one again is of no use. Its clock may be ahead, or behind. Everything else is EscrowMQ's own broker.
+It forgets all ENDs of a share of the transactions, chosen by their message's body: sending one
+again is of no use, and each run of a test forgets the same ones. Its clock may be ahead, or behind.
+Everything else is EscrowMQ's own broker.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from escrowmq.txn.end_requests import EndRequests
 _end = EndRequests.end
 
 
-def is_forgotten(message_id: str, share: float) -> bool:
+def is_forgotten(body: bytes, share: float) -> bool:
     """Whether the broker forgets the ENDs of a transaction."""
-    return zlib.crc32(message_id.encode()) % 1000 < share * 1000
+    return zlib.crc32(body) % 1000 < share * 1000
 
 
 def forget(share: float) -> None:
@@ -30,8 +31,8 @@ def forget(share: float) -> None:
 
     def end(self: EndRequests, claim: Claim, now_ms: int) -> Ended:
         half = None if claim.who else self._store.read(claim.log_offset)  # not an operator's
-        if half is not None and is_forgotten(half.properties.get("UNIQ_KEY", ""), share):
-            return Ended(EndResult.UNKNOWN)
+        if half is not None and is_forgotten(half.body, share):
+            return Ended(EndResult.NOT_FOUND)  # an answer, for which no client has to wait
         return _end(self, claim, now_ms)
 
     EndRequests.end = end  # type: ignore[method-assign]

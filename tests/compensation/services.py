@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,17 +15,11 @@ from typing import Final
 import psycopg
 import redis
 
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
 
 _POSTGRES_FOLDERS: Final = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
 _NOBODY: Final = 65_534
-
-
-def free_port() -> int:
-    """A port of the loopback address that nobody listens on."""
-    with socket.socket() as door:
-        door.bind(("127.0.0.1", 0))
-        return int(door.getsockname()[1])
 
 
 def missing() -> str:

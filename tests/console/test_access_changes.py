@@ -59,11 +59,11 @@ def test_a_user_is_made_changed_and_deleted_after_previews(
 ) -> None:
     caplog.set_level(logging.INFO, "escrowmq.audit")
     preview = browser.send("/do/access.create-user", {"user": "orders"})
-    assert "user orders would be made" in preview.words()
+    assert "user orders would be created" in preview.words()
     assert 'type="password" required' in preview.text
     assert "orders" not in names(api)
     without = browser.send("/do/access.create-user", {"user": "orders", "confirmed": "yes"})
-    assert (without.status, "no password is given" in without.words()) == (400, True)
+    assert (without.status, "the password is missing" in without.words()) == (400, True)
     wanted = {"user": "orders", "password": "secret-of-orders", "reason": "a new service"}
     done = browser.send("/do/access.create-user", {**wanted, "confirmed": "yes"})
     assert done.status == 303

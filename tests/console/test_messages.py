@@ -55,7 +55,7 @@ def test_the_box_says_what_it_took_the_text_for(
     since = api.call("GET", "/messages?text=first&topic=paid").json
     assert (since["takenFor"], len(since["items"])) == ("time", 2)
     page = browser.get("/messages?text=o-1")
-    assert "Interpreted as a key , looked for in 1 of 1 topics" in page.words()
+    assert "Interpreted as a key , searched in 1 of 1 topics" in page.words()
 
 
 def test_what_is_not_found_is_said_and_where_it_was_looked_for(

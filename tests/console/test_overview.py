@@ -7,6 +7,7 @@ import asyncio
 import escrowmq
 from escrowmq.aio import Admin
 from escrowmq.console import collector as collecting
+from escrowmq.console.api.topics import ROW_FRESH_S
 from escrowmq.console.collector import Collector, rate
 from escrowmq.console.memo import Memo
 from escrowmq.testing import Broker
@@ -54,6 +55,28 @@ def test_a_console_alone_is_ready_while_a_name_server_answers() -> None:
         assert browser.get("/healthz").status == 200
 
 
+def test_a_row_of_a_list_is_asked_for_less_often_than_a_page_of_its_own(broker: Broker) -> None:
+    now_s = 1_000.0
+
+    async def main() -> None:
+        nonlocal now_s
+        async with Admin(broker.nameserver) as admin:
+
+            async def opened() -> Admin:
+                return admin
+
+            collector = Collector(opened, Memo(lambda: now_s), lambda: now_s)
+            first = await collector.topic("TBW102")
+            now_s += 5
+            assert await collector.topic("TBW102", fresh_s=ROW_FRESH_S) is first
+            assert await collector.topic("TBW102") is not first
+            again = await collector.topic("TBW102")
+            now_s += 7
+            assert await collector.topic("TBW102", fresh_s=ROW_FRESH_S) is not again
+
+    asyncio.run(main())
+
+
 def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker) -> None:
     now_s = 1_000.0
 
@@ -66,7 +89,7 @@ def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker
 
             memo = Memo(lambda: now_s)
             collector = Collector(opened, memo, lambda: now_s)
-            assert not collector.is_at_work
+            assert not collector.is_polling
             for _ in range(50):
                 collector.looked(group="mailer", topic="TBW102")
             while collector.rounds_count == 0:
@@ -75,7 +98,7 @@ def test_figures_are_asked_for_while_somebody_looks_and_no_longer(broker: Broker
             assert collector.rings.last("pending") == [0.0]
             assert collector.rings.last("lag:mailer") == [0.0]
             now_s += collecting.REST_AFTER_S + 1
-            while collector.is_at_work:
+            while collector.is_polling:
                 await asyncio.sleep(0.05)
             rounds = collector.rounds_count
             assert collector.rings.last("put") == [0.0]

@@ -198,7 +198,7 @@ def test_who_may_only_look_is_offered_nothing_and_refused(broker: Broker, port: 
     for path in ("/transactions", f"/transactions/{name}", "/transactions/discarded"):
         assert "/do/" not in reader.get(path).text
     refused = reader.send("/do/transactions.commit", {"transaction": name, "confirmed": "yes"})
-    assert (refused.status, "may look" in refused.words()) == (403, True)
+    assert (refused.status, "has read access" in refused.words()) == (403, True)
     call = program(port, VIEWER).call("POST", f"/transactions/{name}/commit", {})
     assert (call.status, call.json["code"]) == (403, "read_only")
     assert broker.delivered("paid") == []
@@ -247,7 +247,7 @@ def test_a_page_is_there_before_a_count_that_takes_long(
     leave_pending(broker, "paid", ["k-1"])
     monkeypatch.setattr("escrowmq.console.site.SOON_S", 0)
     page = browser.get("/transactions?topic=paid")
-    assert "Counting: the figures come in a moment." in page.words()
+    assert "Counting: the figures will appear in a moment." in page.words()
     assert "k-1" in page.words()
     assert "/api/v1/transactions/count?topic=paid" in page.text
     monkeypatch.undo()

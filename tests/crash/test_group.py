@@ -27,7 +27,7 @@ from .test_promotion import SETTINGS
 from .writer import ROLLBACK, Ledger, Writer
 
 SEEDS = range(int(os.environ.get("ESCROWMQ_CRASH_SEEDS", "2")))
-START_S = 30
+START_S = 60
 _READY = re.compile(r"escrowmq ready broker=(\S+).* group=(\S+) member=(\S+)")
 
 pytestmark = pytest.mark.crash

@@ -55,7 +55,7 @@ def test_server_that_is_asked_to_end_exits_with_0_and_keeps_everything(
         assert server.stop(number) == 0
         lines = server.errors.read_text().splitlines()
         assert all(LINE.match(line) for line in lines), lines
-        told = [line for line in lines if "is gone: 1 brokers unregistered" not in line]
+        told = [line for line in lines if "disconnected: 1 brokers unregistered" not in line]
         assert told[-2].endswith(f"{signal.Signals(number).name}: stopping")
         assert told[-1].endswith("the store is closed")
         for said in ("the store is empty", "has opened", "has registered broker-a"):
@@ -74,7 +74,7 @@ def test_signals_that_mean_nothing_stop_nothing(tmp_path: Path) -> None:
         Link(server.broker).close()
         assert server.stop() == 0
         said = server.errors.read_text()
-    for text in ("SIGUSR1 means nothing", "SIGUSR2 means nothing", "most recent call first"):
+    for text in ("SIGUSR1 is ignored", "SIGUSR2 is ignored", "most recent call first"):
         assert text in said
 
 

@@ -21,6 +21,7 @@ from escrowmq.codec.entries import decode_checkpoint
 from tests.interop import wire
 from tests.interop.process import until
 
+from . import disks
 from .group import NAME, Group, Member
 
 Wait = Callable[[], None]
@@ -196,7 +197,12 @@ def _lose_page_cache(member: Member) -> None:
 
 
 @contextmanager
-def _no_file_grows(member: Member) -> Iterator[None]:
+def _no_room(member: Member) -> Iterator[None]:
+    """Its disk is full; without one of its own, its files cannot grow."""
+    if member.folder.is_mount():
+        with disks.full(member.folder):
+            yield
+        return
     soft, hard = resource.prlimit(member.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(member.pid, resource.RLIMIT_FSIZE, (4_096, hard))
     try:
@@ -206,17 +212,18 @@ def _no_file_grows(member: Member) -> Iterator[None]:
 
 
 def fill_disk_of_copy(group: Group, served: Wait) -> None:
-    """Files of one copy cannot grow any more for a while."""
-    with _no_file_grows(group.others(group.master())[0]):
+    """The disk of one copy is full for a while."""
+    with _no_room(group.others(group.master())[0]):
         _pause(3)
         served()
 
 
 def fill_disk_of_master(group: Group, served: Wait) -> None:
-    """Files of the master cannot grow any more for a while."""
-    with _no_file_grows(group.master()):
-        _pause(3)
-    served()
+    """The disk of the master is full, and another member takes over; then it has room again."""
+    master = group.master()
+    with _no_room(master):
+        until("another master", lambda: group.master() is not master)
+        served()
 
 
 def lose_engine_leader(group: Group, served: Wait) -> None:
@@ -247,7 +254,7 @@ FAULTS: Final[dict[str, Fault]] = {
     "kill -9 of master and copy": kill_two,
     "kill -9 of all, and etcd": kill_all,
     "SIGSTOP of the master": stop_master,
-    "master cut off, but for clients": isolate_master,
+    "master cut off, except for clients": isolate_master,
     "master cut off from all": isolate_master_wholly,
     "master unheard by copies": mute_master,
     "copies unheard by master": mute_copies,
@@ -257,7 +264,14 @@ FAULTS: Final[dict[str, Fault]] = {
     "disk of a copy full": fill_disk_of_copy,
     "disk of the master full": fill_disk_of_master,
     "clients cut off": cut_clients,
+    "leader of etcd and master killed": lose_engine_leader,
 }
+
+ENGINES: Final = {"leader of etcd and master killed": 3}
+"""How many servers etcd has, where it is not one."""
+
+WITH_DISKS: Final = frozenset({"disk of a copy full", "disk of the master full"})
+"""Each member has a disk of its own, where this process can mount one."""
 
 
 EXCLUDING: Final = frozenset(

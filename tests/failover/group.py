@@ -18,9 +18,11 @@ from escrowmq.errors import AuthorityUnreachable
 from escrowmq.group.record import Record, read_record
 from tests.authority.etcd_servers import EtcdCluster
 from tests.interop import wire
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
-from tests.interop.servers import EscrowServer, free_port
+from tests.interop.servers import EscrowServer
 
+from . import disks
 from .links import Network, Way
 
 NAME: Final = "trio"
@@ -133,6 +135,7 @@ class Group:
     def __init__(
         self, folder: Path, network: Network, *, engines: int, settings: dict[str, object]
     ) -> None:
+        """`engines`: how many servers etcd has."""
         self.folder = folder
         self.network = network
         self.settings = settings
@@ -222,14 +225,19 @@ def _address(text: str) -> tuple[str, int]:
 
 
 @contextlib.contextmanager
-def running(folder: Path, *, engines: int = 1, **settings: object) -> Iterator[Group]:
-    """A group of three that is whole; all of it ends with the block."""
+def running(
+    folder: Path, *, engines: int = 1, has_disks: bool = False, **settings: object
+) -> Iterator[Group]:
+    """A group of three that is whole; all of it ends with the block. `has_disks`: each member has a
+    file system of its own, for root alone."""
     folder.mkdir(parents=True, exist_ok=True)
     with Network().open() as network, contextlib.ExitStack() as stack:
         group = Group(folder, network, engines=engines, settings=settings)
         stack.callback(group.etcd.stop)
         stack.callback(group.names.kill)
         for member in group.members:
+            if has_disks:
+                stack.enter_context(disks.mounted(member.folder))
             stack.callback(member.kill)
             member.begin()
         for member in group.members:

@@ -17,7 +17,8 @@ from typing import Final
 from tests.interop.process import ProcessError
 
 from .clients import Clients, sending
-from .faults import FAULTS, suffer
+from .disks import is_mountable
+from .faults import ENGINES, FAULTS, WITH_DISKS, suffer
 from .group import Group, running
 from .verdict import Verdict, look
 
@@ -33,7 +34,11 @@ def run(
 ) -> Verdict:
     """Rounds of one fault on one group, with at least so many acknowledgements of each client
     before each."""
-    with running(folder) as group:
+    has_disks = fault in WITH_DISKS and is_mountable(folder)
+    # A broker makes room by deleting messages; they are read at the end here.
+    keeping = {"cleanFileForciblyEnable": "false"} if has_disks else {}
+    engines = ENGINES.get(fault, 1)
+    with running(folder, engines=engines, has_disks=has_disks, **keeping) as group:
         group.make_topic(TOPIC)
         with sending(group, TOPIC, java) as clients:
             spans: list[tuple[int, int]] = []

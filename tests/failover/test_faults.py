@@ -21,7 +21,7 @@ from .verdict import look, pause_s
 
 pytestmark = pytest.mark.crash
 
-QUICK = {"escrowSilence": 1_000, "escrowTakeover": 1_500}
+QUICK: dict[str, Any] = {"escrowSilence": 1_000, "escrowTakeover": 1_500}
 """So that the faults that only time can tell of take seconds less."""
 
 FAULTS = (

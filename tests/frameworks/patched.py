@@ -10,7 +10,7 @@ from typing import Final
 import pytest
 
 SCENES: dict[str, Callable[[str], None]] = {}
-PATIENCE_S: Final = 30
+PATIENCE_S: Final = 60
 
 
 def scene(function: Callable[[str], None]) -> Callable[[str], None]:

@@ -420,7 +420,7 @@ def test_asyncapi_has_a_page() -> None:
 def test_mistakes_are_named_where_they_are_made() -> None:
     broker = new_broker()
     broker.subscriber("paid", "mailer")
-    with pytest.raises(SetupError, match="'mailer' has a subscriber already"):
+    with pytest.raises(SetupError, match="'mailer' already has a subscriber"):
         broker.subscriber("other", "mailer")
     with pytest.raises(SetupError, match="batch=True and max_records"):
         broker.subscriber("paid", "batches", batch_max=2)

@@ -7,8 +7,8 @@ import sys
 import time
 from collections.abc import Iterable
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record, encode_record
 from escrowmq.store.store import Put, PutStatus, Store

@@ -15,10 +15,11 @@ from escrowmq.acl.acl2_policies import read_policies, read_resource
 from escrowmq.acl.acl2_users import read_book
 from escrowmq.acl.explain import access_of
 from escrowmq.acl.trusted_addresses import read_pattern
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import EXT_FIELDS_MAX
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.access.on_acl2 import read_terms
 from escrowmq.codec import (
     acl2_bodies,

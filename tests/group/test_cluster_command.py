@@ -108,7 +108,7 @@ def test_a_switch_is_shown_first_then_done_when_the_new_master_serves(group: Gro
     until("the former master in sync", group.is_whole)
     again = group.run("switch", before.broker, "--to", heir)
     assert again.returncode != 0
-    assert f"{heir} is the master of {before.broker} already" in again.stderr
+    assert f"{heir} is already the master of {before.broker}" in again.stderr
 
 
 def test_nothing_is_rebuilt_where_a_master_serves(group: Group) -> None:
@@ -119,7 +119,7 @@ def test_nothing_is_rebuilt_where_a_master_serves(group: Group) -> None:
     assert "--accept-loss" in refused.stderr
     refused = group.run("rebuild", copy.address, "--accept-loss")
     assert refused.returncode == 1
-    assert "nothing is to be rebuilt" in refused.stderr
+    assert "there is nothing to rebuild" in refused.stderr
 
 
 def test_a_member_that_is_gone_is_told_apart(group: Group) -> None:

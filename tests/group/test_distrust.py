@@ -16,7 +16,7 @@ WHY = "gives this member nothing: its certificate is not taken"
 
 def distrust(world: GroupWorld, copy: MemberHost, master: MemberHost) -> None:
     """The connection of a copy is lost, and TLS fails when it dials again."""
-    world.distrusted.add(copy.name)
+    world.tls_failed.add(copy.name)
     for (name, life, peer), (other, *_) in [*world.links.items()]:
         if (name, life, other) == (copy.name, copy.life, master):
             world.close(copy, peer)
@@ -47,7 +47,7 @@ def test_a_copy_without_tls_knows_that_its_master_lives(caplog: pytest.LogCaptur
     assert WHY in copy.broker.core.refusal()
     assert caplog.text.count(WHY) == 1
     assert "is not reached" not in caplog.text
-    world.distrusted.clear()
+    world.tls_failed.clear()
     world.until(world.are_in_sync)
     assert report_of(copy).why == ""
     assert log_of(store_of(copy)) == log_of(store_of(master))
@@ -71,5 +71,5 @@ def test_a_copy_that_speaks_tls_to_a_plain_master_is_refused_with_what_to_set() 
     world, master = formed(names="a")
     epoch = Epoch("cluster", "b", "g", 1, (), "a", b"")
     stream = CopyStream(store_of(master).log, epoch, nonce="n", tables=list, now_ms=world.now_ms)
-    with pytest.raises(RemoteProtocolError, match=r"it speaks TLS, .* set escrowGroupTls at all"):
+    with pytest.raises(RemoteProtocolError, match=r"it uses TLS, .* set escrowGroupTls at all"):
         stream.receive(b"\x16\x03\x01\x02\0\x01", world.now_ms)

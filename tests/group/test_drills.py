@@ -85,7 +85,7 @@ def test_a_broker_that_is_alone_has_no_drills() -> None:
         ("cut", "-5", {}, "ms=-5"),
         ("cut", "soon", {}, "ms=soon"),
         ("cut", "9" * 5_000, {}, "100 to 60000"),
-        ("kill", 0, {"member": "z"}, "z was meant"),
+        ("kill", 0, {"member": "z"}, "the order is for z"),
         ("kill", 0, {"drill": ""}, "a drill has a name"),
         ("kill", 0, {"drill": "d" * 65}, "a drill has a name"),
     ],
@@ -118,12 +118,12 @@ def test_one_drill_at_a_time() -> None:
     said = refused(master, drill="d2")
     assert "drill d1 of " in said
     assert "2 s ago" in said
-    assert "one drill at a time" in refused(master, drill="d2", isDryRun="true")
-    assert "one drill at a time" in refused(master, "end", drill="d2")
+    assert "one drill is allowed at a time" in refused(master, drill="d2", isDryRun="true")
+    assert "one drill is allowed at a time" in refused(master, "end", drill="d2")
     done(master, "end")
     done(master, drill="d2")
     world.advance(DRILL_MS - 20)
-    assert "one drill at a time" in refused(master, drill="d3")
+    assert "one drill is allowed at a time" in refused(master, drill="d3")
     world.advance(20)
     done(master, drill="d3")
 
@@ -133,10 +133,10 @@ def test_one_fault_at_a_time_and_each_ends_by_itself() -> None:
     done(master, "authority", 3_000)
     assert "authority of member" in refused(master, "kill")
     world.advance(1_000)
-    assert "lasts for 2.0 s more" in refused(master, "cut", 1_000)
+    assert "lasts for another 2.0 s" in refused(master, "cut", 1_000)
     done(master)  # which is no fault
     world.advance(1_990)
-    assert "one fault at a time" in refused(master, "authority", 100)
+    assert "one fault is allowed at a time" in refused(master, "authority", 100)
     world.advance(10)
     done(master, "authority", 100)
 
@@ -303,4 +303,4 @@ def test_orders_are_in_the_audit_log(caplog: pytest.LogCaptureFixture) -> None:
     assert all(f"member={master.name}" in line and "drill=d1" in line for line in lines)
     assert "fault=cut" in lines[0]
     assert "ms=200" in lines[0]
-    assert "one fault at a time" in lines[1]
+    assert "one fault is allowed at a time" in lines[1]

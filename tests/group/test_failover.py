@@ -12,10 +12,11 @@ from escrowmq.base.message import SysFlag, Topic
 from escrowmq.codec.ids import parse_offset_id
 from escrowmq.delivery.groups import TRANSACTION_GROUP
 from escrowmq.delivery.offsets import OffsetTable
+from escrowmq.group import leading
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss
 from escrowmq.txn.half_lifecycle import Halves
-from tests.harness.caller import COMMIT, Caller, Half
+from tests.harness.caller import Caller, Half
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of, queues_of
 
@@ -26,9 +27,9 @@ MADE = {
 
 
 def formed(
-    seed: int = 1, names: str = "abc", *, min_copies: int = 1
+    seed: int = 1, names: str = "abc", *, min_copies: int = 1, sync_delay_ms: int = 0
 ) -> tuple[GroupWorld, MemberHost]:
-    world = GroupWorld(seed, names, min_copies=min_copies)
+    world = GroupWorld(seed, names, min_copies=min_copies, sync_delay_ms=sync_delay_ms)
     world.start_all()
     world.until(world.are_in_sync)
     assert world.serving is not None
@@ -63,7 +64,7 @@ def about_to_join(world: GroupWorld, master: MemberHost) -> MemberHost:
     late.start()
     assert world.record is not None
     two = world.record.in_sync
-    world.until(lambda: [*master.member.copies.even(two, world.now_ms)])
+    world.until(lambda: [*master.member.copies.caught_up(two, world.now_ms)])
     return late
 
 
@@ -288,6 +289,33 @@ def test_a_group_that_is_too_small_refuses_until_another_member_is_in_sync() -> 
     sent(world, master, b"one")
 
 
+def test_a_topic_that_is_made_while_messages_are_refused_is_there_when_that_was_answered() -> None:
+    world, master = formed(min_copies=3)
+    next(host for host in world.hosts.values() if host is not master).kill()
+    world.until(lambda: "escrowMinCopies=3" in (store_of(master).refusal or ""))
+    assert master.broker is not None
+    reply = master.broker.connect().begin(Request.UPDATE_AND_CREATE_TOPIC, MADE)
+    assert not reply, "the copy does not have it yet"
+    world.until(lambda: reply)
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+
+
+def test_a_change_that_is_repeated_is_not_answered_before_the_first_one() -> None:
+    """The second one changes nothing, and would say so while the copies still have the topic."""
+    world, master = formed()
+    sent(world, master, b"one")
+    assert master.broker is not None
+    changes = [
+        master.broker.connect(host="127.0.0.1").begin(
+            Request.DELETE_TOPIC_IN_BROKER, {"topic": "orders"}
+        )
+        for _ in range(2)
+    ]
+    assert not any(changes)
+    world.until(lambda: all(changes))
+    assert [reply.now.code for reply in changes] == [Response.SUCCESS] * 2
+
+
 def test_users_are_the_masters_and_made_there() -> None:
     world, master = formed()
     copy = next(host for host in world.hosts.values() if host is not master)
@@ -304,28 +332,11 @@ def test_users_are_the_masters_and_made_there() -> None:
     assert "anna" in copy.broker.core.assembly.door.users.book.users
 
 
-def test_a_replaced_master_does_not_deny_what_its_successor_has() -> None:
-    """It does not know yet that it was replaced, and a half of the new master is asked of it."""
-    world, master = formed()
-    assert master.broker is not None
-    world.isolate(master.name)
-    world.without_authority.add(master.name)
-    stale = master.broker.connect()
-    new = world.until(lambda: world.serving is not master and world.serving)
-    caller = new.broker.connect()
-    halves = [Half("orders", "PG", n, 1_000_000 + n, f"key-{n}") for n in range(2)]
-    denied = caller.begin_end(halves[0], COMMIT)
-    world.until(lambda: denied)
-    assert "Find prepared transaction message failed" in str(denied.now.remark)
-    assert stale.closed is None
-    reply = stale.begin_end(halves[1], COMMIT)
-    world.advance(5_000)
-    assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT
-
-
-def prepared(world: GroupWorld, caller: Caller) -> Half:
+def prepared(world: GroupWorld, caller: Caller, *, immunity: str = "") -> Half:
     """A half that was acknowledged."""
-    reply = caller.begin_send("orders", TRAN_MSG="true", PGROUP="PG")
+    reply = caller.begin_send(
+        "orders", TRAN_MSG="true", PGROUP="PG", CHECK_IMMUNITY_TIME_IN_SECONDS=immunity
+    )
     world.until(lambda: reply)
     ext = reply.now.ext or {}
     _, log_offset = parse_offset_id(ext["msgId"])
@@ -374,3 +385,58 @@ def test_a_master_saves_no_progress_that_another_master_may_cut_off() -> None:
     table.load(master.disk.read("config/consumerOffset.json"))
     assert table.get(TRANSACTION_GROUP, Topic.OP, 0) <= 0
     assert table.get(TRANSACTION_GROUP, Topic.HALF, 0) <= 0
+
+
+def test_a_message_that_is_larger_than_what_may_be_in_flight_is_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A copy reports whole records alone: of one that was half in flight it could report nothing,
+    and would never have got the rest."""
+    monkeypatch.setattr(leading, "BATCH_SIZE", 4 * 1024)
+    monkeypatch.setattr(leading, "AHEAD_MAX", 16 * 1024)
+    world, master = formed(names="ab")
+    sent(world, master, b"small")
+    for size in (15, 16, 17, 40):
+        sent(world, master, bytes(size * 1024))
+        world.advance(2_000)
+        assert world.are_in_sync()
+    sent(world, master, b"small")
+
+
+def left_behind(world: GroupWorld, master: MemberHost) -> MemberHost:
+    """A copy that is down, and lacks 100 KB."""
+    late = next(host for host in world.hosts.values() if host is not master)
+    late.kill()
+    world.until(lambda: world.record is not None and late.name not in world.record.in_sync)
+    for _ in range(20):
+        sent(world, master, bytes(5_000))
+    return late
+
+
+def test_a_copy_that_is_behind_is_sent_the_log_at_a_rate() -> None:
+    """Nobody waits for it, and others want the disks."""
+    world, master = formed(names="ab")
+    late = left_behind(world, master)
+    world.advance(25_000)  # what was written long ago is no rate
+    world.catch_up_rate = 20_000
+    assert master.leader is not None
+    master.leader._membership.catch_up_rate = world.catch_up_rate
+    began_ms = world.now_ms
+    late.start()
+    world.until(world.are_in_sync)
+    assert 4_500 < world.now_ms - began_ms < 7_000  # 100 KB
+    sent(world, master, b"in sync, it is waited for, and sent all at once")
+
+
+def test_a_copy_catches_up_although_more_is_written_than_it_may_be_sent() -> None:
+    world, master = formed(names="ab")
+    late = left_behind(world, master)
+    assert master.leader is not None
+    master.leader._membership.catch_up_rate = 1_000
+    late.start()
+
+    began_ms = world.now_ms
+    while not world.are_in_sync():
+        assert world.now_ms - began_ms < 20_000
+        sent(world, master, bytes(2_000))
+        world.advance(100)

@@ -117,7 +117,7 @@ def test_what_members_report_of_the_group() -> None:
     refused = copy.broker.connect().begin(Request.ESCROW_GROUP_SWITCH, {})
     assert f"ask {master.name}" in str(refused.now.remark)
     again = copy.broker.connect().begin(Request.ESCROW_GROUP_REBUILD, {"acceptLoss": "true"})
-    assert "nothing is to be rebuilt" in str(again.now.remark)
+    assert "there is nothing to rebuild" in str(again.now.remark)
 
 
 def test_rocketmqs_operators_ask_a_member_as_they_ask_a_controller() -> None:

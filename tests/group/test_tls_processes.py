@@ -178,7 +178,7 @@ def test_a_master_that_proves_nothing_is_not_copied(
         assert said in place.status(group, "--member", copy.address)["sure"]
         assert log_size(place, group, "sure") == 0
         if not more:
-            until("a line of the master", is_logged(master, "it speaks TLS, and this member does"))
+            until("a line of the master", is_logged(master, "it uses TLS, and this member does"))
 
 
 def test_a_plain_group_changes_to_tls_one_member_after_the_other(

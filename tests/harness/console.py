@@ -23,7 +23,7 @@ from escrowmq.testing import Broker
 HOST = "127.0.0.1"
 ADMIN = LocalUser(name="admin", password="a long password", may_change=True)
 VIEWER = LocalUser(name="viewer", password="another password", may_change=False)
-PATIENCE_S = 30
+PATIENCE_S = 60
 
 
 class Reply(msgspec.Struct, frozen=True):

@@ -10,14 +10,15 @@ import random
 
 import msgspec
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.replication.copied_tables import WatchedDisk
+from escrowmq.broker.replication.table_marks import WatchedDisk
 from escrowmq.errors import DiskFull
-from escrowmq.group.seat import Seat
+from escrowmq.group.membership import GroupMembership
 from escrowmq.testing.disk import Loss, Shortage, SimDisk
 from tests.harness.caller import (
     COMMIT,
@@ -68,11 +69,11 @@ class Exchange:
         seed: int = 0,
         replica: ReplicaSettings | None = None,
         address: tuple[str, int] = ADDRESS,
-        seat: Seat | None = None,
+        membership: GroupMembership | None = None,
         boot: str = "",
     ) -> None:
         self.replica = replica
-        self.seat = seat
+        self.membership = membership
         self.boot = boot
         self.address = address
         self.settings = settings or BrokerSettings()
@@ -97,7 +98,7 @@ class Exchange:
     # -- life ------------------------------------------------------------------------------------
 
     def _open(self) -> BrokerCore:
-        leads = self.seat is not None and self.seat.leads is not None
+        leads = self.membership is not None and self.membership.leads is not None
         core = BrokerCore(
             WatchedDisk(self.disk) if leads else self.disk,
             self.settings,
@@ -106,7 +107,7 @@ class Exchange:
             ha_address=f"{self.address[0]}:{self.address[1] + 1}",
             chance=self._chance,
             replica=self.replica,
-            seat=self.seat,
+            membership=self.membership,
             boot=self.boot,
         )
         self.now_ms = core.open(self.now_ms)

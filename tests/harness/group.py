@@ -1,5 +1,4 @@
-"""A group of brokers in memory: real cores on simulated disks, an authority, and a network that
-delays, cuts and forgets. From one seed, without a clock or a socket."""
+"""A group of brokers in memory: cores on simulated disks, an authority, and a lossy network."""
 
 from __future__ import annotations
 
@@ -11,86 +10,29 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
-from escrowmq.base.effects import Close, Dial, Effect, Send, Sync
-from escrowmq.base.wire import Wire
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.codec.layout import HEAD_V4
+from escrowmq.errors import DiskFull
 from escrowmq.group.copying import Cut
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
+from escrowmq.group.membership import GroupMembership
+from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
 from escrowmq.group.record import Record, read_record
-from escrowmq.group.seat import Seat
 from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.store.cut import cut_log, record_before
 from escrowmq.testing.authority import MemoryAuthority
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.drill_faults import drills_of
-from tests.harness.exchange import SMALL, START_MS, Exchange
+from tests.harness.exchange import SMALL, START_MS
+from tests.harness.group_broker import MemberBroker
 from tests.harness.group_network import Network
 
 KEY = "cluster/b"
 STEP_MS = 10
 SECRET = b"a secret of sixteen bytes"
-
-
-class MemberBroker(Exchange):
-    """The broker of a member in one role."""
-
-    def __init__(self, host: MemberHost, seat: Seat, *, number: int) -> None:
-        self._host = host
-        super().__init__(
-            replace(host.world.settings, broker_id=number),
-            replace(host.world.store_settings),
-            disk=host.disk,
-            now_ms=host.world.wall_ms,
-            seat=seat,
-            address=(host.address, 10911),
-            seed=host.world.chance.getrandbits(32),
-            boot=host.boot,
-        )
-
-    def _perform_one(self, effect: Effect) -> None:
-        world, host = self._host.world, self._host
-        match effect:
-            case Dial() if effect.wire is Wire.GROUP:
-                world.dial(host, effect)
-            case Send(peer, chunks) if (host.name, host.life, peer) in world.links:
-                world.carry(host, peer, b"".join(chunks))
-            case Sync() if world.sync_delay_ms:
-                life = host.life
-                self.syncs.append(effect)
-                world.later(world.sync_delay_ms, lambda: self._sync_if(life))
-            case Close(peer, _) if (host.name, host.life, peer) in world.links:
-                world.close(host, peer)
-            case _:
-                super()._perform_one(effect)
-
-    def _sync_if(self, life: int) -> None:
-        if self._host.life == life and self.syncs:
-            self._host.arrive(self._sync_late)
-
-    def _sync_late(self) -> None:
-        if self.syncs and self._host.broker is self:
-            self.sync()
-
-    def perform(self) -> None:
-        self._perform()
-
-    def hear(self, peer: int, data: bytes) -> None:
-        self.core.receive(peer, data, self.now_ms)
-        self._perform()
-
-    def meet(self, peer: int, host: str) -> None:
-        self.core.connected(peer, host, 40_000, self.now_ms, Wire.GROUP)
-        self._perform()
-
-    def miss(self, peer: int, *, is_refused: bool = False) -> None:
-        if is_refused:
-            self.core.dial_refused(peer, self.now_ms)
-        self.core.lost(peer, self.now_ms)
-        self._perform()
 
 
 class MemberHost:
@@ -109,6 +51,7 @@ class MemberHost:
         self.is_frozen = False
         self.is_ready = False
         """Whether clients are let in."""
+        self.fails_syncs = False
         self.log_lines: list[str] = []
         self._late: list[Callable[[], None]] = []
         """What arrives while it is frozen."""
@@ -142,12 +85,15 @@ class MemberHost:
             jitter_ms=world.chance.randrange(300),
             now_ms=world.now_ms,
         )
-        self._be(None)
-        self.member.wake(world.now_ms)
-        self.perform()
+        if self._be(None):
+            self.member.wake(world.now_ms)
+            self.perform()
 
     def _keep(self, state: MemberState) -> None:
+        """As node.reserved_file does: a full disk has room for it."""
+        room, self.disk.room = self.disk.room, None
         self.disk.replace(PATH, state.encode(), is_private=True)
+        self.disk.room = room
 
     def kill(self, loss: Loss = Loss.NOTHING) -> None:
         """The process is killed, or (with a loss) the machine loses power."""
@@ -201,8 +147,8 @@ class MemberHost:
             case Lead(record) if life == self.life:
                 self._lead(record)
             case Follow(record, why):
-                if self.copy is None:
-                    self._be(None)
+                if self.copy is None and not self._be(None):
+                    return
                 assert self.copy is not None
                 self.copy.follow_record(record, why, self.world.wall_ms)
                 self.after()
@@ -244,9 +190,11 @@ class MemberHost:
             self._log_end = broker.core.broker.store.end_offset
             self.disk.restart()
 
-    def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> None:
+    def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> bool:
+        """Open as master or copy. With a full disk the process ends, and is started again a second
+        later."""
         self._shut()
-        seat = Seat(
+        membership = GroupMembership(
             self.member,
             cluster="cluster",
             broker="b",
@@ -259,13 +207,23 @@ class MemberHost:
             leads=leads,
             authority="memory",
         )
-        seat.drills = self.drills
-        seat.epoch_end = epoch_end
-        seat.before = before
-        seat.on_cut = self._wants_cut
-        seat.when_ready(self._ready)
-        self.broker = MemberBroker(self, seat, number=0 if leads else 1)
+        membership.drills, membership.catch_up_rate = self.drills, self.world.catch_up_rate
+        membership.epoch_end = epoch_end
+        membership.before = before
+        membership.on_cut = self._wants_cut
+        membership.when_ready(self._ready)
+        try:
+            self.broker = MemberBroker(self, membership, number=0 if leads else 1)
+        except DiskFull:
+            self._restart_later()
+            return False
         self._log_end = self.broker.core.broker.store.end_offset
+        return True
+
+    def _restart_later(self) -> None:
+        """The process ends, as its disk is full, and is started again."""
+        self.kill()
+        self.world.later(1_000, lambda: None if self.is_up else self.start())
 
     def _ready(self) -> None:
         self.is_ready = True
@@ -293,9 +251,16 @@ class MemberHost:
         if cut.is_anew:
             self.member.state = self._empty(self.member.state)
         else:
-            cut_log(self.disk, self.world.store_settings, at=cut.log_offset, read_from=read_from)
+            try:
+                cut_log(
+                    self.disk, self.world.store_settings, at=cut.log_offset, read_from=read_from
+                )
+            except DiskFull:
+                self._restart_later()
+                return
             self.disk.restart()
-        self._be(None)
+        if not self._be(None):
+            return
         assert self.copy is not None
         self.copy.follow_record(self.member.record, "", self.world.wall_ms)
         self.after()
@@ -335,7 +300,7 @@ class MemberHost:
         if not self.is_up or self.is_frozen:
             return
         assert self.broker is not None
-        self.broker.advance(self.world.wall_ms - self.broker.now_ms)
+        self.broker.pass_time(self.world.wall_ms)
         if self.world.now_ms >= self.member.wake_at_ms():
             self.after()
 
@@ -348,21 +313,21 @@ class GroupWorld(Network):
         seed: int,
         names: str = "abc",
         *,
-        terms: Terms | None = None,
+        terms: MemberTimeouts | None = None,
         store: StoreSettings | None = None,
         min_copies: int = 1,
         settings: BrokerSettings | None = None,
         sync_delay_ms: int = 0,
         has_drills: bool = False,
     ) -> None:
-        """`sync_delay_ms`: how long a sync takes; 0: none. `has_drills`: as escrowDrills."""
+        """`sync_delay_ms`: how long a sync takes; 0: none."""
         super().__init__()
         self.settings = settings or BrokerSettings(name="b")
         self.sync_delay_ms = sync_delay_ms
-        self.has_drills = has_drills
+        self.has_drills, self.catch_up_rate = has_drills, 0
         self.min_copies = min_copies
         self.chance = random.Random(seed)
-        self.terms = terms or Terms()
+        self.terms = terms or MemberTimeouts()
         self.store_settings = store or replace(SMALL, log_segment_size=1 << 16)
         self.authority = MemoryAuthority()
         self.now_ms = 0
@@ -449,9 +414,9 @@ class GroupWorld(Network):
         def answer(found: object) -> None:
             if host.is_up and host.member is life:
                 if found is None:
-                    host.member.unheard("no answer", self.now_ms)
+                    host.member.authority_failed("no answer", self.now_ms)
                 else:
-                    host.member.heard(found, self.now_ms)  # type: ignore[arg-type]
+                    host.member.record_read(found, self.now_ms)  # type: ignore[arg-type]
                 host.after()
 
         def ask() -> None:
@@ -471,7 +436,7 @@ class GroupWorld(Network):
             if not host.is_up or host.member is not life:
                 return
             if outcome == "unknown":
-                host.member.unheard("no answer", self.now_ms)
+                host.member.authority_failed("no answer", self.now_ms)
             elif outcome is None:
                 host.member.refused(self.now_ms)
             else:

@@ -29,7 +29,7 @@ class Network:
         self._next_peer = 5_000
         self.cuts: set[tuple[str, str]] = set()
         """Nothing goes from the one to the other."""
-        self.distrusted: set[str] = set()
+        self.tls_failed: set[str] = set()
         """Members with whom TLS fails, when they dial a master."""
         self.dials_count = 0
         self.last_arrival: dict[tuple[str, str], int] = defaultdict(int)
@@ -66,7 +66,7 @@ class Network:
                 return
             if not host.is_up or host.life != life:
                 return
-            if host.name in self.distrusted:
+            if host.name in self.tls_failed:
                 host.arrive(lambda: self._distrust(host, life, called.peer))
                 return
             peer, self._next_peer = self._next_peer, self._next_peer + 1
@@ -86,7 +86,7 @@ class Network:
         """TLS 1.3: who dials learns that its certificate is refused when it is connected."""
         if host.life == life and host.broker is not None:
             host.broker.meet(peer, "10.0.0.9")
-            host.broker.core.dial_distrusted(
+            host.broker.core.dial_tls_failed(
                 peer, "its certificate is not taken", host.broker.now_ms
             )
             host.broker.miss(peer)

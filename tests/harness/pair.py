@@ -6,9 +6,10 @@ from collections import deque
 
 import msgspec
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.effects import Close, Dial, Effect, Send
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.exchange import SMALL, Exchange

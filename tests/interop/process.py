@@ -20,7 +20,7 @@ class ProcessError(Exception):
     """The process ended or stayed silent; the text has the end of what it wrote."""
 
 
-def until(what: str, look: Callable[[], T | None], *, within_s: float = 30) -> T:
+def until(what: str, look: Callable[[], T | None], *, within_s: float = 60) -> T:
     """The first answer of `look` that is neither None nor false; AssertionError after the time."""
     deadline = time.monotonic() + within_s
     pause = threading.Event()

@@ -1,9 +1,6 @@
 """Brokers and name servers under test: the real Java ones and ours, with one face."""
 
-import contextlib
-import random
 import re
-import socket
 import sys
 import urllib.request
 from dataclasses import dataclass, field
@@ -11,25 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import jars, wire
+from .ports import free_port
 from .process import Process, until
 
-# Ports below the range from which the kernel takes those of outgoing connections.
-PORTS: Final = range(15_000, 32_000)
 JVM: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-XX:-UsePerfData")
 START_S: Final = 60.0
-
-
-def free_port() -> int:
-    """A port that is free together with its neighbours -2 and +1, which a Java broker takes too."""
-    while True:
-        port = random.choice(PORTS)
-        with contextlib.ExitStack() as stack:
-            try:
-                for each in (port - 2, port, port + 1):
-                    stack.enter_context(socket.socket()).bind(("127.0.0.1", each))
-            except OSError:
-                continue
-            return port
 
 
 # What 4.x needs to let go of mapped files, as its own runbroker.sh opens it.

@@ -23,8 +23,9 @@ from tests.crash.link import Link, read_queue
 from tests.failover.clients import Clients, sending
 
 from . import wire
+from .ports import free_port
 from .process import Process, until
-from .servers import START_S, JavaBroker, JavaNameServer, free_port
+from .servers import START_S, JavaBroker, JavaNameServer
 from .test_replication import NEW_RELEASE
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "replication.md"

@@ -9,8 +9,9 @@ import pytest
 
 import escrowmq
 from tests.interop import jars
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
-from tests.interop.servers import EscrowServer, free_port
+from tests.interop.servers import EscrowServer
 
 MISSING = jars.missing_tools("go")
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {MISSING}")

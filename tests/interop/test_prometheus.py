@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 import escrowmq
+from tests.interop.ports import free_port
 from tests.interop.process import Process, until
-from tests.interop.servers import EscrowServer, free_port
+from tests.interop.servers import EscrowServer
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 RULES = DEPLOY / "prometheus" / "rules.yaml"

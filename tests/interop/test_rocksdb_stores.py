@@ -155,7 +155,12 @@ def test_a_database_that_is_not_used_is_no_reason_to_refuse(
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        pytest.param({"timerRocksDBEnable": True}, "rocksdbstore is RocksDB's", id="timers"),
+        pytest.param(
+            {"timerRocksDBEnable": True},
+            "rocksdbstore is RocksDB's",
+            id="timers",
+            marks=pytest.mark.long,
+        ),
         pytest.param(HALVES, "rocksdbstore is RocksDB's", id="halves", marks=pytest.mark.long),
         pytest.param(
             {"configManagerVersion": "v2"}, "config/rdb: ", id="tables", marks=pytest.mark.long

@@ -14,14 +14,15 @@ import pytest
 
 import escrowmq
 
+from .ports import free_port
 from .process import ProcessError
-from .servers import EscrowServer, JavaBroker, JavaNameServer, free_port, new_topic
+from .servers import EscrowServer, JavaBroker, JavaNameServer, new_topic
 
 COUNT = 40
 CONSUMED = 10
 GROUP = "half-way"
 QUEUES = 2
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SETTINGS: dict[str, Any] = {
     "mappedFileSizeCommitLog": 16 << 20,
     "maxIndexNum": 20_000,

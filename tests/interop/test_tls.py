@@ -154,7 +154,7 @@ def test_our_clients_of_both_faces_speak_tls(
 ) -> None:
     tls = escrowmq.Tls(trusted=authority.root, certificate=own.certificate, key=own.key)
 
-    def plainly(server: Server, topic: str) -> None:
+    def shorten_traceback(server: Server, topic: str) -> None:
         with escrowmq.Producer(server.nameserver, group=unique("PG"), tls=tls) as producer:
             producer.send(topic, b"plain face")
             with producer.transaction(topic, b"in a transaction"):
@@ -173,7 +173,7 @@ def test_our_clients_of_both_faces_speak_tls(
         with escrowmq.Admin(server.nameserver, tls=tls) as admin:
             topic = unique("T")
             admin.topics.create(topic, queues=2)
-        plainly(server, topic)
+        shorten_traceback(server, topic)
         asyncio.run(awaited(server, topic))
 
 

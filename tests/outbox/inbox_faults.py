@@ -85,7 +85,7 @@ class _Faults:
         """The handler is there; whether it is to return without a row."""
         name: str = message.key_list[0]
         kind, _, where = name.partition("-")
-        if where != step or not self._is_first(name):
+        if where != step or not self._is_due(kind, name):
             return False
         if kind == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -99,12 +99,19 @@ class _Faults:
         """The handler has ended, so that the thread may begin the same message again."""
         self._current.name = ""
 
-    def _is_first(self, name: str) -> bool:
+    def _is_due(self, kind: str, name: str) -> bool:
+        """Faults are met once; a message is rejected until it is sent again, since a rejection is
+        forgotten by a process that another message kills before the broker has heard of it."""
         try:
             (self._folder / name).touch(exist_ok=False)
         except FileExistsError:
-            return False
+            return kind == "reject" and not sent_again(self._folder, name).exists()
         return True
+
+
+def sent_again(folder: Path, name: str) -> Path:
+    """The file that is there once a dead letter has been sent again."""
+    return folder / f"{name}.again"
 
 
 def _consume(integration: str, place: Place) -> None:

@@ -23,9 +23,14 @@ class MariaDbServer:
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         data = folder / "data"
+        # A server that starts removes every `#sql*` file of its folder for temporary tables, those
+        # of other servers too.
+        temporary = folder / "tmp"
+        temporary.mkdir(exist_ok=True)
         user = ["--user=root"] if os.getuid() == 0 else []
         done = subprocess.run(
             ["mariadb-install-db", "--no-defaults", f"--datadir={data}", "--skip-test-db",
+             f"--tmpdir={temporary}",
              "--auth-root-authentication-method=normal", *user],
             check=False, capture_output=True, text=True, cwd=folder,
         )  # fmt: skip
@@ -36,7 +41,7 @@ class MariaDbServer:
         with self._errors.open("ab") as errors:
             self._child = subprocess.Popen(
                 ["mariadbd", "--no-defaults", f"--datadir={data}", "--skip-networking",
-                 f"--socket={self.socket}",
+                 f"--socket={self.socket}", f"--tmpdir={temporary}",
                  "--innodb-flush-log-at-trx-commit=0", "--innodb-buffer-pool-size=16M",
                  "--performance-schema=off", *user],
                 stdout=subprocess.DEVNULL, stderr=errors, cwd=folder,

@@ -135,7 +135,7 @@ def test_a_clock_that_differs_keeps_markers_and_ends_nothing(
         gone = ["broker-z"]
         with caplog.at_level(logging.WARNING):
             check_from_db._forget(outbox, dt.timedelta(days=7), gone=gone)
-        assert "kept for a day more: the database's clock" in caplog.text
+        assert "kept for another day: the database's clock" in caplog.text
         assert gone, "it is tried again"
         check_from_db._forget(Outbox(producer, connector(place.url)), dt.timedelta(1), gone=gone)
         assert gone == [], "a broker that is back is not gone"
@@ -145,7 +145,7 @@ def test_options_that_cannot_be_are_refused_before_anything_is_answered(
     start: Callable[..., Process], place: Place
 ) -> None:
     for options, text in (
-        (["--forget-after", "0.5"], "is the least"),
+        (["--forget-after", "0.5"], "is required"),
         (["--gone", "broker-b"], "give both"),
     ):
         process = start(address_of(place), *options)

@@ -132,7 +132,7 @@ def test_what_cannot_be_written_or_stored_rolls_back(
 def test_a_connection_that_commits_by_itself_is_refused(connect: Connect, outbox: Outbox) -> None:
     connection = connect()
     with outbox.transaction(connection):
-        with pytest.raises(UsageError, match="open on this connection already"):
+        with pytest.raises(UsageError, match="already has an open block"):
             outbox.transaction(connection).__enter__()
     if isinstance(connection, pymysql.Connection):
         connection.autocommit(True)

@@ -142,7 +142,7 @@ def test_what_the_database_rolled_back_by_itself_is_not_sent(
     """As it does for a deadlock, whose error somebody catches."""
     if connections["shop"].vendor == "postgresql":
         pytest.skip("PostgreSQL takes nothing more of a transaction that has failed")
-    with pytest.raises(MarkerNotWritten, match="rolled the transaction back meanwhile"):
+    with pytest.raises(MarkerNotWritten, match="rolled back the transaction meanwhile"):
         with transaction.atomic("shop"):
             add("1")
             outbox.send(topic, b"never")

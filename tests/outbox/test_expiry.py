@@ -113,7 +113,7 @@ def test_no_marker_goes_while_a_broker_that_took_messages_says_nothing(
             outbox.forget_markers()
     with escrowmq.Producer(names.nameserver, group="orders") as producer:
         outbox = Outbox(producer, engine)
-        with pytest.raises(RouteMissing, match="no word from broker-b, which has taken messages"):
+        with pytest.raises(RouteMissing, match="no answer from broker-b, which has taken messages"):
             outbox.forget_markers()
         lost = EscrowServer(
             tmp_path / "lost", verb="broker", nameserver=names.nameserver, brokerName="broker-b"

@@ -16,7 +16,7 @@ from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.reading import delivered
 
-from .inbox_faults import FAULTS, INTEGRATIONS, Place, start
+from .inbox_faults import FAULTS, INTEGRATIONS, Place, sent_again, start
 
 # On the event loop, a handler that is given up is cancelled, and cannot go on behind its time.
 _PLAIN_ONLY = ("slow", "begun")
@@ -47,14 +47,13 @@ def test_each_message_is_handled_once_whatever_its_handler_meets(
         for name in faults:
             producer.send(topic, name.encode(), keys=[name])
     child = start(integration, place)
-    resent: set[str] = set()
 
     def is_done() -> bool:
         nonlocal child
         if not child.is_alive():
             assert child.exitcode == -9, child.exitcode
             child = start(integration, place)
-        _resend_dead(server, group, resent)
+        _resend_dead(server, group, tmp_path)
         return set(faults) <= set(_rows(place)) and _lag(server, group) == 0
 
     try:
@@ -66,6 +65,7 @@ def test_each_message_is_handled_once_whatever_its_handler_meets(
     assert {name: counts[name] for name in faults if counts[name] != 1} == {}
     met = {file.name for file in tmp_path.iterdir()} & set(faults)
     assert met == set(faults)
+    resent = {name for name in faults if sent_again(tmp_path, name).exists()}
     assert resent == {name for name in faults if name.startswith("reject")}
 
 
@@ -79,10 +79,11 @@ def _lag(server: Server, group: str) -> int:
         return admin.groups.describe(group).lag
 
 
-def _resend_dead(server: Server, group: str, resent: set[str]) -> None:
+def _resend_dead(server: Server, group: str, folder: Path) -> None:
     """What an operator does once the handler is mended: send the dead letters again."""
     for message in delivered(server, f"%DLQ%{group}", queues=1):
-        if message.key_list[0] not in resent:
+        resent = sent_again(folder, message.key_list[0])
+        if not resent.exists():
+            resent.touch()
             with escrowmq.Admin(server.nameserver) as admin:
                 admin.messages.resend(message)
-            resent.add(message.key_list[0])

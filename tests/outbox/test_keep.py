@@ -230,8 +230,15 @@ def test_so_much_is_kept_and_no_more(
     assert shop.orders() == ["1", "2"]
     cluster.start()
     cluster.wait("1", "2")
-    until("room", lambda: shop.outbox.kept().count == 0)
-    shop.take("3")
+
+    def has_room() -> bool:
+        try:
+            shop.take("3")
+        except TooManyKept:
+            return False  # its rows are gone, and the relay has not said so yet
+        return True
+
+    until("room", has_room)
     cluster.wait("1", "2", "3")
     shop.outbox.close()
 
@@ -278,7 +285,7 @@ def test_without_keeping_the_transaction_fails_as_before(
         tx.send(cluster.topic, b"never")
     connection.close()
     assert outbox.kept().count == 0
-    with pytest.raises(UsageError, match="'refuse' lets a transaction fail"):
+    with pytest.raises(UsageError, match=r"'refuse' .the transaction fails"):
         dbapi.Outbox(producer, connect, when_away="store")
 
 

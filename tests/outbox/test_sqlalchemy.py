@@ -156,7 +156,7 @@ def test_a_scoped_session_stands_for_the_session_of_its_thread(
     with outbox.transaction(scoped) as tx:
         scoped.add(Order(id="o-1"))
         tx.send(topic, b"1")
-        with pytest.raises(UsageError, match="open on this already"):
+        with pytest.raises(UsageError, match="already has an open block"):
             outbox.transaction(scoped()).__enter__()
     with pytest.raises(KeyError), outbox.transaction(scoped) as tx:
         scoped.add(Order(id="o-2"))
@@ -248,7 +248,7 @@ def test_what_cannot_be_is_refused_where_it_is_written(
         with outbox.transaction(session) as tx:
             with pytest.raises(InvalidMessage):
                 tx.send(topic, b"")
-            with pytest.raises(UsageError, match="open on this already"):
+            with pytest.raises(UsageError, match="already has an open block"):
                 outbox.transaction(session).__enter__()
         with pytest.raises(UsageError, match="has ended"):
             tx.send(topic, b"late")

@@ -55,6 +55,11 @@ def interrupt(work: Callable[[], object], number: int) -> str:
                 seen += 1
                 if seen == number:
                     raise KeyboardInterrupt
+        elif event == "exception":
+            # CPython does not look for signals behind a call that raised. Interrupted in front of
+            # its first instruction, a handler would also leave its exception as the thread's
+            # current one, and each later exception of the process would get that as its context.
+            latest.pop(frame, None)
         return at_opcode
 
     def at_call(frame: FrameType, event: str, arg: object) -> Any:
@@ -64,17 +69,19 @@ def interrupt(work: Callable[[], object], number: int) -> str:
         frame.f_trace_opcodes = True
         return at_opcode
 
-    before = sys.gettrace()
+    before, handled = sys.gettrace(), sys.exc_info()[1]
+    outcome = ""
     sys.settrace(at_call)
     try:
         work()
     except KeyboardInterrupt:
-        return "raised"
+        outcome = "raised"
     finally:
         sys.settrace(before)
         latest.clear()  # frames, which lead back here: the call's objects are to be gone now
-    # It was caught, or raised where nobody hears it.
-    return "came through" if seen >= number else ""
+    assert sys.exc_info()[1] is handled, "an interrupt left its exception behind"
+    # Without an outcome it was caught, or raised where nobody hears it.
+    return outcome or ("came through" if seen >= number else "")
 
 
 def interrupted_at(work: Callable[[], object], method: Callable[..., object]) -> None:

@@ -45,8 +45,8 @@ def test_users_and_policies_are_made_asked_about_and_removed(guarded: Server) ->
     ask("policy", "set", "orders", "Topic:ord*", "pub", "sub", "--source", "10.0.0.0/8")
     ask("policy", "set", "orders", "Topic:ordinary", "all", "--deny")
     for words, reason in (
-        (("orders", "Topc:ord*", "pub"), "'Topc:ord*' is no resource"),
-        (("orders", "Topic:ord*", "push"), "'push' is no action; allowed are all"),
+        (("orders", "Topc:ord*", "pub"), "'Topc:ord*' is not a resource"),
+        (("orders", "Topic:ord*", "push"), "'push' is not an action; allowed are all"),
     ):
         wrong = run("policy", "set", *words, *where)
         assert (wrong.returncode, reason in wrong.stderr) == (2, True), wrong

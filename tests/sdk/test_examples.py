@@ -4,7 +4,7 @@ import asyncio
 import doctest
 import importlib
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,8 @@ import escrowmq.client
 import escrowmq.integrations
 from escrowmq.integrations.otel import Tracing
 from tests.interop.servers import Server
+
+from .conftest import start
 
 TOPICS = ("paid", "stock")
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "sdk.md"
@@ -44,12 +46,15 @@ def examples() -> list[doctest.DocTest]:
 
 
 @pytest.fixture(scope="module")
-def prepared(server: Server) -> Server:
-    """The server, with the topics of the examples."""
+def prepared(peer: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A server with the topics of the examples. It has nothing that other tests left pending, which
+    the example of a diagnosis would find."""
+    server = start(peer, tmp_path_factory.mktemp("examples"))
     with escrowmq.Admin(server.nameserver) as admin:
         for topic in TOPICS:
             admin.topics.create(topic, queues=4)
-    return server
+    yield server
+    server.kill()
 
 
 @pytest.mark.parametrize("name", [example.name for example in examples()])

@@ -210,7 +210,9 @@ def test_a_commit_that_nobody_confirms_raises_and_answers_the_brokers_check_itse
         asked.append(message.message_id)
         return escrowmq.Outcome.ROLLBACK
 
-    with escrowmq.Producer(cluster.nameserver, group="PG", check=check, timeout_ms=500) as producer:
+    with escrowmq.Producer(
+        cluster.nameserver, group="PG", check=check, timeout_ms=3_000
+    ) as producer:
         tx = producer.transaction("T", b"x").begin()
         cluster.brokers[0].kill()
         with pytest.raises(OutcomeUnknown, match="check-back"):

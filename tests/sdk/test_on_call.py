@@ -13,8 +13,9 @@ import escrowmq
 from escrowmq.cli.completion import walk
 from escrowmq.cli.main import build_parser
 from escrowmq.console.page_table import PAGES
+from tests.interop.ports import free_port
 from tests.interop.process import until
-from tests.interop.servers import Server, free_port
+from tests.interop.servers import Server
 
 from .commands import run
 from .conftest import new_topic

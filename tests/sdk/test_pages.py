@@ -14,8 +14,9 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 import escrowmq
 from escrowmq.base import fixed_limits
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.setting_facts import settings_of
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.cli.completion import walk
 from escrowmq.cli.main import build_parser
 from escrowmq.cli.option_places import arranged
@@ -117,6 +118,7 @@ def test_the_examples_for_users_of_celery_run(broker: Broker, names: dict[str, A
     with escrowmq.Admin(broker.nameserver) as admin:
         until("the topic of the tasks", lambda: "celery-celery" in admin.topics.names())
         assert admin.topics.describe("celery-celery").count == 1
+    names["app"].pool.force_close_all()  # or its client uses the process's thread for ever
     assert "outbox.send" in django, "tests/outbox/test_docs.py runs it"
     exec(compile(handler, "coming-from-celery.md", "exec"), names)
     with escrowmq.Producer(broker.nameserver, group="shop") as producer:

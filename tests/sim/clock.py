@@ -64,7 +64,7 @@ class WallClock:
         self._trusted_ms = max(self._trusted_ms, self._ahead_ms)
         return self._trusted_ms - before_ms
 
-    def go_on_from(self, time_ms: int) -> None:
+    def continue_from(self, time_ms: int) -> None:
         """See net/clock.SystemClock."""
         self._trusted_ms += max(0, time_ms - self.now_ms())
 

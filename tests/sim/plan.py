@@ -9,7 +9,8 @@ import random
 
 import msgspec
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.store_settings import StoreSettings
 
 
 class Habits(msgspec.Struct, kw_only=True, frozen=True):

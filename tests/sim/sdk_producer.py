@@ -9,7 +9,7 @@ from functools import partial
 
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_attempts import EndAttempts
 from escrowmq.client.core.end_request import Half, check_answer_fields, end_fields, half_of
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.queue_choice import Chooser
@@ -26,7 +26,7 @@ from escrowmq.client.core.sending import (
     result_of,
     send_fields,
 )
-from escrowmq.client.core.verdicts import Course, Verdicts
+from escrowmq.client.core.verdicts import EndState, Verdicts
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import (
     ConnectFailed,
@@ -58,7 +58,9 @@ _COMPRESSION = Compression(form="")
 class Block:
     """One transaction of this producer, from its beginning to its end."""
 
-    def __init__(self, sent: told.Sent, course: Course, attempts: Attempts, out: Outgoing) -> None:
+    def __init__(
+        self, sent: told.Sent, course: EndState, attempts: Attempts, out: Outgoing
+    ) -> None:
         self.sent = sent
         self.course = course
         self.attempts = attempts
@@ -132,7 +134,7 @@ class SdkProducer(SdkClient):
         out.wants_id = self._chance.random() < self._plan.habits.id_share
         sending = SendRequest(message=out, timeout_ms=_TIMEOUT_MS)
         attempts = Attempts(sending, self._rules, started=now_ms / 1000)
-        block = Block(sent, Course(self._verdicts), attempts, out)
+        block = Block(sent, EndState(self._verdicts), attempts, out)
         block.course.open(sent.key)
         self._blocks[sent.key] = block
         self._attempt(block)
@@ -175,7 +177,7 @@ class SdkProducer(SdkClient):
 
     def _came(self, block: Block, what: SendAnswer | EscrowMQError) -> None:
         try:
-            then = block.attempts.came(what, now=self.now(), names=lambda: {BROKER, GONE})
+            then = block.attempts.report(what, now=self.now(), names=lambda: {BROKER, GONE})
         except EscrowMQError as error:
             self._failed(block, error)
             return
@@ -246,13 +248,13 @@ class SdkProducer(SdkClient):
             self.cast(Request.END_TRANSACTION, end_fields(half, outcome))
             self._blocks.pop(block.sent.key, None)
             return
-        telling = Telling(half, outcome, count=0, timeout_ms=_TIMEOUT_MS, started=self.now())
+        telling = EndAttempts(half, outcome, count=0, timeout_ms=_TIMEOUT_MS, started=self.now())
         self._tell(block, telling, outcome)
 
-    def _tell(self, block: Block, telling: Telling, outcome: Outcome) -> None:
+    def _tell(self, block: Block, telling: EndAttempts, outcome: Outcome) -> None:
         def came(what: Command | EscrowMQError) -> None:
             try:
-                pause_s = telling.came(what, now=self.now(), address=BROKER)
+                pause_s = telling.report(what, now=self.now(), address=BROKER)
             except EscrowMQError as error:
                 self.stage.note("END of %s is not confirmed: %s", block.ident(), str(error))
                 self.stage.done["ends that the SDK did not hear confirmed"] += 1

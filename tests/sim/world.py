@@ -349,7 +349,7 @@ class World:
         try:
             core = self.make_core(self.disk, self._loss)
             opened_ms = core.open(now_ms)
-            self.host.wall.go_on_from(opened_ms)
+            self.host.wall.continue_from(opened_ms)
             self.host.wall.has_gone_back |= self._last_stored_ms > opened_ms
         except SimCrash as crash:
             self.stage.note("the machine stops while the broker starts: %s", crash)

@@ -60,15 +60,15 @@ def deletion_not_noted(core: BrokerCore) -> None:
 
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
-    standing = core.broker.store.standing
-    failed = standing.failed
+    writability = core.broker.store.writability
+    failed = writability.failed
 
     def spoilt(error: Exception) -> Put:
         if not isinstance(error, DiskFull):
-            standing.refuse(str(error), is_lasting=True)
+            writability.refuse(str(error), is_lasting=True)
         return failed(error)
 
-    standing.failed = spoilt  # type: ignore[method-assign]
+    writability.failed = spoilt  # type: ignore[method-assign]
 
 
 def unopened_is_gone(core: BrokerCore) -> None:

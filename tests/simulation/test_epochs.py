@@ -13,8 +13,9 @@ import random
 import pytest
 from tests.harness.exchange import Exchange
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk
 
 SEEDS = range(60)

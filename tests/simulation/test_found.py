@@ -4,10 +4,11 @@ import random
 
 from tests.sim.checker import engine_of
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Replace, Send, Sync
 from escrowmq.base.message import Message, Property, Topic
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.upkeep.offset_saver import ProgressOfHalves
 from escrowmq.broker.upkeep.start_checks import OFFSETS_FILE
@@ -236,7 +237,7 @@ def test_units_that_a_full_disk_holds_back_follow_when_there_is_room() -> None:
     find(store, "k1")
     disk.room = None
     store.wake(60_000)
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     assert store.bounds("orders", 0)[1] == number
 
 

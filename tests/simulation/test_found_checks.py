@@ -12,10 +12,11 @@ from tests.sim.stage import Stage, Violation
 from tests.sim.tally import Tally
 from tests.sim.world import World
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.effects import Effect, Send
 from escrowmq.base.own_properties import OPEN
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.testing.disk import Loss
 
 CHECK = Request.CHECK_TRANSACTION_STATE

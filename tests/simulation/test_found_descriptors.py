@@ -91,7 +91,7 @@ def test_checks_that_are_counted_are_sent_whatever_fails_behind_them(exchange: E
     first = caller.prepare("T", b"one", group="PG")
     second = caller.prepare("T", b"two", group="PG")
     halves = exchange.core.transactions.engine.halves
-    read = halves.half
+    read = halves.open_half
     fails = True
 
     def spoilt(queue_offset: int) -> object:
@@ -99,7 +99,7 @@ def test_checks_that_are_counted_are_sent_whatever_fails_behind_them(exchange: E
             raise OSError(24, "Too many open files")
         return read(queue_offset)
 
-    halves.half = spoilt  # type: ignore[method-assign,assignment]
+    halves.open_half = spoilt  # type: ignore[method-assign,assignment]
     exchange.advance(7_000)
     asked = caller.take(Request.CHECK_TRANSACTION_STATE)
     assert len(asked) == halves.pending.row(first.queue_offset).checks == 1

@@ -16,7 +16,7 @@ from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.base.own_properties import MESSAGES, ORDER_KEY, OUTCOME
 from escrowmq.broker.asked import Question
 from escrowmq.broker.core import BrokerCore
-from escrowmq.broker.requests.on_transactions import _Unsealed
+from escrowmq.broker.requests.on_transactions import UnsealedEnd
 from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.delivery.delayed_messages import DelayRules
@@ -32,7 +32,7 @@ from escrowmq.txn.unsealed_ends import Sealed
 from . import plants
 
 SEEDS = 200
-"""As many as test_transactions runs."""
+"""As many as test_transactions runs, with those that are `long`."""
 
 Plant = Callable[[BrokerCore], None]
 
@@ -186,7 +186,7 @@ def resumed_in_part(core: BrokerCore) -> None:
         source.properties.pop(MESSAGES, None)
         return [source]
 
-    resumption._whole = spoilt  # type: ignore[method-assign]
+    resumption._all_messages = spoilt  # type: ignore[method-assign]
 
 
 def delay_from_the_half(core: BrokerCore) -> None:
@@ -269,14 +269,15 @@ def old_id_accepted(core: BrokerCore) -> None:
 
 def settled_before_durable(core: BrokerCore) -> None:
     """An administrator is answered before what was settled is durable."""
-    ends, code = core.assembly.ends, int(Request.ESCROW_SETTLE)
+    answers = core.transactions.engine.unsealed.answers
+    code = int(Request.ESCROW_SETTLE)
     row = core.serving.rows[code]
 
     def spoilt(asked: Question) -> Reply:
         reply = row.serve(asked)
-        last = ends._unsealed[-1] if ends._unsealed else None
-        if reply is HELD and isinstance(last, _Unsealed) and last.ended.answer is EndResult.DONE:
-            ends._unsealed.pop()
+        last = answers[-1] if answers else None
+        if reply is HELD and isinstance(last, UnsealedEnd) and last.ended.answer is EndResult.DONE:
+            answers.pop()
             return Answer(ext={OUTCOME: last.ended.state.name.lower()})
         return reply
 
@@ -374,7 +375,7 @@ FOUND_BY: dict[Plant, int] = {
     plants.later_sync_believed: 80,
     plants.sync_of_a_start_believed: 201,
     fields_taken_as_they_come: 6,
-    plants.ahead_for_ever: 16,
+    plants.ahead_for_ever: 26,
     plants.deletion_not_noted: 3,
     plants.tables_told_before_they_are_kept: 0,
     plants.answer_before_durable: 0,

@@ -20,7 +20,7 @@ from escrowmq.client.core.queue_choice import Chooser
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.send_attempts import Attempts
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.verdicts import Course, Verdicts
+from escrowmq.client.core.verdicts import EndState, Verdicts
 
 SEEDS = [seed for seed in range(200) if draw(seed).has_sdk]
 """Those worlds of a commit that have clients of this kind."""
@@ -44,13 +44,13 @@ def retried_where_it_failed(patch: pytest.MonkeyPatch) -> None:
 
 def tried_without_end(patch: pytest.MonkeyPatch) -> None:
     """Attempts are not counted: only the time bounds them."""
-    came = Attempts.came
+    report = Attempts.report
 
     def spoilt(self: Attempts, *given: object, **more: object) -> object:
         self._left = 1_000
-        return came(self, *given, **more)  # type: ignore[arg-type]
+        return report(self, *given, **more)  # type: ignore[arg-type]
 
-    patch.setattr(Attempts, "came", spoilt)
+    patch.setattr(Attempts, "report", spoilt)
 
 
 def tried_beyond_its_time(patch: pytest.MonkeyPatch) -> None:
@@ -72,20 +72,20 @@ def open_block_rolled_back(patch: pytest.MonkeyPatch) -> None:
 def unheard_end_rolled_back(patch: pytest.MonkeyPatch) -> None:
     """A commit that the broker did not confirm is remembered as a rollback."""
 
-    def spoilt(self: Course, error: BaseException) -> None:
+    def spoilt(self: EndState, error: BaseException) -> None:
         self._verdicts.remember(self.key, Outcome.ROLLBACK)
 
-    patch.setattr(Course, "unheard", spoilt)
+    patch.setattr(EndState, "unheard", spoilt)
 
 
 def abandoned_half_committed(patch: pytest.MonkeyPatch) -> None:
     """What was given up, and may be stored all the same, is committed when the broker asks."""
 
-    def spoilt(self: Course) -> None:
+    def spoilt(self: EndState) -> None:
         self.verdict = Outcome.COMMIT
         self._verdicts.remember(self.key, Outcome.COMMIT)
 
-    patch.setattr(Course, "abandon", spoilt)
+    patch.setattr(EndState, "abandon", spoilt)
 
 
 def kept_before_it_was_handled(patch: pytest.MonkeyPatch) -> None:

@@ -5,8 +5,8 @@ import random
 import pytest
 from tests.harness.stores import put_batch, split
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Message, SysFlag
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimCrash, SimDisk

@@ -15,7 +15,7 @@ def test_power_lost_after_a_kill_takes_nothing_that_a_start_called_durable(seed:
     disk = SimDisk()
     run = Run(disk, is_sync=chance.random() < 0.5, seed=seed)
     run.boot = "first boot"
-    run.store._held.boot = run.boot
+    run.store._state.boot = run.boot
     run.store.open(run.now_ms)
     for number in range(chance.randint(1, 80)):
         run.now_ms += chance.randint(0, 9)

@@ -10,7 +10,9 @@ import pytest
 from tests.sim.kinds import DONE, FAULTS
 from tests.sim.world import Result, World
 
-SEEDS = 120
+SEEDS = 100
+"""As few as everything happens in."""
+
 BLOCK = 20
 
 
@@ -20,7 +22,13 @@ def played(seed: int) -> Result:
     return World(seed).run()
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, BLOCK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, SEEDS, BLOCK),
+        *(pytest.param(first, marks=pytest.mark.long) for first in range(SEEDS, 200, BLOCK)),
+    ],
+)
 def test_every_promise_is_kept_whatever_happens(first: int) -> None:
     for seed in range(first, first + BLOCK):
         assert played(seed).done["audits"], seed

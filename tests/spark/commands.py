@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from tests.interop.process import Process, until
 
-from .sessions import QUICK, quiet
+from .sessions import QUICK, QUICK_WORKERS, quiet
 
 ANSWER: Final = "answer: "
 START_S: Final = 120.0
@@ -70,7 +70,7 @@ def run_and_die(
 def _started(
     folder: Path, kind: str, settings: Mapping[str, str], *words: str, **more: Any
 ) -> Process:
-    environment = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1"}
+    environment = {"PYTHONPATH": str(ROOT), "SPARK_LOCAL_IP": "127.0.0.1", **QUICK_WORKERS}
     whole = QUICK | quiet(folder / "spark") | dict(settings)
     command = [sys.executable, "-m", "tests.spark.commands", kind, json.dumps(whole), *words]
     return Process(command, folder=folder, name="commands", environment=environment, **more)

@@ -40,10 +40,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The session; executors and planners use this Python."""
-    from .sessions import QUICK, build_session
+    from .sessions import build_quick_session
 
     # A task that fails fails its job: what tests of retries need is in processes of their own.
-    session = build_session("local[2]", tmp_path_factory.mktemp("spark"), QUICK)
+    session = build_quick_session("local[2]", tmp_path_factory.mktemp("spark"))
     yield session
     session.stop()
 

@@ -81,8 +81,9 @@ class StoreWriter:
 
     def close(self) -> None:
         """Write the segment out."""
-        data = b"".join(self._parts)
-        (self._folder / f"{self._first:020d}").write_bytes(data.ljust(self._size, b"\0"))
+        with (self._folder / f"{self._first:020d}").open("wb") as segment:
+            segment.write(b"".join(self._parts))
+            segment.truncate(self._size)
         self._parts = []
 
 

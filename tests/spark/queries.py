@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .sessions import QUICK, build_session
+from .sessions import build_quick_session
 
 
 def run(task: dict[str, Any]) -> None:
     """Copy from a topic to files or to another topic, until all that is there is read."""
     folder = Path(task["folder"])
-    settings = QUICK | task.get("settings", {})
-    spark = build_session(task.get("master", "local[2,4]"), folder, settings)
+    master = task.get("master", "local[2,4]")
+    spark = build_quick_session(master, folder, task.get("settings"))
     reader = spark.readStream.format("escrowmq")
     for name, value in task["source"].items():
         reader = reader.option(name, value)

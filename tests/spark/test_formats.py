@@ -39,7 +39,7 @@ WITHOUT_JARS = [kind for kind in PACKAGES if RELEASE not in PACKAGES[kind]]
     ("text", "told"),
     [
         ("orc", "one of parquet, delta, iceberg, iceberg:CATALOG.NAMESPACE is expected"),
-        ("parquet:lake.mq", "only tables of Iceberg stand in a catalog"),
+        ("parquet:lake.mq", "only tables of Iceberg can be in a catalog"),
         ("iceberg:lake", "a catalog and a namespace in it are expected, as iceberg:lake.mq"),
         ("iceberg:lake.m-q", "a catalog and a namespace"),
         ("iceberg:", "a catalog and a namespace"),
@@ -112,7 +112,7 @@ def test_jobs_do_not_go_on_from_each_others_runs(
     words = ["pipeline", "funnel", "--store", str(tmp_path), "--out", str(tmp_path)]
     assert main(words) == 2
     errors = capsys.readouterr().err
-    assert "tells of runs over halves, not over transactions; give each a folder" in errors
+    assert "has runs over halves, not over transactions; give each its own folder" in errors
     assert errors.count("\n") == 1
 
 
@@ -125,7 +125,7 @@ def test_a_range_does_not_replace_what_exports_add_to(
     assert main(words) == 0
     capsys.readouterr()
     assert main([*words, "--to", "latest"]) == 2
-    assert "a range would replace it; name another place" in capsys.readouterr().err
+    assert "a range would replace it; name another folder" in capsys.readouterr().err
     assert spark.read.parquet(str(tmp_path / "messages")).count() == 3
 
 

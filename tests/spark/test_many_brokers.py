@@ -212,6 +212,7 @@ def test_a_broker_that_is_down_is_missed_until_it_is_back(
     assert report["balance"]["pending"] + report["balance"]["parked"] == 4
 
 
+@pytest.mark.long
 def test_a_producer_that_is_there_is_asked_and_the_next_run_tells_so(
     spark: SparkSession, world: World, pipeline: Pipeline, tmp_path: Path
 ) -> None:

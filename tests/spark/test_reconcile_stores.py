@@ -80,6 +80,7 @@ def test_what_is_open_outlives_runs_that_leave_its_topic_out(store: Store) -> No
     assert store.open_ids() == {("overdue", "open")}, "nobody has ended it"
 
 
+@pytest.mark.long
 def test_segments_that_went_before_they_were_read_are_told(store: Store) -> None:
     store.half("seen", at_ms=NOW_MS - 30 * MINUTE_MS)
     store.fill(at_ms=NOW_MS - 30 * MINUTE_MS)
@@ -120,7 +121,7 @@ def test_options_that_leave_out_what_is_compared_are_refused(
 ) -> None:
     store.half("open", at_ms=NOW_MS - 30 * MINUTE_MS)
     store.fill(at_ms=NOW_MS)
-    with pytest.raises(UsageError, match="would leave out messages that are to be compared"):
+    with pytest.raises(UsageError, match="would leave out messages that must be compared"):
         store.run(now_ms=NOW_MS, options=option)
 
 

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from escrowmq.pipeline.reconcile.stream import STATE_STORE, Patience, overdue
+from escrowmq.pipeline.reconcile.stream import STATE_STORE, StreamTimeouts, overdue
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-PATIENCE = Patience(skew_s=10, overdue_s=100, again_s=200, times_max=3)
+PATIENCE = StreamTimeouts(skew_s=10, overdue_s=100, again_s=200, times_max=3)
 
 
 @pytest.fixture

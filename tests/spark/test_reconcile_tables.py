@@ -159,6 +159,7 @@ def test_what_is_left_out_is_not_judged_by_half_of_its_records(
     assert job.state() == {("parked", "open"): (1, 1, True)}
 
 
+@pytest.mark.long
 def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Path) -> None:
     job = Job(spark, tmp_path)
     half = job.source.log.half("k")
@@ -212,6 +213,7 @@ class Dead(Table):
         raise InterruptedError
 
 
+@pytest.mark.long
 def test_a_table_of_runs_that_cannot_be_understood_is_told(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -220,10 +222,10 @@ def test_a_table_of_runs_that_cannot_be_understood_is_told(
     broken = job.results.runs.read().selectExpr("* except (progress, run)", "'x' as progress",
                                                 "9L as run")  # fmt: skip
     job.results.runs.replace(broken)
-    with pytest.raises(StorageError, match="says 'x' about where to go on"):
+    with pytest.raises(StorageError, match="has 'x' as the position to continue from"):
         job.run()
     job.results.runs.replace(broken.withColumn("progress", F.lit(None).cast("string")))
-    with pytest.raises(StorageError, match="says '' about where to go on"):
+    with pytest.raises(StorageError, match="has '' as the position to continue from"):
         job.run()
 
 
@@ -311,7 +313,7 @@ def test_rows_of_files(spark: SparkSession, tmp_path: Path) -> None:
 
 def test_stores_without_saved_offsets_are_told(spark: SparkSession, tmp_path: Path) -> None:
     files = FileMessages(spark, {"broker-a": str(a_store(tmp_path))})
-    with pytest.raises(UsageError, match="does not tell how far consumer groups are"):
+    with pytest.raises(UsageError, match="cannot be read for the offsets of consumer groups"):
         files.group_offsets(["mailer"])
     with pytest.raises(UsageError, match="no store folder is given"):
         FileMessages(spark, {})
@@ -341,7 +343,7 @@ def test_damaged_offsets_of_a_store_are_told(
         ("mailer", "broker-a", "paid", 0, 7), ("mailer", "broker-a", "paid", 1, 0),
     ]  # fmt: skip
     file.write_bytes(saved)
-    with pytest.raises(UsageError, match=r"consumerOffset\.json does not tell how far .* leave"):
+    with pytest.raises(UsageError, match=r"consumerOffset\.json cannot be read for .* leave"):
         files.group_offsets(["mailer"])
 
 
@@ -368,6 +370,7 @@ def test_a_group_that_nobody_knows_is_told(spark: SparkSession, tmp_path: Path) 
         job.run(Settings(groups=("mailer", "mialer")))
 
 
+@pytest.mark.long
 def test_days_are_those_of_utc_whatever_the_session_says(
     spark: SparkSession, tmp_path: Path
 ) -> None:

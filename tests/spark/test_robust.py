@@ -170,4 +170,4 @@ def test_tls(spark: SparkSession, own_server: Callable[..., Server], tmp_path: P
     assert "certificate" in text
     missing = whole | {"tlsKeyFile": str(tmp_path / "none")}
     text = failure(lambda: reading(spark, server, topic, **missing).collect())
-    assert "every executor needs them" in text
+    assert "every executor need them" in text

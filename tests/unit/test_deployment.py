@@ -19,7 +19,7 @@ from escrowmq.base.release import RELEASE
 from escrowmq.cli.main import build_parser
 from escrowmq.net.loop_turns import syncs, turns
 from escrowmq.node import config, grpc_port, http_port, serve
-from escrowmq.node.broker_doors import HA_ABOVE
+from escrowmq.node.broker_ports import HA_ABOVE
 from escrowmq.registry.core import RegistryCore
 from tests.harness.exchange import Exchange
 from tests.harness.group import GroupWorld

@@ -10,7 +10,7 @@ from pathlib import Path
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.cli.main import build_parser
 from escrowmq.node import grpc_port, http_port, serve
-from escrowmq.node.broker_doors import HA_ABOVE
+from escrowmq.node.broker_ports import HA_ABOVE
 from escrowmq.node.config import NodeSettings
 from tests.interop import jars
 

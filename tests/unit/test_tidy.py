@@ -77,3 +77,22 @@ def test_docstrings_of_attributes_count() -> None:
         "Attribute.",
         "Function.",
     ]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'log.info("nothing")', 'log.info("%s of %d, 100 %%", a, 2)', 'log.log(level, "%s", a)',
+        'log.warning("%s and %s", *both)', "log.error(text)", "log.exception()",
+    ],
+)  # fmt: skip
+def test_a_log_line_that_can_be_written_is_let_be(line: str) -> None:
+    assert list(tidy.odd_logs(ast.parse(line))) == []
+
+
+@pytest.mark.parametrize(
+    "line", ['log.info("%s", a, b)', 'log.info("%s of %d", a)', 'log.log(level, "none", a)']
+)
+def test_a_log_line_with_other_arguments_than_places_is_found(line: str) -> None:
+    ((number, _),) = tidy.odd_logs(ast.parse(f"\n{line}"))
+    assert number == 2

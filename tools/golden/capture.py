@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.interop.drivers import JavaDriver
+from tests.interop.ports import free_port
 from tests.interop.process import until
-from tests.interop.servers import JavaBroker, JavaNameServer, free_port
+from tests.interop.servers import JavaBroker, JavaNameServer
 
 from . import frames, store
 from .frames import Captured

@@ -170,13 +170,13 @@ def _account(item: Value, place: str) -> Account:
     if min(len(access_key), len(secret)) < KEY_SIZE_MIN:
         raise UsageError(
             f"{place}: accessKey and secretKey have {len(access_key)} and {len(secret)} "
-            f"characters; {KEY_SIZE_MIN} at least are needed"
+            f"characters; at least {KEY_SIZE_MIN} are required"
         )
     former = _text(members.get("formerSecretKey"), place)
     if former and len(former) < KEY_SIZE_MIN:
         raise UsageError(
-            f"{place}: formerSecretKey has {len(former)} characters; {KEY_SIZE_MIN} at least are "
-            "needed"
+            f"{place}: formerSecretKey has {len(former)} characters; at least {KEY_SIZE_MIN} "
+            "are required"
         )
     resources: dict[str, int] = {}
     for text in _texts(members.get("groupPerms"), f"{place}: groupPerms"):
@@ -205,7 +205,7 @@ def permission(text: str) -> int:
 def _resource(text: str, place: str) -> tuple[str, int]:
     parts = [part for part in text.split("=") if part]
     if len(parts) != 2:
-        raise UsageError(f"{place}: {text[:128]!r} is no right; write name=PUB|SUB")
+        raise UsageError(f"{place}: {text[:128]!r} is not a right; write name=PUB|SUB")
     return parts[0].strip(), permission(parts[1])
 
 
@@ -221,8 +221,7 @@ def _mapping(value: Value, known: frozenset[str], place: str) -> dict[str, Value
         close = difflib.get_close_matches(unknown[0][:64].partition(":")[0], known, n=1)
         hint = f" (is {close[0]} meant, with a blank after the colon?)" if close else ""
         raise UsageError(
-            f"{place}: there is a member of another name{hint}; allowed are "
-            f"{', '.join(sorted(known))}"
+            f"{place}: an unknown member{hint}; allowed are {', '.join(sorted(known))}"
         )
     return value
 
@@ -252,7 +251,7 @@ def _truth(value: Value, place: str) -> bool:
     if not text:
         return False
     if text not in _TRUTHS:
-        raise UsageError(f"{place}: admin is true or false")
+        raise UsageError(f"{place}: admin must be true or false")
     return _TRUTHS[text]
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _EXPECTED: Final = "'SUB' or 'PUB' or 'SUB|PUB' or 'PUB|SUB'"
 
 
-class AccountWish(msgspec.Struct, kw_only=True):
+class AccountFields(msgspec.Struct, kw_only=True):
     """An account in a request; None means not given."""
 
     access_key: str
@@ -39,7 +39,7 @@ class AccountWish(msgspec.Struct, kw_only=True):
         return f"Wish({self.access_key!r})"
 
 
-def judge(wish: AccountWish) -> None:
+def judge(wish: AccountFields) -> None:
     """Raise UsageError, with RocketMQ's text, if the account is invalid."""
     if len(wish.access_key) < KEY_SIZE_MIN or len(wish.secret or "") < KEY_SIZE_MIN:
         # RocketMQ repeats the secret here.
@@ -61,7 +61,7 @@ def judge(wish: AccountWish) -> None:
             )
 
 
-def with_account(document: Value, wish: AccountWish, *, now_ms: int) -> dict[str, Any]:
+def with_account(document: Value, wish: AccountFields, *, now_ms: int) -> dict[str, Any]:
     """The file with an account added, or its given fields replaced."""
     judge(wish)
     members = _members(document)

@@ -41,7 +41,7 @@ class AccountFiles:
 
     def load(self) -> None:
         """Read all files; raises UsageError, with file and line, if one is invalid."""
-        self._take(self._read())
+        self._apply_contents(self._read())
         if not self._contents:
             _log.warning(
                 "aclEnable=true, but there is no %s: all requests are refused", DEFAULT_FILE
@@ -64,12 +64,12 @@ class AccountFiles:
             if found == self._refused:
                 return False
             self._refused = found
-            self._take(found)
+            self._apply_contents(found)
         except (EscrowMQError, OSError) as error:
             self._note_trouble(str(error))
             return False
         self._note_trouble("")
-        _log.warning("accounts were reloaded: %d of them", len(self.rules.accounts))
+        _log.warning("%d accounts were reloaded", len(self.rules.accounts))
         return True
 
     def _note_trouble(self, trouble: str) -> None:
@@ -109,7 +109,9 @@ class AccountFiles:
     def _paths(self, folder: str, depth: int) -> list[str]:
         """Files of a folder and its subfolders, sorted."""
         if depth == ACL_FOLDERS_DEPTH_MAX:
-            raise UsageError(f"{folder}: folders are searched {ACL_FOLDERS_DEPTH_MAX} deep")
+            raise UsageError(
+                f"{folder}: folders are searched {ACL_FOLDERS_DEPTH_MAX} levels deep only"
+            )
         found: list[str] = []
         for name in self._disk.names(folder):
             path = f"{folder}/{name}"
@@ -122,7 +124,7 @@ class AccountFiles:
                 break
         return found
 
-    def _take(self, contents: Contents) -> None:
+    def _apply_contents(self, contents: Contents) -> None:
         parsed: dict[str, tuple[bytes, AccountFile]] = {}
         for path, data in contents.items():
             known = self._parsed.get(path)
@@ -160,4 +162,4 @@ class AccountFiles:
         if path != DEFAULT_FILE and DEFAULT_FILE in contents:  # it counts last
             contents[DEFAULT_FILE] = contents.pop(DEFAULT_FILE)
         self._disk.replace(path, data, is_private=True)
-        self._take(contents)
+        self._apply_contents(contents)

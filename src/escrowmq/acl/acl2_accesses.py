@@ -86,7 +86,7 @@ def fields(
     return Fields(actions, tuple(topics.split()), tuple(groups.split()), groups_first)
 
 
-def routed(request: Command) -> Iterable[Access]:
+def route_access(request: Command) -> Iterable[Access]:
     """A route needs any right to the topic, and a right to the named group."""
     ext = request.ext or {}
     yield topic_access(ext.get("topic", ""), PUB_SUB_GET)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 from escrowmq.acl.acl1_guard import is_signed
-from escrowmq.acl.acl2_users import Book, User, UserStatus
+from escrowmq.acl.acl2_users import User, UserStatus, UserTable
 from escrowmq.base.command import Command
 from escrowmq.codec.signature import ACCESS_KEY
 
 
 def authenticated(
-    book: Book, request: Command, *, is_proved: bool = False
+    book: UserTable, request: Command, *, is_proved: bool = False
 ) -> tuple[User | None, str]:
     """Return (user, "") or (None, reason)."""
     name = (request.ext or {}).get(ACCESS_KEY)

@@ -16,7 +16,7 @@ from escrowmq.acl.acl2_policies import (
     Resource,
     ResourceKind,
 )
-from escrowmq.acl.acl2_users import USER, Book, User
+from escrowmq.acl.acl2_users import USER, User, UserTable
 from escrowmq.acl.request_needs import begins_inner, is_inner
 from escrowmq.base.command import Command
 
@@ -29,7 +29,7 @@ _ACCOUNTS: Final = (
 _READING: Final = frozenset({Action.SUB, Action.GET, Action.LIST})
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class AuthRequirements(msgspec.Struct, frozen=True, kw_only=True):
     """Which requests need authentication or authorization."""
 
     is_authorized: bool
@@ -42,7 +42,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """Leave open what RocketMQ 5.3.3 leaves open (docs/security.md)."""
 
 
-class Asks(Protocol):
+class RequestNeeds(Protocol):
     """What a request needs, evaluated after authentication."""
 
     @property
@@ -54,7 +54,13 @@ class Asks(Protocol):
 
 
 def refusal(
-    book: Book, request: Command, host: str, asks: Asks, terms: Terms, *, is_proved: bool = False
+    book: UserTable,
+    request: Command,
+    host: str,
+    asks: RequestNeeds,
+    terms: AuthRequirements,
+    *,
+    is_proved: bool = False,
 ) -> str:
     """Why a request from an address may not pass, with RocketMQ's text; empty if it may. One that
     `is_proved` needs no signature."""
@@ -78,7 +84,7 @@ def refusal(
     return ""
 
 
-def super_user_refusal(book: Book, request: Command, *, is_proved: bool = False) -> str:
+def super_user_refusal(book: UserTable, request: Command, *, is_proved: bool = False) -> str:
     """Why a request is not proved to be a super user's; empty if it is. One that `is_proved` needs
     no signature."""
     user, reason = authenticated(book, request, is_proved=is_proved)
@@ -94,7 +100,7 @@ def _opens_own(resource: Resource, access: Access) -> bool:
     return resource.kind is ResourceKind.TOPIC and is_named and access.actions <= _READING
 
 
-def missing(book: Book, user: User, access: Access, host: str) -> str:
+def missing(book: UserTable, user: User, access: Access, host: str) -> str:
     """Why a user may not do something from an address; empty if the user may."""
     if user.is_super:
         return ""

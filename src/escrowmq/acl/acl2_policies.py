@@ -204,7 +204,7 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def to_fields(self) -> dict[str, Any]:
-        """Its form in requests and files."""
+        """The entry in the form of requests and files."""
         found: dict[str, Any] = {
             "actions": [action.value for action in self.actions],
             "decision": self.decision.value,
@@ -234,13 +234,15 @@ class Policies(msgspec.Struct, frozen=True):
                 f"{len(found)} entries of one user; {AUTH_ENTRIES_MAX} are allowed, join some by "
                 "prefixes"
             )
-        return self._with(kind, tuple(found.values()))
+        return self._replaced_entries(kind, tuple(found.values()))
 
     def without(self, kind: PolicyType, resource: Resource) -> Policies:
         """Remove the entry for a resource."""
-        return self._with(kind, tuple(e for e in self.of(kind) if e.resource != resource))
+        return self._replaced_entries(
+            kind, tuple(e for e in self.of(kind) if e.resource != resource)
+        )
 
-    def _with(self, kind: PolicyType, entries: tuple[Entry, ...]) -> Policies:
+    def _replaced_entries(self, kind: PolicyType, entries: tuple[Entry, ...]) -> Policies:
         if kind is PolicyType.CUSTOM:
             return Policies(entries, self.default)
         return Policies(self.custom, entries)
@@ -254,7 +256,7 @@ class Policies(msgspec.Struct, frozen=True):
         return []
 
     def to_fields(self) -> list[dict[str, Any]]:
-        """Their form in requests and files."""
+        """The policies in the form of requests and files."""
         return [
             {"entries": [entry.to_fields() for entry in self.of(kind)], "policyType": kind.value}
             for kind in PolicyType

@@ -105,7 +105,7 @@ class KnownUsers(msgspec.Struct, frozen=True):
     policies: dict[str, Policies] = {}
 
 
-class Book:
+class UserTable:
     """All users and policies; every change is on disk before it takes effect."""
 
     def __init__(self, disk: Disk, *, as_rocketmq: bool = False) -> None:
@@ -114,7 +114,7 @@ class Book:
         """Parse and rank policies as RocketMQ does."""
         self.users: dict[str, User] = {}
         self.policies: dict[str, Policies] = {}
-        self._written = Written()
+        self._written = EncodedUsers()
 
     # -- the file ----------------------------------------------------------------------------
 
@@ -210,13 +210,13 @@ class Book:
         is_gone = resource is None or found == Policies()
         self._save(self.users, rest if is_gone else {**rest, name: found})
 
-    def told_policies(self, subject: str) -> dict[str, Any] | None:
+    def list_policies(self, subject: str) -> dict[str, Any] | None:
         """A user's policies; None if there are none. Raises UsageError if there is no such user."""
         name = _user_of(subject)
         if name is None or name not in self.users:
             raise UsageError("The subject is not exist.")
         found = self.policies.get(name)
-        return None if found is None else _told(name, found)
+        return None if found is None else _policies_fields(name, found)
 
     def found_policies(self, subject: str, resource: str) -> Iterator[dict[str, Any]]:
         """Policies filtered by parts of the names of subjects and resources."""
@@ -231,7 +231,7 @@ class Book:
                     tuple(e for e in found.default if resource in str(e.resource)),
                 )
             if found != Policies():
-                yield _told(name, found)
+                yield _policies_fields(name, found)
 
     # -- from ACL 1.0 ------------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ def read_book(data: bytes, *, as_rocketmq: bool = False) -> KnownUsers:
     for number, info in enumerate(file.acls, 1):
         name = _user_of(info.subject)
         if name is None:
-            raise UsageError(f"acl {number}: the subject is no `User:name`")
+            raise UsageError(f"acl {number}: the subject must be `User:name`")
         if not as_rocketmq:
             _check_meaning(info)
         for kind, entries in read_policies(info):
@@ -288,15 +288,15 @@ def _check_meaning(info: AclInfo) -> None:
         if is_widened(resource, text):
             raise UsageError(reason)
         _log.warning(
-            "%s: the policies of %r name %r, which is no pattern and matches nothing: a '*' is "
-            "only allowed at the end",
+            "%s: the policies of %r name %r, which is not a valid pattern and matches "
+                "nothing: a '*' is only allowed at the end",
             PATH, (info.subject or "")[:128], (text or "")[:128],
         )  # fmt: skip
 
 
-class Written:
-    """Users and policies as they stand in the file: a change of one encodes no other anew. With
-    50,000 of each that is most of the time of a change."""
+class EncodedUsers:
+    """Users and policies in their encoded form: after a change only the changed one is encoded
+    again. With 50,000 of each, encoding all would be most of the time of a change."""
 
     def __init__(self) -> None:
         self._users: dict[str, tuple[User, msgspec.Raw]] = {}
@@ -305,8 +305,8 @@ class Written:
     def encode(self, users: dict[str, User], policies: dict[str, Policies]) -> bytes:
         """The content of the file."""
         content = {
-            "acls": _parts(self._policies, policies, _told),
-            "users": _parts(self._users, users, lambda _, user: _kept(user)),
+            "acls": _parts(self._policies, policies, _policies_fields),
+            "users": _parts(self._users, users, lambda _, user: _stored_fields(user)),
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2)
 
@@ -324,12 +324,12 @@ def _parts(
     return [kept[name][1] for name in sorted(wanted)]
 
 
-def _kept(user: User) -> dict[str, str]:
+def _stored_fields(user: User) -> dict[str, str]:
     found = user.to_fields(with_password=True)
     return found | {"formerPassword": user.former} if user.former else found
 
 
-def _told(name: str, found: Policies) -> dict[str, Any]:
+def _policies_fields(name: str, found: Policies) -> dict[str, Any]:
     return {"policies": found.to_fields(), "subject": USER + name}
 
 

@@ -19,7 +19,7 @@ from escrowmq.acl.acl2_policies import (
     named,
     read_resource,
 )
-from escrowmq.acl.acl2_users import Book, KnownUsers, UserStatus
+from escrowmq.acl.acl2_users import KnownUsers, UserStatus, UserTable
 from escrowmq.acl.request_needs import group_resource, is_inner
 from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.message import Topic
@@ -35,7 +35,7 @@ def access_of(question: Question) -> Access:
     action = named(Action, question.action)
     if action is None:
         allowed = ", ".join(one.value.lower() for one in Action)
-        raise UsageError(f"{question.action!r} is no action; allowed are {allowed}")
+        raise UsageError(f"{question.action!r} is not an action; allowed are {allowed}")
     resource = read_resource(question.resource)
     if resource is None or resource.kind is ResourceKind.ANY:
         resource = Resource(ResourceKind.TOPIC, question.resource)
@@ -99,7 +99,7 @@ def _right(account: Account, access: Access) -> tuple[bool, str]:
 
 
 def explain_user(
-    book: Book | KnownUsers,
+    book: UserTable | KnownUsers,
     question: Question,
     *,
     is_authorized: bool = True,
@@ -136,11 +136,11 @@ def explain_user(
     kind = "custom" if found[0] in policies.custom else "default"
     if kind == "default":
         steps.append("no custom entry matches")
-    steps += [f"{_shown(entry, kind)} matches, and counts less" for entry in found[1:]]
-    return decide(found[0].decision is Decision.ALLOW, _shown(found[0], kind))
+    steps += [f"{_describe_entry(entry, kind)} matches, and counts less" for entry in found[1:]]
+    return decide(found[0].decision is Decision.ALLOW, _describe_entry(found[0], kind))
 
 
-def _shown(entry: Entry, kind: str) -> str:
+def _describe_entry(entry: Entry, kind: str) -> str:
     actions = "|".join(action.value for action in entry.actions)
     sources = f" from {', '.join(entry.sources)}" if entry.sources else ""
     return f"{kind} entry {entry.resource} {actions}{sources}: {entry.decision.value}"

@@ -1,4 +1,4 @@
-"""Patterns of addresses from which is trusted, as plain_acl.yml has them.
+"""Patterns of addresses that need no authentication, as in plain_acl.yml.
 
 pattern                             meaning
 (blank)                             nobody
@@ -85,20 +85,22 @@ def read_pattern(text: str | None) -> Pattern:
     if text.endswith("}"):
         return _read_ends(text)
     if "," in text:
-        return Pattern(singles=frozenset(_one(part, text) for part in text.split(",") if part))
+        return Pattern(
+            singles=frozenset(_parse_part(part, text) for part in text.split(",") if part)
+        )
     if "*" in text or "-" in text:
         return _read_range_v6(text) if ":" in text else _read_range_v4(text)
-    return Pattern(singles=frozenset({_one(text, text)}))
+    return Pattern(singles=frozenset({_parse_part(text, text)}))
 
 
 def _refused(text: str, reason: str) -> UsageError:
     return UsageError(f"address {text[:64]!r}: {reason}; {_FORMS}")
 
 
-def _one(part: str, text: str) -> Parts:
+def _parse_part(part: str, text: str) -> Parts:
     found = parts_of(part) if "%" not in part else ()
     if not found:
-        raise _refused(text, f"{part[:64]!r} is no address")
+        raise _refused(text, f"{part[:64]!r} is not an address")
     return found
 
 
@@ -109,7 +111,7 @@ def _read_ends(text: str) -> Pattern:
         raise _refused(text, "only the last part may be a list in braces")
     front = text[: -len(last)]
     ends = [end for end in last[1:-1].split(",") if end]
-    return Pattern(singles=frozenset(_one(front + end, text) for end in ends))
+    return Pattern(singles=frozenset(_parse_part(front + end, text) for end in ends))
 
 
 def _number(part: str, text: str, *, base: int, most: int) -> int:
@@ -131,7 +133,7 @@ def _bounds(part: str, text: str, *, base: int, most: int) -> tuple[int, int]:
     low = _number(low_text, text, base=base, most=most)
     high = _number(high_text, text, base=base, most=most)
     if not low <= high or not high:
-        raise _refused(text, f"the range {part[:64]!r} has no room")
+        raise _refused(text, f"the range {part[:64]!r} is empty")
     return low, high
 
 
@@ -144,13 +146,13 @@ def _read_range_v4(text: str) -> Pattern:
             low, high = _bounds(parts[at], text, base=10, most=_PART_MAX_V4)
             fixed = [_number(part, text, base=10, most=_PART_MAX_V4) for part in parts[:at]]
             return Pattern(parts_count=_PARTS_V4, prefix=tuple(fixed), low=low, high=high)
-    raise _refused(text, "the first part may be no range")
+    raise _refused(text, "the first part may not be a range")
 
 
 def _read_range_v6(text: str) -> Pattern:
     front, _, last = text.rpartition(":")
     if "*" in text[:-1] or (text.endswith("*") and last != "*"):
-        raise _refused(text, "`*` may be the whole last part only")
+        raise _refused(text, "`*` may only be the whole last part")
     low, high = _bounds(last, text, base=16, most=_PART_MAX_V6)
     expanded = _PARTS_V6 - 1
     if "-" in front:

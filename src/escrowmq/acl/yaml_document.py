@@ -36,14 +36,14 @@ def read_document(data: bytes) -> Value:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DocumentError(f"byte {error.start} is no UTF-8; save the file in UTF-8") from error
+        raise DocumentError(f"byte {error.start} is not UTF-8; save the file in UTF-8") from error
     builder = _Builder()
     try:
         for event in yaml.parse(text, Loader=_PARSER):
             builder.take(event)
     except yaml.YAMLError as error:
         # The error's own text quotes the line, which may contain a secret key.
-        raise DocumentError(f"{_place(error)}: this is no YAML") from None
+        raise DocumentError(f"{_place(error)}: this is not YAML") from None
     return builder.value
 
 

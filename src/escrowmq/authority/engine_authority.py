@@ -69,21 +69,21 @@ class EngineAuthority:
         created = await self._race(key, "", "that create a record")
         changed = await self.write_if(key, _unlike_others(), created.revision)
         if changed is None or await self.read(key) != changed:
-            raise self._unfit("a read after a write returned another record")
+            raise self._unfit_error("a read after a write returned another record")
         if await self.write_if(key, _unlike_others(), created.revision) is not None:
-            raise self._unfit("a write with an old revision succeeded")
+            raise self._unfit_error("a write with an old revision succeeded")
         await self._race(key, changed.revision, "that change a record")
 
     async def _race(self, key: str, revision: str, what: str) -> Versioned:
         writes = (self.write_if(key, _unlike_others(), revision) for _ in range(2))
         written = [each for each in await asyncio.gather(*writes) if each is not None]
         if len(written) != 1:
-            raise self._unfit(
+            raise self._unfit_error(
                 f"of two conditional writes {what}, {len(written)} succeeded at the same moment"
             )
         return written[0]
 
-    def _unfit(self, seen: str) -> AuthorityUnfit:
+    def _unfit_error(self, seen: str) -> AuthorityUnfit:
         return AuthorityUnfit(
             f"{self.name}: {seen}; this engine cannot decide which broker is master, use another "
             "one, or a release of it that supports conditional writes"
@@ -117,7 +117,7 @@ class _Write:
         if self._is_in_doubt:
             found = await self._engine.read_once(self._key)
             if found.revision != self._revision:
-                return self._if_ours(found)
+                return self._own_version(found)
         self._is_in_doubt = True
         written = await self._engine.write_once(self._key, self._value, self._revision)
         if written is None:
@@ -127,13 +127,13 @@ class _Write:
             if found.revision == self._revision:
                 # S3 refuses a write while it serves another one, whether that succeeds or not.
                 raise AuthorityUnreachable(
-                    f"{self._engine.name}: it refused to change {self._key!r}, whose revision has "
-                    "not changed"
+                    f"{self._engine.name} refused to change {self._key!r}, whose revision "
+                    "has not changed"
                 )
-            return self._if_ours(found)
+            return self._own_version(found)
         return written
 
-    def _if_ours(self, found: Versioned) -> Versioned | None:
+    def _own_version(self, found: Versioned) -> Versioned | None:
         return found if found.revision and found.value == self._value else None
 
 

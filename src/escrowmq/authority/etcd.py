@@ -91,7 +91,7 @@ class EtcdEngine:
             return ABSENT
         record = found.kvs[0]
         value = self._decoded(record.value)
-        return self._keep(key, Versioned(value, revision_of(record.mod_revision, value)))
+        return self._cache(key, Versioned(value, revision_of(record.mod_revision, value)))
 
     async def write_once(self, key: str, value: bytes, revision: str) -> Versioned | None:
         """Write if the revision is still the same; None if not."""
@@ -107,7 +107,7 @@ class EtcdEngine:
         if not txn.succeeded:
             return None
         # A transaction with one put is one revision, which is the key's from now on.
-        return self._keep(key, Versioned(value, revision_of(txn.header.revision, value)))
+        return self._cache(key, Versioned(value, revision_of(txn.header.revision, value)))
 
     async def delete_once(self, key: str) -> None:
         """Delete a record."""
@@ -124,9 +124,11 @@ class EtcdEngine:
         try:
             return base64.b64decode(value, validate=True)
         except ValueError as error:
-            raise AuthorityUnreachable(f"{self.name}: {value[:_TEXT_MAX]!r} is no value") from error
+            raise AuthorityUnreachable(
+                f"{self.name}: {value[:_TEXT_MAX]!r} is not a valid value"
+            ) from error
 
-    def _keep(self, key: str, record: Versioned) -> Versioned:
+    def _cache(self, key: str, record: Versioned) -> Versioned:
         if len(self._seen) >= _SEEN_MAX:
             self._seen.clear()
         self._seen[key] = record
@@ -186,7 +188,7 @@ class EtcdEngine:
 
 
 class _TokenRefused(AuthorityUnreachable):
-    """The token is not valid any more."""
+    """The token is no longer valid."""
 
 
 def _absent(key: str) -> list[dict[str, str]]:

@@ -73,7 +73,7 @@ async def exchange(
             await writer.drain()
             return await _answer(reader)
         except asyncio.IncompleteReadError as error:
-            raise RemoteProtocolError("the connection ended within an answer") from error
+            raise RemoteProtocolError("the connection ended in the middle of a response") from error
         except asyncio.LimitOverrunError as error:
             raise RemoteProtocolError(f"a head of more than {HEAD_SIZE_MAX} bytes") from error
         finally:
@@ -104,7 +104,7 @@ async def _head(reader: asyncio.StreamReader) -> tuple[int, dict[str, str]]:
     first, *lines = head.rstrip("\r\n").split("\r\n")
     parts = first.split(" ", 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdecimal():
-        raise RemoteProtocolError(f"{first[:80]!r} begins no answer of HTTP/1.1")
+        raise RemoteProtocolError(f"{first[:80]!r} is not the beginning of an HTTP/1.1 response")
     headers = {}
     for line in lines:
         name, _, value = line.partition(":")
@@ -122,7 +122,7 @@ async def _chunks(reader: asyncio.StreamReader) -> bytes:
         _size(str(len(body) + size), base=10)
         body += await reader.readexactly(size)
         if await reader.readexactly(2) != b"\r\n":
-            raise RemoteProtocolError("a chunk that is longer than it says")
+            raise RemoteProtocolError("a chunk that is longer than its size says")
 
 
 def _size(text: str, *, base: int) -> int:

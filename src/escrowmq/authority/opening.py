@@ -38,7 +38,7 @@ POD_FILES: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _NAME: Final = re.compile("[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
-class Parts(msgspec.Struct, frozen=True):
+class AddressParts(msgspec.Struct, frozen=True):
     """The parts of an address. `options` has those that no engine has used so far."""
 
     scheme: str
@@ -87,7 +87,7 @@ def open_authority(address: str) -> Authority:
     return EngineAuthority(engine)
 
 
-def _split(address: str) -> Parts:
+def _split(address: str) -> AddressParts:
     scheme, found, rest = address.partition("://")
     if not found:
         raise UsageError("authority: an address is expected: " + " or ".join(ENGINES))
@@ -97,7 +97,7 @@ def _split(address: str) -> Parts:
     user, _, password = account_text.partition(":")
     account = (unquote(user), unquote(password)) if has_account else None
     options = dict(parse_qsl(query, keep_blank_values=True))
-    return Parts(scheme, account, place, unquote(path).strip("/"), options)
+    return AddressParts(scheme, account, place, unquote(path).strip("/"), options)
 
 
 def _host(text: str, default_port: int) -> Host:
@@ -106,11 +106,11 @@ def _host(text: str, default_port: int) -> Host:
         host, port = text, str(default_port)
     host = host.removeprefix("[").removesuffix("]")
     if not host or not port.isdecimal() or not 0 < int(port) <= _PORT_MAX:
-        raise UsageError(f"authority: {text!r} is no HOST:PORT")
+        raise UsageError(f"authority: {text!r} is not HOST:PORT")
     return Host(host, int(port))
 
 
-def _etcd(parts: Parts) -> Engine:
+def _etcd(parts: AddressParts) -> Engine:
     from escrowmq.authority import etcd
 
     hosts = parts.hosts(etcd.PORT)
@@ -123,7 +123,7 @@ def _etcd(parts: Parts) -> Engine:
     )
 
 
-def _s3(parts: Parts) -> Engine:
+def _s3(parts: AddressParts) -> Engine:
     require("s3", "obstore")
     from escrowmq.authority import s3
 
@@ -141,7 +141,7 @@ def _s3(parts: Parts) -> Engine:
     )
 
 
-def _kubernetes(parts: Parts) -> Engine:
+def _kubernetes(parts: AddressParts) -> Engine:
     """Kubernetes: in a pod, address, account and namespace are found without options."""
     from escrowmq.authority import kubernetes
 
@@ -160,7 +160,7 @@ def _kubernetes(parts: Parts) -> Engine:
     for name in (namespace, prefix or PREFIX):
         if not _NAME.fullmatch(name):
             raise UsageError(
-                f"authority: {name!r} is no name in Kubernetes: 1 to 63 of a-z, 0-9 and -"
+                f"authority: {name!r} is not a valid name in Kubernetes: 1 to 63 of a-z, 0-9 and -"
             )
     parts.options.setdefault("ca", str(POD_FILES / "ca.crt"))
     return kubernetes.KubernetesEngine(
@@ -173,7 +173,7 @@ def _kubernetes(parts: Parts) -> Engine:
     )
 
 
-def _account(parts: Parts) -> tuple[str, str] | None:
+def _account(parts: AddressParts) -> tuple[str, str] | None:
     """The account of an address; a password in a file appears in no list of processes."""
     file = parts.take("password-file")
     if not file:
@@ -187,7 +187,7 @@ def _account(parts: Parts) -> tuple[str, str] | None:
     return parts.account[0], password
 
 
-def _tls(parts: Parts) -> ssl.SSLContext:
+def _tls(parts: AddressParts) -> ssl.SSLContext:
     """Options `ca` (roots; the system's if absent), `cert` and `key` (our own), as PEM files."""
     roots, certificate, key = parts.take("ca"), parts.take("cert"), parts.take("key")
     if key and not certificate:
@@ -207,7 +207,7 @@ def _tls(parts: Parts) -> ssl.SSLContext:
     return context
 
 
-_MAKERS: Final[dict[str, Callable[[Parts], Engine]]] = {
+_MAKERS: Final[dict[str, Callable[[AddressParts], Engine]]] = {
     "etcd": _etcd,
     "etcds": _etcd,
     "s3": _s3,

@@ -44,16 +44,17 @@ class Sent(Answer, frozen=True, kw_only=True):
 
 
 class Pulled(Answer, frozen=True, kw_only=True):
-    """A queue was read: the messages, if any, and the next offset. `ext` has nothing of it."""
+    """A queue was read: the messages, if any, and the next offset. `ext` does not contain these
+    values."""
 
     next_offset: int
     min_offset: int
     max_offset: int
     flags: tuple[int, int]
-    """Of the topic, and of the group."""
+    """The flags of the topic, and those of the group."""
 
     size: int
-    """Of all chunks."""
+    """The size of all chunks together, in bytes."""
 
 
 class Refusal(msgspec.Struct, frozen=True):

@@ -13,131 +13,6 @@ from msgspec import Meta, field
 from escrowmq.base.message import Topic
 from escrowmq.base.setting_facts import FIXED, LIVE, RESTART, SECRET
 
-_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-
-
-class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """How messages are kept (RocketMQ's MessageStoreConfig)."""
-
-    is_sync_flush: Annotated[bool, Meta(extra=FIXED)] = False
-    """flushDiskType=SYNC_FLUSH: answer after the record is durable; read by node/config."""
-
-    log_segment_size: Annotated[
-        int,
-        Meta(
-            ge=4096,
-            description="bytes of a commit-log file; never change it on a store",
-            extra=FIXED,
-        ),
-    ] = field(default=1_073_741_824, name="mappedFileSizeCommitLog")
-    queue_segment_size: Annotated[
-        int, Meta(ge=20, description="bytes of a consume-queue file, rounded up to 20", extra=FIXED)
-    ] = field(default=6_000_000, name="mappedFileSizeConsumeQueue")
-    index_slots_count: Annotated[
-        int, Meta(ge=1, description="hash slots of an index file", extra=FIXED)
-    ] = field(default=5_000_000, name="maxHashSlotNum")
-    index_entries_max: Annotated[
-        int, Meta(ge=2, description="entries of an index file", extra=FIXED)
-    ] = field(default=20_000_000, name="maxIndexNum")
-    has_index: Annotated[bool, Meta(description="keep an index of message keys", extra=FIXED)] = (
-        field(default=True, name="messageIndexEnable")
-    )
-    query_messages_max: Annotated[
-        int, Meta(ge=1, description="messages of one query", extra=LIVE)
-    ] = field(default=64, name="maxMsgsNumBatch")
-    body_size_max: Annotated[
-        int, Meta(ge=1, description="bytes of a message body", extra=RESTART)
-    ] = field(default=4_194_304, name="maxMessageSize")
-    flush_interval_ms: Annotated[
-        int, Meta(ge=1, description="between background flushes", extra=RESTART)
-    ] = field(default=500, name="flushIntervalCommitLog")
-    flush_thorough_ms: Annotated[
-        int, Meta(ge=1, description="everything is flushed this often", extra=RESTART)
-    ] = field(default=10_000, name="flushCommitLogThoroughInterval")
-    flush_pages_min: Annotated[
-        int, Meta(ge=0, description="4 KiB pages worth a flush", extra=RESTART)
-    ] = field(default=4, name="flushCommitLogLeastPages")
-    queue_flush_interval_ms: Annotated[
-        int,
-        Meta(ge=1, description="between flushes of consume queues and checkpoint", extra=RESTART),
-    ] = field(default=1_000, name="flushIntervalConsumeQueue")
-    sync_timeout_ms: Annotated[
-        int,
-        Meta(ge=1, description="SYNC_FLUSH: answered FLUSH_DISK_TIMEOUT after this", extra=LIVE),
-    ] = field(default=5_000, name="syncFlushTimeout")
-    checks_crc_on_recovery: Annotated[
-        bool, Meta(description="check body CRCs when a store is opened", extra=RESTART)
-    ] = field(default=True, name="checkCRCOnRecover")
-    appends_crc: Annotated[
-        bool,
-        Meta(description="append the record CRC property (__CRC32#) to each message", extra=FIXED),
-    ] = field(default=False, name="enabledAppendPropCRC")
-    delete_when: Annotated[
-        str, Meta(description="hours of clean-up, two digits, `;` between", extra=LIVE)
-    ] = field(default="04", name="deleteWhen")
-    reserved_hours: Annotated[
-        int, Meta(ge=1, description="hours that a file is kept", extra=LIVE)
-    ] = field(default=72, name="fileReservedTime")
-    disk_used_max_percent: Annotated[
-        int, Meta(ge=10, le=95, description="files are deleted above this disk usage", extra=LIVE)
-    ] = field(default=75, name="diskMaxUsedSpaceRatio")
-    disk_warning_percent: Annotated[
-        int, Meta(ge=35, le=99, description="writes are refused above this disk usage", extra=LIVE)
-    ] = field(default=90, name="diskSpaceWarningLevelRatio")
-    disk_forcible_percent: Annotated[
-        int,
-        Meta(
-            ge=30, le=99, description="files are deleted regardless of age above this", extra=LIVE
-        ),
-    ] = field(default=85, name="diskSpaceCleanForciblyRatio")
-    deletes_forcibly: Annotated[
-        bool, Meta(description="delete young files when the disk is nearly full", extra=LIVE)
-    ] = field(default=True, name="cleanFileForciblyEnable")
-    delete_files_max: Annotated[
-        int, Meta(ge=1, description="files deleted in one round", extra=LIVE)
-    ] = field(default=10, name="deleteFileBatchMax")
-    clean_interval_ms: Annotated[
-        int, Meta(ge=10, description="between rounds of clean-up", extra=LIVE)
-    ] = field(default=10_000, name="cleanResourceInterval")
-    read_count_max: Annotated[
-        int, Meta(ge=1, description="messages of one pull from recent data", extra=LIVE)
-    ] = field(default=32, name="maxTransferCountOnMessageInMemory")
-    read_size_max: Annotated[
-        int, Meta(ge=1, description="bytes of one pull from recent data", extra=LIVE)
-    ] = field(default=262_144, name="maxTransferBytesOnMessageInMemory")
-    read_old_count_max: Annotated[
-        int, Meta(ge=1, description="messages of one pull from old data", extra=LIVE)
-    ] = field(default=8, name="maxTransferCountOnMessageInDisk")
-    read_old_size_max: Annotated[
-        int, Meta(ge=1, description="bytes of one pull from old data", extra=LIVE)
-    ] = field(default=65_536, name="maxTransferBytesOnMessageInDisk")
-    memory_percent: Annotated[
-        int,
-        Meta(
-            ge=0,
-            le=100,
-            description="share of RAM whose worth of log counts as recent",
-            extra=RESTART,
-        ),
-    ] = field(default=40, name="accessMessageInMemoryMaxRatio")
-    filter_scan_size: Annotated[
-        int,
-        Meta(ge=20, description="bytes of consume queue scanned by one filtering pull", extra=LIVE),
-    ] = field(default=16_000, name="maxFilterMessageSize")
-    delay_levels: Annotated[
-        str, Meta(description="spans of the delay levels, s m h d", extra=FIXED)
-    ] = field(default=_DELAY_LEVELS, name="messageDelayLevel")
-    reserve_size: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="bytes of log kept for settling transactions on a full disk",
-            extra=RESTART,
-        ),
-    ] = field(default=16_777_216, name="escrowReserveBytes")
-    memory_size: Annotated[int, Meta(extra=FIXED)] = 8 * 1024**3
-    """RAM of the machine in bytes; read by node/config."""
-
 
 class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """How the broker behaves (RocketMQ's BrokerConfig)."""
@@ -154,9 +29,9 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     advertised_host: Annotated[
         str, Meta(description="address registered for clients", extra=FIXED)
     ] = field(default="127.0.0.1", name="brokerIP1")
-    name_servers: Annotated[str, Meta(description="name servers, `;` between", extra=FIXED)] = (
-        field(default="", name="namesrvAddr")
-    )
+    name_servers: Annotated[
+        str, Meta(description="name servers, separated by `;`", extra=FIXED)
+    ] = field(default="", name="namesrvAddr")
     register_interval_ms: Annotated[
         int,
         Meta(
@@ -181,14 +56,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     has_cluster_topic: Annotated[
         bool,
         Meta(
-            description="a topic of the cluster's name, from which others can be made",
+            description="create a topic with the cluster's name, as a template for others",
             extra=RESTART,
         ),
     ] = field(default=True, name="clusterTopicEnable")
     has_broker_topic: Annotated[
         bool,
         Meta(
-            description="a topic of the broker's name, from which others can be made", extra=RESTART
+            description="create a topic with the broker's name, as a template for others",
+            extra=RESTART,
         ),
     ] = field(default=True, name="brokerTopicEnable")
     has_trace_topic: Annotated[
@@ -207,16 +83,21 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         default=False, name="enablePropertyFilter"
     )
     allows_mixed_type: Annotated[
-        bool, Meta(description="topics of message.type=MIXED may be made", extra=LIVE)
+        bool, Meta(description="topics of message.type=MIXED may be created", extra=LIVE)
     ] = field(default=False, name="enableMixedMessageType")
     protects_system_topics: Annotated[
-        bool, Meta(description="topics of the broker's own cannot be changed", extra=LIVE)
+        bool, Meta(description="requests cannot change the broker's own topics", extra=LIVE)
     ] = field(default=True, name="validateSystemTopicWhenUpdateTopic")
     rejects_unknown_pulls: Annotated[
-        bool, Meta(description="only members of a group pull", extra=LIVE)
+        bool, Meta(description="only members of a group may pull", extra=LIVE)
     ] = field(default=False, name="rejectPullConsumerEnable")
     channel_idle_ms: Annotated[
-        int, Meta(ge=1_000, description="clients silent for this go", extra=LIVE)
+        int,
+        Meta(
+            ge=1_000,
+            description="clients that are silent for this long are disconnected",
+            extra=LIVE,
+        ),
     ] = field(default=120_000, name="channelExpiredTimeout")
     offsets_flush_ms: Annotated[
         int, Meta(ge=10, description="between saves of offsets", extra=LIVE)
@@ -226,7 +107,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(description="reset offsets at the broker instead of asking the clients", extra=LIVE),
     ] = field(default=True, name="useServerSideResetOffset")
     stores_replies: Annotated[
-        bool, Meta(description="replies are kept as messages, too", extra=LIVE)
+        bool, Meta(description="replies are also stored as messages", extra=LIVE)
     ] = field(default=True, name="storeReplyMessageEnable")
     holds_pulls: Annotated[bool, Meta(description="long polling", extra=LIVE)] = field(
         default=True, name="longPollingEnable"
@@ -238,13 +119,13 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         default=True, name="litePullMessageEnable"
     )
     query_unique_max: Annotated[
-        int, Meta(ge=1, description="messages of a query by unique key", extra=LIVE)
+        int, Meta(ge=1, description="maximum messages of a query by unique key", extra=LIVE)
     ] = field(default=32, name="defaultQueryMaxNum")
     accepts_sends_from_ms: Annotated[
         int, Meta(ge=0, description="no messages are accepted before this time", extra=LIVE)
     ] = field(default=0, name="startAcceptSendRequestTimeStamp")
-    rejects_transactions: Annotated[bool, Meta(description="take no halves", extra=LIVE)] = field(
-        default=False, name="rejectTransactionMessage"
+    rejects_transactions: Annotated[bool, Meta(description="refuse half messages", extra=LIVE)] = (
+        field(default=False, name="rejectTransactionMessage")
     )
     transaction_timeout_ms: Annotated[
         int, Meta(ge=0, description="age before the first check of a half message", extra=LIVE)
@@ -259,7 +140,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="checks of one group that wait for their answers", extra=LIVE)
     ] = field(default=256, name="escrowChecksInFlight")
     check_answer_ms: Annotated[
-        int, Meta(ge=1, description="a check without an answer for this long is over", extra=LIVE)
+        int, Meta(ge=1, description="how long to wait for the answer to a check", extra=LIVE)
     ] = field(default=5_000, name="escrowCheckAnswerMillis")
     asks_origin_first: Annotated[
         bool,
@@ -270,25 +151,42 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     mute_after: Annotated[
         int,
         Meta(
-            ge=0, description="checks without answer that make a client rest; 0: never", extra=LIVE
+            ge=0,
+            description="unanswered checks after which a client is not asked for a while; 0: never",
+            extra=LIVE,
         ),
     ] = field(default=3, name="escrowMuteAfter")
     mute_ms: Annotated[
         int,
-        Meta(ge=1, description="how long a client that does not answer is not asked", extra=LIVE),
+        Meta(ge=1, description="how long such a client is not asked", extra=LIVE),
     ] = field(default=60_000, name="escrowMuteMillis")
     pending_max: Annotated[
-        int, Meta(ge=1, description="pending halves; beyond, new ones are refused", extra=LIVE)
+        int,
+        Meta(
+            ge=1,
+            description="maximum number of pending halves; further ones are refused",
+            extra=LIVE,
+        ),
     ] = field(default=2_000_000, name="escrowPendingMax")
     epoch_ms: Annotated[
         int,
         Meta(ge=1, description="how long a half of an epoch waits for the decision", extra=LIVE),
     ] = field(default=900_000, name="escrowEpochTimeout")
     half_wait_max_ms: Annotated[
-        int, Meta(ge=1, description="halves that waited longer to be read are refused", extra=LIVE)
+        int,
+        Meta(
+            ge=1,
+            description="halves are refused if they waited longer than this to be read",
+            extra=LIVE,
+        ),
     ] = field(default=50, name="escrowHalfWaitMillis")
     send_wait_max_ms: Annotated[
-        int, Meta(ge=1, description="sends that waited longer to be read are refused", extra=LIVE)
+        int,
+        Meta(
+            ge=1,
+            description="sends are refused if they waited longer than this to be read",
+            extra=LIVE,
+        ),
     ] = field(default=200, name="waitTimeMillsInSendQueue")
     sheds_load: Annotated[
         bool, Meta(description="refuse halves and sends that waited too long", extra=LIVE)
@@ -306,7 +204,10 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default=False, name="aclEnable")
     acl_as_rocketmq: Annotated[
         bool,
-        Meta(description="with ACL 1.0 and 2.0, leave open what RocketMQ leaves open", extra=FIXED),
+        Meta(
+            description="require no more rights than RocketMQ does, with ACL 1.0 and 2.0",
+            extra=FIXED,
+        ),
     ] = field(default=False, name="escrowAclAsRocketMQ")
     authenticates: Annotated[
         bool,
@@ -315,14 +216,15 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     authorizes: Annotated[
         bool,
         Meta(
-            description="let users do what their policies of ACL 2.0 allow, nothing else",
+            description="let users do only what their policies of ACL 2.0 allow",
             extra=FIXED,
         ),
     ] = field(default=False, name="authorizationEnabled")
     first_user: Annotated[
         str,
         Meta(
-            description='super user made when absent, {"username":"...","password":"..."}',
+            description="super user that is created if missing, "
+            '{"username":"...","password":"..."}',
             extra=FIXED | SECRET,
         ),
     ] = field(default="", name="initAuthenticationUser")
@@ -335,39 +237,37 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default="", name="innerClientAuthenticationCredentials")
     takes_over_accounts: Annotated[
         bool,
-        Meta(
-            description="make users of the accounts in plain_acl.yml that are none yet", extra=FIXED
-        ),
+        Meta(description="migrate accounts in plain_acl.yml that are not users yet", extra=FIXED),
     ] = field(default=False, name="migrateAuthFromV1Enabled")
     unauthenticated: Annotated[
         str,
-        Meta(description="codes of requests of which no user is asked, `,` between", extra=FIXED),
+        Meta(
+            description="request codes that need no authentication, separated by `,`", extra=FIXED
+        ),
     ] = field(default="", name="authenticationWhitelist")
     unauthorized: Annotated[
         str,
-        Meta(
-            description="codes of requests of which no rights are asked, `,` between", extra=FIXED
-        ),
+        Meta(description="request codes that need no rights, separated by `,`", extra=FIXED),
     ] = field(default="", name="authorizationWhitelist")
     requests_per_s: Annotated[
-        int, Meta(ge=0, description="requests a second of one address; 0: any number", extra=LIVE)
+        int, Meta(ge=0, description="requests a second from one address; 0: no limit", extra=LIVE)
     ] = field(default=0, name="escrowRequestsPerSecond")
     bytes_per_s: Annotated[
-        int, Meta(ge=0, description="bytes of bodies a second of one address; 0: any", extra=LIVE)
+        int, Meta(ge=0, description="body bytes a second from one address; 0: no limit", extra=LIVE)
     ] = field(default=0, name="escrowBytesPerSecond")
     account_requests_per_s: Annotated[
-        int, Meta(ge=0, description="requests a second of one account; 0: any number", extra=LIVE)
+        int, Meta(ge=0, description="requests a second from one account; 0: no limit", extra=LIVE)
     ] = field(default=50_000, name="escrowAccountRequestsPerSecond")
     account_bytes_per_s: Annotated[
         int,
-        Meta(
-            ge=0, description="bytes of bodies a second of one account; 0: any number", extra=LIVE
-        ),
+        Meta(ge=0, description="body bytes a second from one account; 0: no limit", extra=LIVE),
     ] = field(default=134_217_728, name="escrowAccountBytesPerSecond")
     account_free_bytes_per_s: Annotated[
         int,
         Meta(
-            ge=0, description="of these, of traces and of replies to requests; 0: any", extra=LIVE
+            ge=0,
+            description="body bytes a second of traces and replies from one account; 0: no limit",
+            extra=LIVE,
         ),
     ] = field(default=1_048_576, name="escrowAccountFreeBytesPerSecond")
     account_pending_percent: Annotated[
@@ -375,29 +275,30 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=0,
             le=100,
-            description="one account's share of escrowPendingMax; 0: no bound",
+            description="one account's share of escrowPendingMax; 0: no limit",
             extra=LIVE,
         ),
     ] = field(default=25, name="escrowAccountPendingPercent")
     account_polls_max: Annotated[
-        int, Meta(ge=0, description="long polls of one account; 0: no bound of its own", extra=LIVE)
+        int, Meta(ge=0, description="long polls of one account; 0: no separate limit", extra=LIVE)
     ] = field(default=25_000, name="escrowAccountPolls")
     own_signatures: Annotated[
         str,
         Meta(
-            description="accounts that sign as EscrowMQ's own clients do: administrators, all, or "
-            "names, `;` between",
+            description="accounts that sign as EscrowMQ's own clients do: administrators, all, "
+            "or names separated by `;`",
             extra=FIXED,
         ),
     ] = field(default="", name="escrowOwnSignatures")
     signature_window_s: Annotated[
-        int, Meta(ge=0, description="seconds that a signed time may be off; 0: any", extra=LIVE)
+        int,
+        Meta(ge=0, description="seconds that a signed time may be off; 0: no limit", extra=LIVE),
     ] = field(default=0, name="escrowSignatureWindowSeconds")
     account_topics_max: Annotated[
         int,
         Meta(
             ge=0,
-            description="topics that one account makes by sending to them; 0: no bound",
+            description="topics that one account may create by sending to them; 0: no limit",
             extra=RESTART,
         ),
     ] = field(default=1_000, name="escrowAccountTopics")
@@ -405,7 +306,7 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=0,
-            description="groups that one account makes by using them; 0: no bound",
+            description="groups that one account may create by using them; 0: no limit",
             extra=RESTART,
         ),
     ] = field(default=1_000, name="escrowAccountGroups")
@@ -413,25 +314,25 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=0,
-            description="producer and consumer groups of one account's clients, each counted once "
-            "a connection; 0: no bound of its own",
+            description="producer and consumer groups of one account's clients, counted once "
+            "per connection; 0: no separate limit",
             extra=RESTART,
         ),
     ] = field(default=100_000, name="escrowAccountMemberships")
     account_connections_max: Annotated[
         int,
-        Meta(ge=0, description="connections of one account; 0: no bound of its own", extra=LIVE),
+        Meta(ge=0, description="connections of one account; 0: no separate limit", extra=LIVE),
     ] = field(default=10_000, name="escrowAccountConnections")
     places_as_rocketmq: Annotated[
         bool,
         Meta(
-            description="keep offsets and bans of queues, topics and groups that are not there",
+            description="store offsets and bans for queues, topics and groups that do not exist",
             extra=LIVE,
         ),
     ] = field(default=False, name="escrowPlacesAsRocketMQ")
     preset: Annotated[
         Literal["EscrowMQ", "RocketMQ"],
-        Meta(description="RocketMQ: checks are counted, sent and given up as there", extra=FIXED),
+        Meta(description="RocketMQ: count, send and give up checks as RocketMQ does", extra=FIXED),
     ] = field(default="EscrowMQ", name="escrowPreset")
     transaction_metrics_flush_ms: Annotated[
         int, Meta(ge=10, description="between saves of config/transactionMetrics", extra=LIVE)
@@ -450,31 +351,44 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="the longest allowed delay", extra=LIVE)
     ] = field(default=259_200, name="timerMaxDelaySec")
     timer_precision_ms: Annotated[
-        int, Meta(ge=100, le=1_000, description="delivery times are rounded to this", extra=FIXED)
+        int,
+        Meta(
+            ge=100,
+            le=1_000,
+            description="delivery times are rounded to a multiple of this",
+            extra=FIXED,
+        ),
     ] = field(default=1_000, name="timerPrecisionMs")
     allows_recall: Annotated[
         bool, Meta(description="delayed messages can be recalled", extra=LIVE)
     ] = field(default=False, name="recallMessageEnable")
     revive_queues_count: Annotated[
-        int, Meta(ge=1, le=998, description="queues of what pops are to see again", extra=FIXED)
+        int,
+        Meta(
+            ge=1,
+            le=998,
+            description="queues of the revive topic, for redelivery of popped messages",
+            extra=FIXED,
+        ),
     ] = field(default=8, name="reviveQueueNum")
     pop_polls_per_key_max: Annotated[
-        int, Meta(ge=1, description="pops that wait for one queue", extra=RESTART)
+        int, Meta(ge=1, description="maximum number of pops that wait for one queue", extra=RESTART)
     ] = field(default=1024, name="popPollingSize")
     pop_polls_max: Annotated[
-        int, Meta(ge=1, description="pops that wait at all", extra=RESTART)
+        int, Meta(ge=1, description="maximum number of pops that wait in total", extra=RESTART)
     ] = field(default=100_000, name="maxPopPollingSize")
     pop_init_in_memory: Annotated[
         bool,
         Meta(
-            description="a new group pops from the start of a queue that is all in memory",
+            description="a new group pops from the start of a queue whose messages are all recent",
             extra=LIVE,
         ),
     ] = field(default=True, name="initPopOffsetByCheckMsgInMem")
     has_retry_topic_v2: Annotated[
         bool,
         Meta(
-            description="names of retry topics of pops with a +, which no group's name has",
+            description="separate group and topic in retry topics' names by +, which no group's "
+            "name contains",
             extra=LIVE,
         ),
     ] = field(default=False, name="enableRetryTopicV2")
@@ -483,10 +397,11 @@ class BrokerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(ge=0, le=100, description="percentage of pops that read retries first", extra=LIVE),
     ] = field(default=20, name="popFromRetryProbability")
     request_mode: Annotated[
-        str, Meta(description="PULL or POP, where an operator has set none", extra=RESTART)
+        str,
+        Meta(description="PULL or POP, for groups for which no operator has set it", extra=RESTART),
     ] = field(default="PULL", name="defaultMessageRequestMode")
     balances_load: Annotated[
-        bool, Meta(description="the broker shares out queues to clients that ask it to", extra=LIVE)
+        bool, Meta(description="the broker assigns queues to clients that request it", extra=LIVE)
     ] = field(default=True, name="serverLoadBalancerEnable")
     clears_retry_topics: Annotated[
         bool,

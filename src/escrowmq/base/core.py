@@ -10,15 +10,15 @@ from escrowmq.base.wire import Wire
 
 
 @runtime_checkable
-class Proving(Protocol):
+class AccountsCore(Protocol):
     """A core that knows accounts."""
 
     def proved(self, peer: int, account: str) -> None:
-        """A connected peer has presented a certificate that stands for an account."""
+        """A connected peer has presented a certificate that is mapped to an account."""
 
 
 @runtime_checkable
-class Judging(Protocol):
+class GuardedCore(Protocol):
     """A core with access control."""
 
     def is_stranger(self, peer: int) -> bool:
@@ -30,20 +30,20 @@ class Judging(Protocol):
 class Prompt(Protocol):
     """A core whose answers need not wait for everything that follows from their requests."""
 
-    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
         """Set the function that writes to a peer at once, which the core may call while it
         processes an input. Nothing else may come in before that call returns, and it must not
         raise."""
 
 
 @runtime_checkable
-class Knocking(Protocol):
+class DiallingCore(Protocol):
     """A core that wants to know why a dial has failed."""
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
-        """Nobody listens at the address of a peer. `lost` follows."""
+        """No server listens at the address of a peer. `lost` follows."""
 
-    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
+    def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
         """A dialled peer is there, and TLS with it has failed. `lost` follows."""
 
 

@@ -1,4 +1,4 @@
-"""What a member of a group says of itself and of the others."""
+"""A member's report about itself and the other members of its group."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class CopyReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
 
 
 class FaultReport(msgspec.Struct, kw_only=True, rename="camel", frozen=True):
-    """A fault that a member did to itself in a drill."""
+    """A fault that a member injected into itself in a drill."""
 
     at_ms: int
     fault: str

@@ -11,7 +11,7 @@ from escrowmq.base.setting_facts import FIXED
 
 
 class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The members of a group have the same settings, except their addresses and names."""
+    """Settings of a member; the same for all members of a group, except addresses and names."""
 
     authority: Annotated[
         str,
@@ -32,7 +32,8 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     secret_file: Annotated[
         str,
         Meta(
-            description="file with a text that all members know, and prove to each other",
+            description="file with a secret that all members share, by which they authenticate "
+            "each other",
             extra=FIXED,
         ),
     ] = field(default="", name="escrowGroupSecretFile")
@@ -40,7 +41,7 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Literal["disabled", "permissive", "enforcing"],
         Meta(
             description="enforcing: members copy by TLS only, and show certificates to each "
-            "other; permissive: by TLS where both can, for the time of a change",
+            "other; permissive: by TLS where both can, for the time of a migration",
             extra=FIXED,
         ),
     ] = field(default="disabled", name="escrowGroupTls")
@@ -50,14 +51,14 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     tls_key: Annotated[str, Meta(description="PEM; may be in the certificate's file")] = field(
         default="", name="escrowGroupTlsKeyPath"
     )
-    tls_password: Annotated[str, Meta(description="of the key")] = field(
+    tls_password: Annotated[str, Meta(description="password of the key")] = field(
         default="", name="escrowGroupTlsKeyPassword"
     )
     tls_trusted: Annotated[
         str,
         Meta(
-            description="PEM of the CA that signs members' certificates: anybody with one that it "
-            "signed is taken for a member"
+            description="PEM of the CA that signs members' certificates: anyone with a "
+            "certificate that it signed counts as a member"
         ),
     ] = field(default="", name="escrowGroupTlsTrustCertPath")
     min_copies: Annotated[
@@ -65,8 +66,9 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=16,
-            description="messages are taken only while this number of members is in sync, the "
-            "master among them. 1: a master that is left alone goes on, and waits for its disk",
+            description="messages are accepted only while at least this number of members is in "
+            "sync, including the master. 1: a master that is left alone continues, "
+            "and waits for its disk",
             extra=FIXED,
         ),
     ] = field(default=1, name="escrowMinCopies")
@@ -74,8 +76,8 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=500,
-            description="a member that lacks something for so long is no longer in sync, and "
-            "nothing waits for it",
+            description="a member that lags behind for this long is no longer in sync, and "
+            "senders no longer wait for it",
             extra=FIXED,
         ),
     ] = field(default=3_000, name="escrowSilence")
@@ -83,16 +85,26 @@ class GroupSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int,
         Meta(
             ge=1_000,
-            description="a member in sync asks to be master when the master has been silent for "
-            "so long; at once when it is known to have ended",
+            description="a member in sync tries to become master when the master has been "
+            "silent for this long; at once when the master is known to have ended",
             extra=FIXED,
         ),
     ] = field(default=3_500, name="escrowTakeover")
+    catch_up_rate: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 20,
+            description="MiB of log a second sent to a member that is not in sync, or twice the "
+            "rate of new data if that is more; 0: as fast as disks and network allow",
+            extra=FIXED,
+        ),
+    ] = field(default=64, name="escrowCatchUpRate")
     drills: Annotated[
         bool,
         Meta(
-            description="administrators may make this member fail for up to a minute, or end it "
-            "(`escrowmq cluster drill`)",
+            description="administrators may make this member fail for up to a minute, or kill "
+            "it (`escrowmq cluster drill`)",
             extra=FIXED,
         ),
     ] = field(default=False, name="escrowDrills")

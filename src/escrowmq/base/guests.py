@@ -20,7 +20,7 @@ OnPut = Callable[[int, str], None]
 if the message must be sent by a request after all."""
 
 
-class Who(msgspec.Struct, frozen=True):
+class GuestIdentity(msgspec.Struct, frozen=True):
     """A guest's identity."""
 
     host: str

@@ -16,7 +16,7 @@ class _Kind(msgspec.Struct):
     left_out_count: int = 0
 
 
-class Seldom:
+class LogThrottle:
     """Decides which lines to write. Memory is bounded: beyond `kinds_max` kinds per span all others
     count as one."""
 
@@ -59,7 +59,7 @@ class Seldom:
         return next((known.until_ms for known in self._kinds.values()), None)
 
 
-class Repeats:
+class RepeatedErrors:
     """For repeated errors: the first line at once, then one per span, which says how many were
     suppressed. Memory is bounded: beyond a number of kinds the oldest is forgotten."""
 

@@ -41,7 +41,7 @@ class Family(msgspec.Struct, frozen=True):
     samples: tuple[Sample | Distribution, ...] = ()
 
 
-def one(name: str, kind: Kind, text: str, value: float) -> Family:
+def unlabelled(name: str, kind: Kind, text: str, value: float) -> Family:
     """A metric without labels."""
     return Family(name, kind, text, (), (Sample((), value),))
 

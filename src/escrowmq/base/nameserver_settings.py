@@ -13,7 +13,7 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     """How the name server behaves (RocketMQ's NamesrvConfig)."""
 
     scan_interval_ms: Annotated[
-        int, Meta(ge=10, description="interval of searches for dead brokers")
+        int, Meta(ge=10, description="interval of the scan for dead brokers")
     ] = field(default=5_000, name="scanNotActiveBrokerInterval")
     lists_all_topics: bool = field(default=True, name="enableAllTopicList")
     lists_topics: bool = field(default=True, name="enableTopicList")
@@ -26,9 +26,9 @@ class NameServerSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=Tru
     deletes_topics_on_register: bool = field(
         default=False, name="deleteTopicWithBrokerRegistration"
     )
-    blacklist: Annotated[str, Meta(description="keys that no request may change, `;`")] = field(
-        default="configBlackList;configStorePath;kvConfigPath", name="configBlackList"
-    )
+    blacklist: Annotated[
+        str, Meta(description="keys that no request may change, separated by `;`")
+    ] = field(default="configBlackList;configStorePath;kvConfigPath", name="configBlackList")
 
 
 class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -37,19 +37,20 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
     changes_from: Annotated[
         str,
         Meta(
-            description="addresses that may register brokers and change settings, `;` between: "
-            "patterns, private, loopback; auto: private without accounts, no one with them"
+            description="addresses that may register brokers and change settings, separated by "
+            "`;`: patterns, private, loopback; auto: private without access "
+            "control, none with it"
         ),
     ] = field(default="auto", name="escrowNameServerChangesFrom")
-    acl_enabled: Annotated[bool, Meta(description="administrators of plain_acl.yml may")] = field(
-        default=False, name="aclEnable"
-    )
-    authenticates: Annotated[bool, Meta(description="super users of ACL 2.0 may")] = field(
-        default=False, name="authenticationEnabled"
-    )
-    acl_as_rocketmq: Annotated[bool, Meta(description="everybody may, as at RocketMQ's")] = field(
-        default=False, name="escrowAclAsRocketMQ"
-    )
+    acl_enabled: Annotated[
+        bool, Meta(description="administrators in plain_acl.yml may change this name server")
+    ] = field(default=False, name="aclEnable")
+    authenticates: Annotated[
+        bool, Meta(description="super users of ACL 2.0 may change this name server")
+    ] = field(default=False, name="authenticationEnabled")
+    acl_as_rocketmq: Annotated[
+        bool, Meta(description="anyone may change this name server, as with RocketMQ's")
+    ] = field(default=False, name="escrowAclAsRocketMQ")
     first_user: Annotated[
         str, Meta(description='an administrator, {"username":"...","password":"..."}')
     ] = field(default="", name="initAuthenticationUser")
@@ -60,8 +61,8 @@ class NameServerGuardSettings(msgspec.Struct, kw_only=True, forbid_unknown_field
     own_signatures: Annotated[
         str,
         Meta(
-            description="accounts that sign as EscrowMQ's own clients do: administrators, all, or "
-            "names, `;` between"
+            description="accounts that sign as EscrowMQ's own clients do: administrators, all, "
+            "or names separated by `;`"
         ),
     ] = field(default="", name="escrowOwnSignatures")
 

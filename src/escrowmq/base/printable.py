@@ -16,8 +16,8 @@ def printable(text: str) -> str:
 
 
 def printable_json(text: str) -> str:
-    """The same for JSON, without changing its meaning: such characters occur only in strings, and
-    are escaped in JSON's form."""
+    """Escape JSON text like `printable`, without changing its meaning: such characters occur only
+    in strings, and are escaped in JSON's form."""
     if text.isprintable():
         return text
     return "".join(letter if letter.isprintable() else _json_escape(letter) for letter in text)

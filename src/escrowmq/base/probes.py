@@ -1,5 +1,5 @@
-"""Whether a server is alive and ready, as load balancers and Kubernetes ask: every port that serves
-it gives the same answer."""
+"""Whether a server is alive and ready, for load balancers and Kubernetes: every port that serves
+these paths gives the same answer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Protocol
 
 
 class Vitals(Protocol):
-    """How a server is; its methods are for threads other than the server's, and wait."""
+    """The health of a server. Its methods are called from other threads than the server's, and
+    block."""
 
     def figures(self, accept: str) -> tuple[bytes, str]:
         """Figures for Prometheus, and their media type."""
@@ -16,18 +17,18 @@ class Vitals(Protocol):
         """Why it is not ready; empty when it is."""
 
     def is_alive(self) -> bool:
-        """Whether its event loop turns."""
+        """Whether its event loop runs."""
 
 
 def health(vitals: Vitals) -> tuple[bool, str]:
-    """/healthz: whether the process does anything at all; one that does not is to be restarted."""
+    """/healthz: whether the event loop runs; if not, the process should be restarted."""
     if vitals.is_alive():
         return True, "alive"
     return False, "the event loop of the server has not answered for some seconds"
 
 
 def readiness(vitals: Vitals) -> tuple[bool, str]:
-    """/readyz: whether clients are to be sent here, and why not."""
+    """/readyz: whether clients may be sent here, and the reason if not."""
     try:
         refusal = vitals.refusal()
     except TimeoutError:

@@ -29,10 +29,14 @@ class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default=0, name="haListenPort")
     ha_bind: Annotated[
         str,
-        Meta(description="address of that port; bindAddress when empty", extra=FIXED),
+        Meta(description="address at which that port listens; bindAddress when empty", extra=FIXED),
     ] = field(default="", name="escrowHaBindAddress")
     ha_host: Annotated[
-        str, Meta(description="address that slaves are told; brokerIP1 when empty", extra=FIXED)
+        str,
+        Meta(
+            description="address of that port registered for slaves; brokerIP1 when empty",
+            extra=FIXED,
+        ),
     ] = field(default="", name="brokerIP2")
     ha_master: Annotated[
         str,
@@ -47,15 +51,15 @@ class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(
             ge=1,
             le=32,
-            description="of a SYNC_MASTER: copies that a message needs before its sender is "
-            "answered, the master's own among them",
+            description="of a SYNC_MASTER: number of copies, including the master's own, that a "
+            "message needs before its sender is answered",
             extra=FIXED,
         ),
     ] = field(default=1, name="inSyncReplicas")
     slave_timeout_ms: Annotated[
         int,
         Meta(
-            ge=1, description="a sender waits for them at most so long, then FLUSH_SLAVE_TIMEOUT",
+            ge=1, description="how long a sender waits for them; after that, FLUSH_SLAVE_TIMEOUT",
             extra=FIXED,
         ),
     ] = field(default=3_000, name="slaveTimeout")  # fmt: skip
@@ -67,19 +71,21 @@ class ReplicaSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         Meta(ge=1_024, le=4_194_292, description="bytes of the log sent at once", extra=FIXED),
     ] = field(default=32_768, name="haTransferBatchSize")
     heartbeat_ms: Annotated[
-        int, Meta(ge=100, description="a sign of life after so long without any", extra=FIXED)
+        int,
+        Meta(ge=100, description="a keep-alive is sent after this long without data", extra=FIXED),
     ] = field(default=5_000, name="haSendHeartbeatInterval")
     housekeeping_ms: Annotated[
         int, Meta(ge=1_000, description="a connection silent for this is closed", extra=FIXED)
     ] = field(default=20_000, name="haHousekeepingInterval")
     gap_size_max: Annotated[
-        int, Meta(ge=0, description="a slave further behind is not in sync", extra=FIXED)
+        int,
+        Meta(ge=0, description="a slave that lags by more than this is not in sync", extra=FIXED),
     ] = field(default=268_435_456, name="haMaxGapNotInSync")
     needs_ticket: Annotated[
         bool,
         Meta(
-            description="let only slaves of EscrowMQ in, which ask for a ticket by a request that "
-            "accounts are asked for",
+            description="admit only slaves of EscrowMQ, which get a ticket by an authenticated "
+            "request",
             extra=FIXED,
         ),
     ] = field(default=False, name="escrowHaTickets")

@@ -1,4 +1,4 @@
-"""A request as handlers see it: who sent it, what it says, and when it arrived."""
+"""A request as handlers see it: its sender, its content, and its arrival time."""
 
 from __future__ import annotations
 

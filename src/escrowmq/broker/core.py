@@ -9,11 +9,12 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from escrowmq.base.background_rounds import Rounds
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.effects import Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
 from escrowmq.broker.assembly.shared_state import Broker
@@ -21,11 +22,11 @@ from escrowmq.broker.front import Caller, Front, Refused
 from escrowmq.broker.part import Part
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_config import restore
-from escrowmq.broker.upkeep.start_checks import Opening, going_on
+from escrowmq.broker.upkeep.start_checks import Opening, continue_time
 from escrowmq.store.store import Store
 
 if TYPE_CHECKING:
-    from escrowmq.group.seat import Seat
+    from escrowmq.group.membership import GroupMembership
 
 _log = logging.getLogger(__name__)
 
@@ -50,10 +51,10 @@ class BrokerCore:
         zone: tzinfo = UTC,
         signs_as: tuple[str, str] | None = None,
         replica: ReplicaSettings | None = None,
-        seat: Seat | None = None,
+        membership: GroupMembership | None = None,
     ) -> None:
-        """`replica`: who copies this broker's log, or whose log it copies; None: it is alone.
-        `seat`: its place in a group that fails over, instead."""
+        """`replica`: the slaves or the master of this broker; None without replication.
+        `membership`: its membership of a group that fails over, instead."""
         copying = ReplicaSettings() if replica is None else replica
         changes = restore(disk, settings, store_settings, copying)
         store = Store(disk, store_settings, abort_text=mark, boot=boot, zone=zone)
@@ -65,7 +66,7 @@ class BrokerCore:
         made = self.assembly = Assembly(
             self.broker, self.rounds, disk, changes,
             ha_address=ha_address, accounts=accounts or disk, signs_as=signs_as, replica=replica,
-            seat=seat,
+            membership=membership,
         )  # fmt: skip
         self._callers: tuple[Caller, ...] = (made.registration, *made.copying.callers)
         self.transactions, self.registration = made.transactions, made.registration
@@ -77,11 +78,11 @@ class BrokerCore:
         store.retention.keeper = self._carry
         self._fronts: dict[Wire, Front] = {}
         self.remoting = made.remoting
-        self.speaks(Wire.REMOTING, self.remoting)
+        self.add_front(Wire.REMOTING, self.remoting)
         front, _, keeper = made.copying
         if front is not None:
             self.take_effects = front.take
-            self._fronts[Wire.HA if seat is None else Wire.GROUP] = front
+            self._fronts[Wire.HA if membership is None else Wire.GROUP] = front
         if keeper is not None:
             store.retention.keeper = keeper
         self._save_at_ms = 0
@@ -114,7 +115,7 @@ class BrokerCore:
         # there, and it looks for them in the log if one is not.
         opening.tables()
         report = broker.store.open(now_ms)
-        now_ms = going_on(now_ms, broker.store)
+        now_ms = continue_time(now_ms, broker.store)
         broker.identity.started_ms = now_ms
         opening.agree(report, now_ms)
         broker.topics.create_system_topics(now_ms)
@@ -141,13 +142,13 @@ class BrokerCore:
         for path, data in part.final_files(now_ms):
             self._disk.replace(path, data)
 
-    def farewell(self) -> None:
+    def unregister(self) -> None:
         """Unregister this broker at the name servers."""
-        self.registration.farewell()
+        self.registration.unregister()
 
     # -- inputs ------------------------------------------------------------------------------
 
-    def speaks(self, wire: Wire, front: Front) -> None:
+    def add_front(self, wire: Wire, front: Front) -> None:
         """Add a front; its dialogues pass their requests to `serving`."""
         assert wire not in self._fronts, wire
         self._fronts[wire] = front
@@ -167,30 +168,30 @@ class BrokerCore:
             caller.connected(peer, now_ms)
 
     def _caller_of(self, peer: int) -> Caller | None:
-        """Who has dialled a peer, if we have."""
+        """The part that has dialled a peer; None if the peer has connected by itself."""
         if peer > 0:
             return None
         return next((caller for caller in self._callers if caller.calls(peer)), None)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate stands for an account (base.core.Proving)."""
+        """A peer's certificate names an account (base.core.AccountsCore)."""
         if self._door.judges:
             self.broker.peers.by_id[peer].identity = account
 
     def is_stranger(self, peer: int) -> bool:
-        """Whether a peer still has to prove its identity (base.core.Judging)."""
+        """Whether a peer still has to prove its identity (base.core.GuardedCore)."""
         if not self._door.judges:
             return False
         known = self.broker.peers.by_id.get(peer)
         return known is None or known.is_stranger
 
-    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
         """Use this function to write answers as soon as they may leave (base.core.Prompt)."""
-        self.broker.output.set_writer(say)
+        self.broker.output.set_writer(write)
 
     @property
     def judges(self) -> bool:
-        """Whether every peer has to prove its identity."""
+        """Whether every peer must prove its identity."""
         return self._door.judges
 
     def lost(self, peer: int, now_ms: int) -> None:
@@ -208,16 +209,16 @@ class BrokerCore:
                 part.lost(known, now_ms)
 
     def dial_refused(self, peer: int, now_ms: int) -> None:
-        """Nobody listens where a peer was to be (base.core.Knocking)."""
+        """No server listens at the dialled address (base.core.DiallingCore)."""
         for caller in self._callers:
             if caller.calls(peer) and isinstance(caller, Refused):
                 caller.refused(peer, now_ms)
 
-    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
-        """A dialled peer is there, and TLS with it has failed (base.core.Knocking)."""
+    def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+        """A dialled server exists, but TLS with it has failed (base.core.DiallingCore)."""
         for caller in self._callers:
             if caller.calls(peer) and isinstance(caller, Refused):
-                caller.distrusted(peer, fault, now_ms)
+                caller.tls_failed(peer, fault, now_ms)
 
     def receive(self, peer: int, data: bytes, now_ms: int, waited_ms: int = 0) -> None:
         """Process bytes of a peer, which waited at least this long to be read."""
@@ -265,7 +266,7 @@ class BrokerCore:
         self._settle(now_ms)
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
-        """The disk could not keep what was written: nothing of it is acknowledged."""
+        """A sync of the disk failed: unsynced messages are not acknowledged."""
         self.broker.store.sync_failed(reason, now_ms)
         self.broker.answers.waiting.failed(reason)
         self._settle(now_ms)
@@ -280,8 +281,8 @@ class BrokerCore:
         self._settle(now_ms)
 
     def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward by this much. What is due at a time of day happens then; what
-        lasts for a span keeps its full length."""
+        """The clock was set forward by this much. What is due at a time of day happens at that
+        time; timeouts keep their full length."""
         _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
         self.broker.locks.clock_leapt(by_ms)
         for part in self._parts:
@@ -312,8 +313,8 @@ class BrokerCore:
         return [*self.assembly.measuring.families(now_ms), *more]
 
     def refusal(self) -> str:
-        """Why no messages are accepted; empty when they are. A slave accepts none, and is well as
-        long as it copies."""
+        """The reason why no messages are accepted; empty if they are. A slave accepts none, and
+        counts as healthy while it copies."""
         copying = self.assembly.copying
         if copying.front is not None and copying.callers:
             return copying.front.fault

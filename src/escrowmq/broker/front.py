@@ -1,4 +1,4 @@
-"""A front: the broker's side of one protocol. The handlers behind it know no protocol."""
+"""A front: the broker's side of one protocol. Handlers do not depend on a protocol."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Front(Protocol):
         """A client has connected."""
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due in its dialogues."""
+        """Do the work of its dialogues that is due."""
 
     def wake_at_ms(self) -> int:
-        """When that is."""
+        """When `wake` is due next."""
 
 
 class Caller(Protocol):
@@ -38,13 +38,13 @@ class Caller(Protocol):
 
 @runtime_checkable
 class Refused(Protocol):
-    """A caller that wants to know why a connection could not be opened."""
+    """A caller that is informed why a connection could not be opened."""
 
     def refused(self, peer: int, now_ms: int) -> None:
-        """A connection was refused. `unreached` follows."""
+        """No server listens at the address. `unreached` follows."""
 
-    def distrusted(self, peer: int, fault: str, now_ms: int) -> None:
-        """The server is there, and TLS with it has failed. `unreached` follows."""
+    def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+        """The server exists, but TLS with it has failed. `unreached` follows."""
 
 
 class CopyFront(Front, Protocol):
@@ -52,10 +52,10 @@ class CopyFront(Front, Protocol):
 
     @property
     def fault(self) -> str:
-        """Of a slave: why nothing is copied; empty while it is, and at a master."""
+        """The reason why a slave copies nothing; empty while it copies, and at a master."""
 
     def families(self) -> list[Family]:
         """The metrics of the copies."""
 
     def take(self) -> list[Effect]:
-        """The effects at the end of an input, among them what the copies send."""
+        """Return the effects at the end of an input, including bytes to copies."""

@@ -1,7 +1,7 @@
 """Clients of a front in this process: peers without bytes of their own.
 
-Their requests take the same way through the same door as those of connections; answers are passed
-as values."""
+Their requests are judged and served like those of connections; answers are passed as values.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from escrowmq.base.fixed_limits import KEYS_AT_ONCE_MAX
 from escrowmq.base.guests import (
     ClientCallbacks,
     GroupFacts,
+    GuestIdentity,
     OnPut,
     OnReply,
     PlainMessage,
     RequestByValue,
     TopicFacts,
-    Who,
 )
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.fast.plain_sends import PlainSends
@@ -35,7 +35,7 @@ FIRST: Final = 1 << 48
 
 
 class Guests:
-    """Where a front sends its clients' requests."""
+    """Accepts the requests of a front's clients."""
 
     def __init__(self, core: BrokerCore) -> None:
         self._core = core
@@ -47,30 +47,32 @@ class Guests:
 
     # -- coming and going ------------------------------------------------------------------------
 
-    def meet(self, who: Who, ear: ClientCallbacks, *, is_stranger: bool) -> int:
-        """A client has come. Returns its number."""
+    def add_guest(
+        self, who: GuestIdentity, callbacks: ClientCallbacks, *, is_stranger: bool
+    ) -> int:
+        """Register a client; return its number."""
         peer = Peer(next(self._numbers), who.host, who.port)
         peer.identity = who.identity
         peer.is_stranger = is_stranger
         peer.is_guest = peer.knows_signed_ids = True
         peer.is_away = True
-        peer.dialogue = _Guest(who, ear)
+        peer.dialogue = _Guest(who, callbacks)
         self._broker.peers.by_id[peer.id] = peer
         return peer.id
 
     def passed_count(self, guest: int) -> int:
-        """How many of its requests were admitted, where peers have to prove their identity."""
+        """The number of its requests that were admitted, where peers must prove their identity."""
         peer = self._broker.peers.by_id.get(guest)
         return 0 if peer is None else peer.passed_count
 
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
-        """Whether the client can be sent a request just now."""
+        """Whether the client can be sent a request now."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             peer.is_away = not can_be
 
     def leave(self, guest: int, now_ms: int) -> None:
-        """The client has left, and its waiting requests with it."""
+        """A client has disconnected: drop it and its waiting requests."""
         self._finish(now_ms)
         self._core.lost(guest, now_ms)
 
@@ -78,7 +80,7 @@ class Guests:
 
     @property
     def judges(self) -> bool:
-        """Whether every peer has to prove its identity."""
+        """Whether every peer must prove its identity."""
         return self._core.judges
 
     def ask(self, guest: int, wish: RequestByValue, on_reply: OnReply | None, now_ms: int) -> int:
@@ -98,7 +100,7 @@ class Guests:
         return command.opaque
 
     def refusal(self, guest: int, wish: RequestByValue, now_ms: int) -> Refusal | None:
-        """Why the door would refuse a request; None when it should be made."""
+        """The reason why a request would be refused; None if it would be admitted."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return Refusal(Response.SYSTEM_ERROR, "the client has left")
@@ -118,8 +120,8 @@ class Guests:
             self.plain.finish(now_ms)
 
     def forget(self, guest: int, number: int) -> None:
-        """The answer to a request is no longer wanted: it must not take messages that others could
-        have."""
+        """Drop a request whose answer is no longer wanted: it must not take messages that other
+        consumers could get."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             return
@@ -176,7 +178,7 @@ class Guests:
     # -- turns -----------------------------------------------------------------------------------
 
     def is_tired(self) -> bool:
-        """Whether this turn has used its share of time."""
+        """Whether this turn has used up its time."""
         return self._broker.store.dispatcher.keys_count > self._keys_max
 
     def begin_turn(self) -> None:
@@ -207,9 +209,9 @@ class _Guest:
 
     __slots__ = ("_ear", "_language", "_number", "waiting")
 
-    def __init__(self, who: Who, ear: ClientCallbacks) -> None:
+    def __init__(self, who: GuestIdentity, callbacks: ClientCallbacks) -> None:
         self._language = who.language
-        self._ear = ear
+        self._ear = callbacks
         self._number = 0
         self.waiting: dict[int, OnReply] = {}
 
@@ -249,8 +251,8 @@ class _Guest:
         self._ear.asked(code, opaque, ext or {}, body, is_one_way=is_one_way)
 
     def let_in(self) -> None:
-        """Nothing to do: the front asks when it has to know."""
+        """Do nothing: the front asks when it needs to know."""
 
     def lost(self, now_ms: int) -> None:
-        """The client has left."""
+        """The client has disconnected."""
         self.waiting.clear()

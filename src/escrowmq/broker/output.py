@@ -15,9 +15,9 @@ class Output:
         self._effects: list[Effect] = []
         self._say: Callable[[int, list[bytes]], None] | None = None
 
-    def set_writer(self, say: Callable[[int, list[bytes]], None]) -> None:
+    def set_writer(self, write: Callable[[int, list[bytes]], None]) -> None:
         """Use this function to write bytes that need not wait for the end of the input."""
-        self._say = say
+        self._say = write
 
     def write_now(self, peer: int, chunks: list[bytes]) -> None:
         """Write bytes to a peer now, unless earlier ones still wait."""

@@ -1,4 +1,4 @@
-"""What the parts of a broker have in common: the events that they handle."""
+"""The events that every part of a broker can handle."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING: Final[tuple[File, ...]] = ()
 
 
 class Start(Protocol):
-    """What parts need to know of a start (broker/upkeep/start_checks)."""
+    """What parts need from a start (broker/upkeep/start_checks)."""
 
     disk: Disk
     now_ms: int
@@ -37,7 +37,7 @@ class Start(Protocol):
 
 
 class Part:
-    """A part of a broker; each overrides what concerns it."""
+    """A part of a broker; each overrides the events that concern it."""
 
     name = ""
     """The name under which its failures are logged and counted."""
@@ -50,25 +50,25 @@ class Part:
         """Load what an earlier process saved. Store and tables are open."""
 
     def settle(self, now_ms: int) -> None:
-        """The end of an input: finish what it began."""
+        """Finish the work that this input began, at its end."""
 
     def lost(self, peer: Peer, now_ms: int) -> None:
         """A connection has ended."""
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due."""
+        """Do the work that is due."""
 
     def wake_at_ms(self) -> int:
-        """When something is due next."""
+        """When `wake` is due next."""
         return NEVER_MS
 
     def clock_leapt(self, by_ms: int) -> None:
         """The clock was set forward: spans keep their full length."""
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """What to save now, as far as the part of the log it depends on is durable."""
+        """Files to save now, as far as the part of the log they depend on is durable."""
         return NOTHING
 
     def final_files(self, now_ms: int) -> tuple[File, ...]:
-        """What remains to be saved when the store is closed."""
+        """Files to save when the store is closed."""
         return self.files_to_save(now_ms)

@@ -15,7 +15,7 @@ Q = TypeVar("Q")
 
 
 class Long(msgspec.Struct, Generic[Q]):
-    """A request that takes many turns. Further requests of its sender wait behind it."""
+    """A request that takes many turns. Further requests of its sender wait until it is finished."""
 
     asked: Q
     parts: Iterator[Reply]
@@ -75,12 +75,12 @@ class Peer:
         """Its dialogue, created once it is known whether it is a stranger."""
 
     def passed(self) -> None:
-        """A request of it was admitted with a proof."""
+        """Count a request that was admitted with a proof."""
         self.passed_count += 1
         if self.is_stranger:
             self.let_in()
 
     def let_in(self) -> None:
-        """A stranger has proved its identity."""
+        """A peer has proved its identity."""
         self.is_stranger = False
         self.dialogue.let_in()

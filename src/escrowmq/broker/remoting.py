@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Flag
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Hold
@@ -19,6 +18,7 @@ from escrowmq.base.fixed_limits import (
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.known_requests import KnownRequests
@@ -28,7 +28,7 @@ from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import Serving
 from escrowmq.codec.command import decode_header, encode_request
 from escrowmq.codec.frame import FrameReader, FrameWatch, HalfFrames
-from escrowmq.codec.repeated_requests import Match, RepeatedRequests, command_of
+from escrowmq.codec.repeated_requests import RepeatedRequests, command_of
 from escrowmq.store.store import Store
 
 _LOOK_EVERY: Final = 16
@@ -148,10 +148,15 @@ class RemotingDialogue:
                 at, is_read = match[-1], True
                 self.reader.count += 1
             else:
-                found = self._command(data, at, match)
-                if found is None:
-                    return len(data)
-                command, at = found
+                if match is None:
+                    decode = decode_header if serving.is_judging else self._repeated.decode
+                    found = self.reader.next(data, at, decode)
+                    if found is None:
+                        return len(data)
+                    command, at = found
+                else:
+                    command, at = command_of(match, data, at), match[-1]
+                    self.reader.count += 1
                 if command.flag & Flag.REPLY:
                     serving.answered(peer, command, now_ms)
                     continue
@@ -168,14 +173,6 @@ class RemotingDialogue:
                     return at
             if self._known.is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)
-
-    def _command(self, data: bytes, at: int, match: Match | None) -> tuple[Command, int] | None:
-        """The command at a position, which may be known to repeat an earlier one, and its end."""
-        if match is not None:
-            self.reader.count += 1
-            return command_of(match, data, at), match[-1]
-        decode = decode_header if self._serving.is_judging else self._repeated.decode
-        return self.reader.next(data, at, decode)
 
     def _serve_plain(self, data: bytes, at: int, now_ms: int) -> int:
         """Serve plain messages from a position on by the fast path. Returns the position after

@@ -7,9 +7,17 @@ import ipaddress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.cli.cluster_verbs import NO, OK, UNUSABLE, add_action, run_action, show_all, told
+from escrowmq.cli.cluster_verbs import (
+    NO,
+    OK,
+    UNUSABLE,
+    add_action,
+    print_change,
+    run_action,
+    show_all,
+)
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -29,8 +37,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     explain = add_action(actions, "explain", "explain which rule allows or denies a user something")
     explain.add_argument("user", metavar="USER", help="user, or access key of ACL 1.0")
     explain.add_argument("wish", metavar="ACTION", help="pub, sub, create, update, get, ...")
-    explain.add_argument("resource", metavar="TOPIC", help="or Topic:T, Group:g, Cluster:c")
-    explain.add_argument("--address", default="127.0.0.1", help="where the user comes from")
+    explain.add_argument(
+        "resource", metavar="TOPIC", help="a topic, or Topic:T, Group:g, Cluster:c"
+    )
+    explain.add_argument(
+        "--address", default="127.0.0.1", help="address that the user connects from"
+    )
     explain.add_argument("--broker", default="", help="only this broker (default: all)")
     explain.add_argument(
         "--accounts",
@@ -44,11 +56,13 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
     user = actions.add_parser("user", help="users of ACL 2.0")
     steps = user.add_subparsers(dest="step", required=True, metavar="STEP")
     listed = add_action(steps, "list", "list users")
-    listed.add_argument("part", metavar="PART", nargs="?", default="", help="of the name")
+    listed.add_argument("part", metavar="PART", nargs="?", default="", help="part of the name")
     create = add_action(steps, "create", "add a user; the password is read from standard input")
     update = add_action(steps, "update", "change a user")
     delete = add_action(steps, "delete", "remove a user and its policies")
-    update.add_argument("--password", action="store_true", help="read a new one from input")
+    update.add_argument(
+        "--password", action="store_true", help="read a new password from standard input"
+    )
     for one in (create, update):
         one.add_argument("--super", action=argparse.BooleanOptionalAction, help="may do everything")
     update.add_argument(
@@ -56,7 +70,7 @@ def _add_user(actions: Any) -> None:  # noqa: ANN401
         action=argparse.BooleanOptionalAction,
         help="the previous password stays valid beside the new one, until --no-keep-former",
     )
-    update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="is let in")
+    update.add_argument("--enabled", action=argparse.BooleanOptionalAction, help="may log in")
     for one in (create, update, delete):
         one.add_argument("user", metavar="USER")
     add_dry_run(create, update, delete)
@@ -68,15 +82,26 @@ def _add_policy(actions: Any) -> None:  # noqa: ANN401
     policy = actions.add_parser("policy", help="what users may do")
     steps = policy.add_subparsers(dest="step", required=True, metavar="STEP")
     listed = add_action(steps, "list", "list entries")
-    listed.add_argument("user", metavar="USER", nargs="?", default="", help="or part of the name")
+    listed.add_argument(
+        "user", metavar="USER", nargs="?", default="", help="user, or part of the name"
+    )
     listed.add_argument("--resource", default="", help="part of the resource")
     put = add_action(steps, "set", "set what a user may do with a resource")
     put.add_argument("--deny", action="store_true", help="deny the actions instead")
-    put.add_argument("--source", action="append", default=[], help="address or network; repeat")
+    put.add_argument(
+        "--source",
+        action="append",
+        default=[],
+        help="address or network of the user; may be repeated",
+    )
     delete = add_action(steps, "delete", "remove the entry for a resource, or all entries")
     for one in (put, delete):
         one.add_argument("user", metavar="USER")
-        one.add_argument("--default", action="store_true", help="of the policy of last resort")
+        one.add_argument(
+            "--default",
+            action="store_true",
+            help="a default policy, which applies if no custom one does",
+        )
     put.add_argument("resource", metavar="RESOURCE", help="Topic:T, Topic:prefix*, Group:g, *")
     put.add_argument("actions", metavar="ACTION", nargs="+", help="pub, sub, get, all, ...")
     delete.add_argument("resource", metavar="RESOURCE", nargs="?", default="")
@@ -123,7 +148,7 @@ def _user(admin: Admin, arguments: argparse.Namespace) -> int:
             access.update_user(name, broker=arguments.broker, **_changes(arguments))
         case _:
             access.delete_user(name, broker=arguments.broker)
-    return told(arguments, {"user": name}, f"{name} {arguments.step}d")
+    return print_change(arguments, {"user": name}, f"{name} {arguments.step}d")
 
 
 def _preview_user(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -189,13 +214,13 @@ def _check_words(arguments: argparse.Namespace) -> None:
 
     if arguments.resource and read_resource(arguments.resource) is None:
         raise UsageError(
-            f"{arguments.resource!r} is no resource; '*', or Cluster:, Namespace:, Topic: or "
-            "Group: with a name, a prefix such as Topic:orders*, or * is expected"
+            f"{arguments.resource!r} is not a resource; '*', or Cluster:, Namespace:, Topic: "
+            "or Group: with a name, a prefix such as Topic:orders*, or * is expected"
         )
     for action in getattr(arguments, "actions", ()):
         if named(Action, action) is None:
             allowed = ", ".join(one.value.lower() for one in Action)
-            raise UsageError(f"{action!r} is no action; allowed are {allowed}")
+            raise UsageError(f"{action!r} is not an action; allowed are {allowed}")
 
 
 def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -233,7 +258,7 @@ def _policy(admin: Admin, arguments: argparse.Namespace) -> int:
                 broker=arguments.broker,
             )
     done = {"user": arguments.user, "resource": arguments.resource}
-    return told(arguments, done, f"policies of {arguments.user} are changed")
+    return print_change(arguments, done, f"policies of {arguments.user} are changed")
 
 
 def _policy_row(entry: PolicyEntry) -> tuple[object, ...]:
@@ -257,7 +282,7 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> int:
     for answer in found:
         _show(answer, arguments, where=f" at {answer.broker}")
     if not found and not arguments.json:
-        say("there is no access control: aclEnable and authenticationEnabled are false")
+        print_line("there is no access control: aclEnable and authenticationEnabled are false")
     return OK if all(answer.is_allowed for answer in found) else NO
 
 
@@ -276,7 +301,7 @@ def _judge_files(arguments: argparse.Namespace) -> int:
     try:
         found = list(_verdicts(arguments, question))
     except (EscrowMQError, OSError) as error:
-        complain(f"escrowmq acl explain: {error}")
+        print_error_line(f"escrowmq acl explain: {error}")
         return UNUSABLE
     for verdict in found:
         _show(verdict, arguments)
@@ -326,9 +351,9 @@ def _show(verdict: Judgement, arguments: argparse.Namespace, *, where: str = "")
         show_json(verdict)
         return
     may = "may" if verdict.is_allowed else "may not"
-    say(
+    print_line(
         f"{arguments.user} {may} {arguments.wish} {arguments.resource} from {arguments.address} "
         f"(ACL {verdict.acl}{where}): {verdict.decided_by}"
     )
     for number, step in enumerate(verdict.steps, 1):
-        say(f"  {number} {step}")
+        print_line(f"  {number} {step}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.spoken import moment
-from escrowmq.cli.cluster_verbs import OK, add_action, pairs, run_action, show_all, told
+from escrowmq.base.human_format import moment
+from escrowmq.cli.cluster_verbs import OK, add_action, pairs, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 from escrowmq.client.admin.broker_summary import summary
 from escrowmq.net.clock import SystemClock
 
@@ -61,7 +61,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             found = admin.brokers.runtime(arguments.name)
             if not (arguments.all or arguments.json):
                 for title, value in summary(found, SystemClock().now_ms()):
-                    say(f"{title:<16}{value}")
+                    print_line(f"{title:<16}{value}")
                 return OK
             return _table(found, arguments)
         case "config" if arguments.changed:
@@ -90,7 +90,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
 
                 return show_preview(arguments, preview(admin, configure, arguments.name, settings))
             admin.brokers.configure(arguments.name, settings)
-            return told(arguments, settings, f"{arguments.name} has {len(settings)} new settings")
+            return print_change(
+                arguments, settings, f"{arguments.name} has {len(settings)} new settings"
+            )
 
 
 def _differing(found: dict[str, str]) -> dict[str, str]:
@@ -120,5 +122,5 @@ def _table(found: dict[str, str], arguments: argparse.Namespace) -> int:
         show_json(found)
     else:
         for name, value in found.items():
-            say(f"{name}={value}")
+            print_line(f"{name}={value}")
     return OK

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from escrowmq.cli.cluster_verbs import add_tls, one_line, tls_of
 from escrowmq.cli.databases import add_database, database_of
-from escrowmq.cli.printing import say
+from escrowmq.cli.printing import print_line
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -35,24 +35,22 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT[;HOST:PORT]",
         help="name servers (default: the environment variable NAMESRV_ADDR)",
     )
-    parser.add_argument(
-        "--create-tables", action="store_true", help="make the tables, where they are missing"
-    )
+    parser.add_argument("--create-tables", action="store_true", help="create missing tables")
     parser.add_argument(
         "--forget-after",
         type=float,
         metavar="DAYS",
-        help="once a day, delete markers that are older and that no broker can ask for",
+        help="once a day, delete markers older than this that no broker can ask for",
     )
     parser.add_argument(
         "--gone",
         action="append",
         default=[],
         metavar="BROKER",
-        help="a broker that is gone for good, so that --forget-after does not wait for it; once "
-        "for each",
+        help="a broker that is gone for good, so that --forget-after does not wait for it; may "
+        "be repeated",
     )
-    parser.add_argument("--namespace", default="", help="of topics and groups")
+    parser.add_argument("--namespace", default="", help="namespace of topics and groups")
     add_credentials(parser)
     add_tls(parser)
 
@@ -86,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
         outbox = Outbox(producer, connect, schema=arguments.schema, when_away="keep")
         if arguments.create_tables:
             outbox.create_tables()
-        say(f"escrowmq ready group={arguments.group} database={outbox.find_name()}")
+        print_line(f"escrowmq ready group={arguments.group} database={outbox.find_name()}")
         while not stop.is_set():
             if keep is not None:
                 _forget(outbox, keep, gone=arguments.gone)
@@ -98,7 +96,7 @@ def _forget(outbox: Outbox, keep: dt.timedelta, *, gone: list[str]) -> None:
     try:
         count = outbox.forget_markers(keep=keep, gone=gone)
     except EscrowMQError as error:  # a clock that is wrong, too: checks are answered all the same
-        _log.warning("markers are kept for a day more: %s", one_line(error))
+        _log.warning("markers are kept for another day: %s", one_line(error))
     else:
         gone.clear()  # one that is back is not gone
-        _log.info("%d markers are older than %s and were deleted", count, keep)
+        _log.info("%d markers older than %s were deleted", count, keep)

@@ -6,9 +6,9 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_drill import add_drill, run_drill
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, print_change, run_action
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.replicas import ReplicaGroup
@@ -21,24 +21,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     status = add_action(
         actions, "status", "show brokers with their copies; exit code 1 if a group has no master"
     )
-    status.add_argument("broker", nargs="?", default="", help="only the brokers of this name")
+    status.add_argument("broker", nargs="?", default="", help="only the brokers with this name")
     status.add_argument(
         "--member", metavar="HOST:PORT", action="append", default=[],
-        help="ask this member as well, which the name server does not know; may be repeated",
+        help="also ask this member, which the name server does not know; may be repeated",
     )  # fmt: skip
     switch = add_action(actions, "switch", "make another member the master, without any loss")
     switch.add_argument("broker", metavar="BROKER")
     switch.add_argument(
-        "--to", metavar="MEMBER", default="", help="default: the one that lacks least"
+        "--to", metavar="MEMBER", default="", help="default: the most up-to-date copy"
     )
     rebuild = add_action(
         actions, "rebuild",
-        "make a member the master that may lack acknowledged messages: when none that has them "
-        "will come back",
+        "make a member the master although it may lack acknowledged messages, if no member "
+            "that has them will come back",
     )  # fmt: skip
-    rebuild.add_argument("member", metavar="HOST:PORT", help="where clients reach the member")
+    rebuild.add_argument("member", metavar="HOST:PORT", help="the member's address for clients")
     rebuild.add_argument(
-        "--accept-loss", action="store_true", help="what only the others have may be lost"
+        "--accept-loss",
+        action="store_true",
+        help="accept the loss of messages that only other members have",
     )
     add_dry_run(switch, rebuild, add_drill(actions))
 
@@ -65,7 +67,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
                 f"{done.master} is the master of {done.broker} now instead of {done.before}, "
                 f"{done.took_ms:g} ms later (epoch {done.epoch})"
             )
-            return told(arguments, done, text)
+            return print_change(arguments, done, text)
         case _ if arguments.dry_run:
             return show_preview(arguments, preview(admin, previews.rebuild, arguments.member))
         case _:
@@ -77,11 +79,11 @@ def _rebuild(admin: Admin, arguments: argparse.Namespace) -> int:
 
     if not arguments.accept_loss:
         found = preview(admin, previews.rebuild, arguments.member)
-        complain(f"nothing was changed. {found.said} To accept that: --accept-loss")
+        print_error_line(f"nothing was changed. {found.said} To accept that: --accept-loss")
         return NO
     report = admin.replicas.rebuild(arguments.member)
     text = f"{report.member} is the master of {report.broker} now (epoch {report.epoch})"
-    return told(arguments, report, text)
+    return print_change(arguments, report, text)
 
 
 def _status(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -98,16 +100,16 @@ def _show(group: ReplicaGroup) -> None:
     kind = {"group": f"epoch {group.epoch}", "pair": "a pair without an authority"}
     what = kind.get(group.kind, "alone")
     master = f"master {group.master}" if group.master else "NO MASTER"
-    say(f"{group.broker} in {group.cluster}: {master}, {what}, in sync: "
+    print_line(f"{group.broker} in {group.cluster}: {master}, {what}, in sync: "
         f"{', '.join(group.in_sync) or 'none'}")  # fmt: skip
     for note in group.notes:
-        say(f"  ! {note}")
+        print_line(f"  ! {note}")
     if group.kind == "group":
         confirmed = group.confirmed if group.confirmed >= 0 else "unknown"
-        say(f"  confirmed up to {confirmed}; authority {group.authority}")
-    say("MEMBER", "ADDRESS", "ROLE", "END", "BEHIND", "INCARNATION", "NOTE")
+        print_line(f"  confirmed up to {confirmed}; authority {group.authority}")
+    print_line("MEMBER", "ADDRESS", "ROLE", "END", "BEHIND", "INCARNATION", "NOTE")
     for one in group.members:
-        say(
+        print_line(
             one.name or "-", one.address or "-", one.role,
             one.end if one.end >= 0 else "-", one.behind if one.behind >= 0 else "-",
             one.incarnation or "-", one.note or "-",

@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from escrowmq.base.spoken import moment
+from escrowmq.base.human_format import moment
 from escrowmq.cli.cluster_verbs import NO, OK, add_action, connection_of
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.errors import UsageError
 
 if TYPE_CHECKING:
     from escrowmq.drill.faults import Step
-    from escrowmq.drill.preconditions import Ground
+    from escrowmq.drill.preconditions import HealthyGroup
     from escrowmq.drill.report import Report, Row
     from escrowmq.drill.run import Drill
 
@@ -34,17 +34,18 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
     """Declare the action and its options."""
     drill = add_action(
         actions, "drill",
-        "do faults to a group of brokers, with clients at work, and report what came of it; its "
-        "members must have been started with escrowDrills=true",
+        "inject faults into a group of brokers while clients work, and report the effects; "
+            "its members must have been started with escrowDrills=true",
     )  # fmt: skip
     drill.add_argument("broker", metavar="BROKER")
     drill.add_argument(
         "--faults", metavar="FAULT[,FAULT]", default="",
-        help="default: switch,authority,cut,isolate,freeze; @copy behind one means a copy",
+        help="default: switch,authority,cut,isolate,freeze; append @copy for a copy instead of "
+            "the master",
     )  # fmt: skip
     drill.add_argument(
         "--kill", action="store_true",
-        help="end a process as well, by kill -9; a supervisor must start it again",
+        help="also kill a process (kill -9); a supervisor must restart it",
     )  # fmt: skip
     drill.add_argument(
         "--seconds", type=float, default=SECONDS, help=f"how long a fault lasts (default "
@@ -56,15 +57,17 @@ def add_drill(actions: Any) -> argparse.ArgumentParser:  # noqa: ANN401 - as add
     )  # fmt: skip
     drill.add_argument(
         "--within", type=float, default=WITHIN_S, metavar="SECONDS",
-        help="until all members must be in sync again after a fault (default 120)",
+        help="how long all members may take to be in sync again after a fault (default 120)",
     )  # fmt: skip
     drill.add_argument(
         "--pause", type=float, default=PAUSE_S, metavar="SECONDS",
-        help=f"before the first fault, and after each (default {PAUSE_S:g})",
+        help=f"pause before the first fault, and after each (default {PAUSE_S:g})",
     )  # fmt: skip
-    drill.add_argument("--rounds", type=int, default=1, help="how often all faults (default 1)")
-    drill.add_argument("--keep", metavar="DIR", default="", help="history and report go there")
-    drill.add_argument("--yes", action="store_true", help="do not ask")
+    drill.add_argument(
+        "--rounds", type=int, default=1, help="how often to run through all faults (default 1)"
+    )
+    drill.add_argument("--keep", metavar="DIR", default="", help="folder for history and report")
+    drill.add_argument("--yes", action="store_true", help="do not ask for confirmation")
     return drill
 
 
@@ -92,21 +95,21 @@ def run_drill(arguments: argparse.Namespace) -> int:
 async def _drill(arguments: argparse.Namespace, steps: list[Step]) -> Report | None:
     from escrowmq.client.admin.admin import Admin
     from escrowmq.drill.name import drill_name
-    from escrowmq.drill.preconditions import look
-    from escrowmq.drill.run import Drill, Terms
+    from escrowmq.drill.preconditions import inspect_group
+    from escrowmq.drill.run import Drill, DrillParameters
 
     settings = connection_of(arguments)
     name = drill_name()
     async with Admin(arguments.name_servers, **settings) as admin:
-        ground = await look(admin, arguments.broker, name)
+        ground = await inspect_group(admin, arguments.broker, name)
         if arguments.dry_run or not arguments.yes:
             _show_plan(arguments, ground, steps)
         if arguments.dry_run or not (arguments.yes or await _is_wanted(arguments.broker)):
             return None
-        terms = Terms(
+        terms = DrillParameters(
             drill=name, rate=arguments.rate, steady_s=arguments.pause, within_s=arguments.within
         )
-        drill = Drill(admin, ground, steps, terms, tell=complain)
+        drill = Drill(admin, ground, steps, terms, tell=print_error_line)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, _stop, drill)
@@ -115,12 +118,12 @@ async def _drill(arguments: argparse.Namespace, steps: list[Step]) -> Report | N
             stack.callback(_divert_logs(arguments.keep))
             report = await drill.run(arguments.name_servers, settings, file)
     if arguments.keep:
-        _keep(Path(arguments.keep), drill, report)
+        _save_results(Path(arguments.keep), drill, report)
     return report
 
 
 def _stop(drill: Drill) -> None:
-    complain("interrupted: what was done is healed, and reported. Once more ends that too")
+    print_error_line("interrupted: what was done is healed, and reported. Once more ends that too")
     drill.stop()
 
 
@@ -147,7 +150,7 @@ def _divert_logs(keep: str) -> Callable[[], None]:
     return restore
 
 
-def _keep(folder: Path, drill: Drill, report: Report) -> None:
+def _save_results(folder: Path, drill: Drill, report: Report) -> None:
     import msgspec
 
     from escrowmq.drill.history import write
@@ -161,20 +164,20 @@ def _keep(folder: Path, drill: Drill, report: Report) -> None:
 
 async def _is_wanted(broker: str) -> bool:
     if not sys.stdin.isatty():
-        complain("nothing was done. To do it: --yes")
+        print_error_line("nothing was done. To do it: --yes")
         return False
-    complain(f"All clients of {broker} are concerned. To go on type its name:")
+    print_error_line(f"All clients of {broker} are concerned. To go on type its name:")
     answer = await asyncio.to_thread(sys.stdin.readline)
     if answer.strip() == broker:
         return True
-    complain("nothing was done")
+    print_error_line("nothing was done")
     return False
 
 
 # -- what is shown ---------------------------------------------------------------------------
 
 
-def _show_plan(arguments: argparse.Namespace, ground: Ground, steps: list[Step]) -> None:
+def _show_plan(arguments: argparse.Namespace, ground: HealthyGroup, steps: list[Step]) -> None:
     seconds = sum(step.span_ms for step in steps) / 1000
     said = (
         f"{len(steps)} faults would be done to {ground.broker} (members "
@@ -196,10 +199,10 @@ def _show_plan(arguments: argparse.Namespace, ground: Ground, steps: list[Step])
     if arguments.json:
         show_json({"isDryRun": True, "said": said, "count": len(rows), "rows": rows})
         return
-    say(f"dry run: {said}" if arguments.dry_run else said)
-    say("FAULT", "WHAT", "EXPECTED")
+    print_line(f"dry run: {said}" if arguments.dry_run else said)
+    print_line("FAULT", "WHAT", "EXPECTED")
     for row in rows:
-        say(row["fault"], row["what"], row["expected"])
+        print_line(row["fault"], row["what"], row["expected"])
 
 
 _DATE_SIZE: Final = len("2026-01-01T")
@@ -214,25 +217,25 @@ def _show(report: Report, *, is_json: bool) -> None:
     if is_json:
         show_json(report)
         return
-    say(
+    print_line(
         f"drill {report.drill} of {report.broker}: members {', '.join(report.members)}, "
         f"{report.rate} a second, {report.took_ms / 1000:.0f} s"
     )
-    say(*_COLUMNS)
+    print_line(*_COLUMNS)
     for row in report.rows:
-        say(*_cells(row))
+        print_line(*_cells(row))
     for row in report.rows:
         for note in row.notes:
-            say(f"  ! {row.fault}: {note}")
+            print_line(f"  ! {row.fault}: {note}")
     for note in report.notes:
-        say(f"  ! {note}")
+        print_line(f"  ! {note}")
     for finding in report.findings:
-        say(f"  ! {finding}")
+        print_line(f"  ! {finding}")
     if report.findings_count > len(report.findings):
-        say(f"  ! and {report.findings_count - len(report.findings)} more")
+        print_line(f"  ! and {report.findings_count - len(report.findings)} more")
     for hint in report.hints:
-        say(f"  left to do: {hint}")
-    say(report.verdict)
+        print_line(f"  left to do: {hint}")
+    print_line(report.verdict)
 
 
 def _cells(row: Row) -> tuple[object, ...]:

@@ -7,10 +7,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.spoken import moment
+from escrowmq.base.human_format import moment
 from escrowmq.cli.contexts import fill
-from escrowmq.cli.error_words import tell_error
-from escrowmq.cli.printing import complain, say, show_json, speak_yaml
+from escrowmq.cli.error_words import print_error
+from escrowmq.cli.printing import print_error_line, print_line, show_json, use_yaml
 from escrowmq.cli.secrets import add_credentials, credentials_of
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
@@ -65,10 +65,14 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="the same as --output json")
     add_credentials(parser)
-    parser.add_argument("--namespace", default="", help="of topics and groups")
+    parser.add_argument("--namespace", default="", help="namespace of topics and groups")
     add_tls(parser)
     parser.add_argument(
-        "--timeout", type=float, default=5.0, metavar="SECONDS", help="per request (default 5)"
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="timeout per request (default 5)",
     )
 
 
@@ -90,16 +94,21 @@ def add_named(
 
 def add_tls(parser: argparse.ArgumentParser) -> None:
     """Add the options of TLS; any of them turns TLS on."""
-    parser.add_argument("--tls", action="store_true", help="speak TLS")
+    parser.add_argument("--tls", action="store_true", help="use TLS")
     parser.add_argument(
-        "--tls-trusted", metavar="FILE", default="", help="roots, PEM; else the system's"
+        "--tls-trusted",
+        metavar="FILE",
+        default="",
+        help="trusted root certificates, PEM (default: the system's)",
     )
-    parser.add_argument("--tls-cert", metavar="FILE", default="", help="your own, PEM")
-    parser.add_argument("--tls-key", metavar="FILE", default="", help="its key, PEM")
+    parser.add_argument("--tls-cert", metavar="FILE", default="", help="your own certificate, PEM")
     parser.add_argument(
-        "--tls-any-name", action="store_true", help="the certificate may be of another address"
+        "--tls-key", metavar="FILE", default="", help="the key of your certificate, PEM"
     )
-    parser.add_argument("--tls-no-verify", action="store_true", help="believe any certificate")
+    parser.add_argument(
+        "--tls-any-name", action="store_true", help="accept a certificate for another address"
+    )
+    parser.add_argument("--tls-no-verify", action="store_true", help="accept any certificate")
 
 
 def tls_of(arguments: argparse.Namespace) -> Tls | None:
@@ -134,7 +143,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
     where = f"escrowmq {arguments.verb} {action}".rstrip()
     if arguments.output != "table":
         vars(arguments).update(json=True)
-    speak_yaml(is_wanted=arguments.output == "yaml")
+    use_yaml(is_wanted=arguments.output == "yaml")
     try:
         fill(arguments)
         with Admin(arguments.name_servers, **connection_of(arguments)) as admin:
@@ -144,7 +153,7 @@ def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> i
                 if (arguments.verb, action) in _OF_ALL_BROKERS:
                     _warn_of_missing(admin)
     except EscrowMQError as error:
-        tell_error(error, where=where, is_json=arguments.json)
+        print_error(error, where=where, is_json=arguments.json)
         return NO if isinstance(error, ResponseError) else UNUSABLE
     except BrokenPipeError:  # the reader has seen enough
         sys.stderr.close()
@@ -159,7 +168,7 @@ def _warn_of_missing(admin: Admin) -> None:
         return
     if brokers:
         names = ", ".join(f"{one.name} (gone since {moment(one.gone_ms)})" for one in brokers)
-        complain(f"not in this answer: {names}")
+        print_error_line(f"not in this answer: {names}")
 
 
 def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
@@ -168,7 +177,7 @@ def show_names(arguments: argparse.Namespace, names: Iterable[str]) -> int:
         show_json(names)
     else:
         for name in names:
-            say(name)
+            print_line(name)
     return OK
 
 
@@ -187,18 +196,18 @@ def show_all(
             show_json(item)
         else:
             if count == 0:
-                say(*columns)
-            say(*(cell if cell not in ("", None) else "-" for cell in row(item)))
+                print_line(*columns)
+            print_line(*(cell if cell not in ("", None) else "-" for cell in row(item)))
         count += 1
     return count
 
 
-def told(arguments: argparse.Namespace, found: object, text: str) -> int:
+def print_change(arguments: argparse.Namespace, found: object, text: str) -> int:
     """Print the result of a change, for programs or for people; return the exit code."""
     if arguments.json:
         show_json(found)
     else:
-        say(text)
+        print_line(text)
     return OK
 
 

@@ -1,6 +1,6 @@
 """`escrowmq completion`: prints a script that completes verbs, actions and options in a shell.
 
-The script has all words in it: to ask this program at each press of a key would take 0.2 s.
+The script contains all words: calling this program at each key press would take 0.2 s.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _INSTALL: Final = {
 
 
 class Words(NamedTuple):
-    """What may come after some words: further words, and options, each with what it is about."""
+    """The possible continuations of a command line: next words and options, each with its help."""
 
     path: str
     words: dict[str, str]
@@ -27,7 +27,7 @@ class Words(NamedTuple):
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options."""
+    """Declare its options."""
     parser.add_argument("shell", choices=sorted(_INSTALL))
     parser.epilog = "To install: " + "; ".join(_INSTALL.values())
 
@@ -66,7 +66,7 @@ def walk(parser: argparse.ArgumentParser, path: str) -> Iterator[Words]:
 
 
 def _plain(about: str) -> str:
-    """A text that means nothing to a shell."""
+    """A help text without characters that mean something to a shell."""
     line = " ".join(about.split())
     return "".join(letter for letter in line if letter not in "'\"`$\\:[]{}")
 

@@ -1,4 +1,4 @@
-"""`escrowmq console`: pages and an API before any cluster, Apache RocketMQ's too."""
+"""`escrowmq console`: the web console and its API for any cluster, including Apache RocketMQ's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _FOLDER: Final = "escrowmq-console"
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options."""
+    """Declare its options."""
     parser.add_argument(
         "-n",
         "--name-servers",
@@ -31,21 +31,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--login",
         choices=["local", "accounts"],
         default="local",
-        help="who may log in: the console's own users, or the brokers' accounts, each of which "
-        "then does what it may (default local)",
+        help="who may log in: the console's own users (local), or accounts of the brokers, each "
+        "with its own rights (default local)",
     )
     parser.add_argument(
-        "--data", metavar="DIR", help=f"folder of the first password (default ~/{_FOLDER})"
+        "--data", metavar="DIR", help=f"folder of the generated password (default ~/{_FOLDER})"
     )
-    parser.add_argument("--console-password-file", metavar="FILE", help="password of `admin`")
-    parser.add_argument("--console-viewer-file", metavar="FILE", help="password of `viewer`")
-    parser.add_argument("--namespace", default="", help="of topics and groups")
+    parser.add_argument(
+        "--console-password-file", metavar="FILE", help="file with the password of `admin`"
+    )
+    parser.add_argument(
+        "--console-viewer-file", metavar="FILE", help="file with the password of `viewer`"
+    )
+    parser.add_argument("--namespace", default="", help="namespace of topics and groups")
     add_credentials(parser)
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve; the exit code."""
+    """Serve until stopped; return the exit code."""
     from escrowmq.base.extras import require
     from escrowmq.client.client_settings import NAME_SERVERS_VARIABLE
     from escrowmq.client.core.addresses import parse_addresses

@@ -1,4 +1,5 @@
-"""`escrowmq context`: names for clusters, so that nobody types addresses and accounts again."""
+"""`escrowmq context`: names for clusters, instead of their addresses and accounts on every command
+line."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import msgspec
 from escrowmq.cli.cluster_verbs import NO, OK, add_tls
 from escrowmq.cli.contexts import Context, Contexts, find, load, path, save
 from escrowmq.cli.dry_run import add_dry_run, show_preview
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.cli.secrets import add_credentials
 from escrowmq.client.admin.previews.preview import Preview, Row
 from escrowmq.errors import UsageError
@@ -23,14 +24,14 @@ _SAID: Final = {
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its actions and their options."""
+    """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     for name, about in (
         ("list", "list contexts"),
         ("show", "show one context"),
-        ("set", "add a context, or change what is given of it"),
-        ("use", "make a context the one that counts when nothing else names a cluster"),
-        ("delete", "forget a context"),
+        ("set", "add a context, or change the given fields"),
+        ("use", "make a context the current one, used if nothing else names a cluster"),
+        ("delete", "delete a context"),
     ):
         one = actions.add_parser(name, help=about, description=about)
         one.add_argument("--json", action="store_true", help="machine-readable output")
@@ -39,14 +40,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         if name == "set":
             one.add_argument("-n", "--name-servers", metavar="HOST:PORT[;HOST:PORT]")
             add_credentials(one)
-            one.add_argument("--namespace", default="", help="of topics and groups")
+            one.add_argument("--namespace", default="", help="namespace of topics and groups")
             add_tls(one)
         if name not in ("list", "show"):
             add_dry_run(one)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do what was asked; the exit code."""
+    """Run the action; return the exit code."""
     match arguments.action:
         case "list":
             return _list(arguments)
@@ -67,7 +68,7 @@ def _list(arguments: argparse.Namespace) -> int:
         return OK
     for name, one in sorted(known.contexts.items()):
         mark = "*" if name == known.current else " "
-        say(mark, name, one.name_servers, one.access_key or "-", one.namespace or "-")
+        print_line(mark, name, one.name_servers, one.access_key or "-", one.namespace or "-")
     return OK
 
 
@@ -77,7 +78,7 @@ def _show(arguments: argparse.Namespace) -> int:
         show_json(found)
         return OK
     for name, value in msgspec.to_builtins(found).items():
-        say(f"{name.replace('_', '-')}={value}")
+        print_line(f"{name.replace('_', '-')}={value}")
     return OK
 
 
@@ -92,7 +93,7 @@ def _delete(arguments: argparse.Namespace) -> int:
     known = load()
     gone = known.contexts.pop(arguments.name, None)
     if gone is None:
-        complain(f"escrowmq context delete: no context {arguments.name!r}")
+        print_error_line(f"escrowmq context delete: no context {arguments.name!r}")
         return NO
     if known.current == arguments.name:
         known.current = ""
@@ -106,13 +107,13 @@ def _write(arguments: argparse.Namespace, known: Contexts, *rows: Row) -> int:
         found = Preview(said=f"{said}: this would be so", count=len(rows), rows=list(rows))
         return show_preview(arguments, found)
     save(known)
-    say(said)
+    print_line(said)
     return OK
 
 
 def _set(arguments: argparse.Namespace) -> int:
     if arguments.secret_key:
-        raise UsageError("a context keeps no secret: name its file with --secret-key-file")
+        raise UsageError("a context stores no secret: name a file with --secret-key-file")
     known = load()
     context = known.contexts.get(arguments.name) or Context()
     rows: list[Row] = []

@@ -33,14 +33,14 @@ class Context(msgspec.Struct, omit_defaults=True):
 
 
 class Contexts(msgspec.Struct):
-    """All that are known, and the one that counts when none is named."""
+    """All contexts by name, and the current one."""
 
     current: str = ""
     contexts: dict[str, Context] = {}
 
 
 def path() -> Path:
-    """The file of contexts."""
+    """The path of the file of contexts."""
     chosen = os.environ.get(FILE_ENV)
     if chosen:
         return Path(chosen)
@@ -49,7 +49,7 @@ def path() -> Path:
 
 
 def load() -> Contexts:
-    """What the file says; nothing when there is none."""
+    """Load the file; no contexts if there is no file."""
     file = path()
     try:
         return msgspec.json.decode(file.read_bytes(), type=Contexts)
@@ -58,11 +58,11 @@ def load() -> Contexts:
     except OSError as error:
         raise UsageError(f"{file}: {error.strerror}; {FILE_ENV} names another file") from error
     except msgspec.DecodeError as error:
-        raise UsageError(f"{file}: {error}; mend it, or delete it") from error
+        raise UsageError(f"{file}: {error}; correct it, or delete it") from error
 
 
 def save(known: Contexts) -> None:
-    """Write the file, as a whole or not at all; its owner alone can read it."""
+    """Write the file, completely or not at all; only its owner can read it."""
     file = path()
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     new = file.with_name(f"{file.name}.{os.getpid()}")
@@ -73,7 +73,7 @@ def save(known: Contexts) -> None:
 
 
 def find(known: Contexts, name: str) -> Context:
-    """The context of a name; UsageError when there is none."""
+    """The context with a name. Raises UsageError if there is none."""
     found = known.contexts.get(name)
     if found is None:
         names = ", ".join(sorted(known.contexts)) or "none"
@@ -82,9 +82,8 @@ def find(known: Contexts, name: str) -> Context:
 
 
 def fill(arguments: argparse.Namespace) -> None:
-    """Take what was not given from the context that was named; or, where nothing says which cluster
-    is meant, from the current one. An account is never used at a cluster that it was not noted for.
-    """
+    """Fill missing options from the named context, or, if no option names a cluster, from the
+    current one. A context's account is never sent to another cluster than the context's own."""
     name = arguments.context or os.environ.get(CONTEXT_ENV, "")
     if name:
         context = find(load(), name)

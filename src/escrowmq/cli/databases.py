@@ -12,16 +12,16 @@ DATABASE_ENV: Final = "ESCROWMQ_DATABASE"
 
 
 def add_database(parser: argparse.ArgumentParser) -> None:
-    """Add its address, and the schema of the outbox's tables."""
+    """Add the options for the database's address and the schema of the outbox's tables."""
     parser.add_argument(
         "database",
         nargs="?",
         default="",
         metavar="ADDRESS",
-        help="postgresql://user@host/name, mariadb://... or sqlite:///file; one with a password "
-        f"rather in the environment variable {DATABASE_ENV}",
+        help="postgresql://user@host/name, mariadb://... or sqlite:///file; if it has a "
+        f"password, set the environment variable {DATABASE_ENV} instead",
     )
-    parser.add_argument("--schema", default="", help="of the outbox's tables")
+    parser.add_argument("--schema", default="", help="schema of the outbox's tables")
 
 
 def database_of(arguments: argparse.Namespace) -> str:

@@ -6,19 +6,20 @@ import argparse
 from typing import TYPE_CHECKING
 
 from escrowmq.cli.cluster_verbs import NO, OK, add_cluster, run_action, show_all
-from escrowmq.cli.printing import say
+from escrowmq.cli.printing import print_line
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options; it has no actions."""
+    """Declare its options; it has no actions."""
     add_cluster(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """1 when there is a problem, 0 with warnings alone, 2 when the cluster cannot be asked."""
+    """Print the findings. Return 1 if there are problems, 0 if there are at most warnings, 2 if the
+    cluster cannot be queried."""
     return run_action(arguments, lambda admin: _run(admin, arguments))
 
 
@@ -31,5 +32,5 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         row=lambda one: (one.severity, one.subject, one.what, one.hint),
     )
     if not findings and not arguments.json:
-        say("nothing is wrong that could be seen")
+        print_line("nothing is wrong that could be seen")
     return NO if any(one.severity == "problem" for one in findings) else OK

@@ -1,4 +1,4 @@
-"""`--dry-run`: what a change would do, from the previews that the console's API shows as well."""
+"""`--dry-run`: shows what a change would do, by the same previews as the console's API."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from escrowmq.cli.cluster_verbs import OK
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.admin import Admin as AsyncAdmin
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 def add_dry_run(*actions: argparse.ArgumentParser) -> None:
-    """Let actions show what they would change, and change nothing."""
+    """Add the option `--dry-run` to actions."""
     for action in actions:
         action.add_argument(
             "--dry-run", action="store_true", help="show what would be changed, and change nothing"
@@ -32,7 +32,7 @@ def admin_call(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> T:
-    """The result of a function of the asyncio client."""
+    """Call a function with an asyncio admin client; return its result."""
     from escrowmq.client.blocking.face import engine_of
 
     async def ask() -> T:
@@ -47,7 +47,7 @@ def preview(
     *args: P.args,
     **kwargs: P.kwargs,
 ) -> Preview:
-    """What a change would do."""
+    """Return the preview of a change."""
     return admin_call(admin, deed, *args, **kwargs)
 
 
@@ -56,11 +56,11 @@ def show_preview(arguments: argparse.Namespace, found: Preview) -> int:
     if arguments.json:
         show_json({"isDryRun": True, "said": found.said, "count": found.count, "rows": found.rows})
         return OK
-    say(f"dry run: {found.said}")
+    print_line(f"dry run: {found.said}")
     if found.rows:
-        say("WHAT", "BEFORE", "AFTER")
+        print_line("WHAT", "BEFORE", "AFTER")
     for row in found.rows:
-        say(row.what, row.before or "-", row.after or "-")
+        print_line(row.what, row.before or "-", row.after or "-")
     if found.count is not None and found.count > len(found.rows) > 1:
-        say(f"{len(found.rows)} of {found.count} are shown")
+        print_line(f"{len(found.rows)} of {found.count} are shown")
     return OK

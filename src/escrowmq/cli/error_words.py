@@ -1,12 +1,11 @@
-"""What went wrong, as a word for programs and what to do about it. The words are those of the
-console's API."""
+"""Errors as a code for programs and a hint for people. The codes are those of the console's API."""
 
 from __future__ import annotations
 
 from typing import Final
 
 from escrowmq import errors
-from escrowmq.cli.printing import complain, complain_json
+from escrowmq.cli.printing import print_error_json, print_error_line
 from escrowmq.errors import EscrowMQError
 
 _KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
@@ -33,20 +32,20 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], str, str], ...]] = (
 
 
 def words_of(error: EscrowMQError) -> tuple[str, str]:
-    """The word for an error, and a hint; the hint may be empty."""
+    """The code of an error, and a hint; the hint may be empty."""
     for kind, code, hint in _KINDS:
         if isinstance(error, kind):
             return code, hint
     return "failed", ""
 
 
-def tell_error(error: EscrowMQError, *, where: str, is_json: bool) -> None:
-    """Print one line about it on standard error: for people, or a JSON object."""
+def print_error(error: EscrowMQError, *, where: str, is_json: bool) -> None:
+    """Print an error on standard error: one line for people, or a JSON object."""
     text = " ".join(str(error).split())
     code, hint = words_of(error)
     if is_json:
-        complain_json({"code": code, "message": text, "hint": hint})
+        print_error_json({"code": code, "message": text, "hint": hint})
         return
     has_advice = ";" in text  # it says by itself what to do
-    complain(f"{where}: {text} ({code})" if has_advice or not hint else
+    print_error_line(f"{where}: {text} ({code})" if has_advice or not hint else
              f"{where}: {text} ({code}: {hint})")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from escrowmq.base.spoken import moment
+from escrowmq.base.human_format import moment
 from escrowmq.cli.cluster_verbs import OK, add_cluster, run_action, show_all
 
 if TYPE_CHECKING:

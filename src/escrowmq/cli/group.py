@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.spoken import moment
-from escrowmq.cli.cluster_verbs import OK, add_named, run_action, show_all, show_names, told
+from escrowmq.base.human_format import moment
+from escrowmq.cli.cluster_verbs import OK, add_named, print_change, run_action, show_all, show_names
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -31,16 +31,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             "create": "create a group; if it exists, change the given fields",
             "update": "change a group",
             "delete": "delete a group with its offsets and dead letters",
-            "redeliver-dead": "give a group its dead letters once more, to no other group",
+            "redeliver-dead": "redeliver a group's dead letters, to that group only",
         },
     )
-    actions["list"].add_argument("--all", action="store_true", help="also the brokers' own")
+    actions["list"].add_argument(
+        "--all", action="store_true", help="include the brokers' own groups"
+    )
     add_live(actions["top"])
     again = actions["redeliver-dead"]
-    again.add_argument("--topic", default="", help="only those that failed there")
+    again.add_argument("--topic", default="", help="only dead letters that failed in this topic")
     again.add_argument("--limit", type=int, metavar="N", help="at most this number (default: all)")
     for one in (actions["create"], actions["update"]):
-        one.add_argument("--attempts", type=int, help="until a message is a dead letter")
+        one.add_argument(
+            "--attempts", type=int, help="attempts before a message becomes a dead letter"
+        )
         one.add_argument("--retry-queues", type=int)
         for name, about in (
             ("enabled", "it may consume"),
@@ -70,12 +74,14 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case _ if arguments.dry_run:
             return _preview(admin, arguments)
         case "create":
-            admin.groups.create(arguments.group, **_given(arguments))
+            admin.groups.create(arguments.group, **_given_settings(arguments))
         case "update":
-            admin.groups.update(arguments.group, **_given(arguments))
+            admin.groups.update(arguments.group, **_given_settings(arguments))
         case _:
             admin.groups.delete(arguments.group)
-    return told(arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d")
+    return print_change(
+        arguments, {"group": arguments.group}, f"{arguments.group} {arguments.action}d"
+    )
 
 
 def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -84,7 +90,9 @@ def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.action == "delete":
         return show_preview(arguments, preview(admin, previews.delete, arguments.group))
     deed = previews.create if arguments.action == "create" else previews.update
-    return show_preview(arguments, preview(admin, deed, arguments.group, **_given(arguments)))
+    return show_preview(
+        arguments, preview(admin, deed, arguments.group, **_given_settings(arguments))
+    )
 
 
 _GROUPS_MAX: Final = 200
@@ -138,11 +146,11 @@ def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
             if arguments.dry_run
             else f"{counts['redelivered']} redelivered"
         )
-        say(f"{what} to {arguments.group} alone, {counts['done']} had been before")
+        print_line(f"{what} to {arguments.group} alone, {counts['done']} had been before")
     return OK
 
 
-def _given(arguments: argparse.Namespace) -> dict[str, Any]:
+def _given_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     found = {
         "attempts_max": arguments.attempts,
         "retry_queues": arguments.retry_queues,
@@ -158,17 +166,17 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    say(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
+    print_line(f"{found.group}: {len(found.online.members)} members, lag {found.lag}")
     for info in found.brokers:
         state = "" if info.is_enabled else " (disabled)"
-        say("broker", info.broker, f"attempts {info.attempts_max}{state}")
+        print_line("broker", info.broker, f"attempts {info.attempts_max}{state}")
     for topic, wanted in sorted(found.online.topics.items()):
-        say("topic", topic, wanted)
+        print_line("topic", topic, wanted)
     for member in found.online.members:
-        say("member", member.client_id, member.address, member.language)
+        print_line("member", member.client_id, member.address, member.language)
     for lag in found.lags:
         queue = lag.queue
-        say(
+        print_line(
             "queue",
             queue.topic,
             queue.broker_name,

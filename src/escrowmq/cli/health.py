@@ -1,4 +1,4 @@
-"""`escrowmq health`: whether a server on this machine lives, for the health checks of images and
+"""`escrowmq health`: whether a server on this machine is alive, for the health checks of images and
 service managers."""
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import urllib.error
 import urllib.request
 from typing import Final
 
-from escrowmq.cli.printing import complain, say
+from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.errors import UsageError
 
 DEFAULT: Final = "127.0.0.1:8082"
@@ -19,7 +19,7 @@ _OK, _NO, _UNUSABLE = 0, 1, 2
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options; it has no actions."""
+    """Declare its options; it has no actions."""
     parser.add_argument(
         "address",
         metavar="HOST:PORT",
@@ -29,16 +29,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ready",
         action="store_true",
-        help="whether clients should be sent there (/readyz), instead of whether it lives "
+        help="whether clients should be sent there (/readyz), instead of whether it is alive "
         "(/healthz)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=5.0, metavar="SECONDS", help="per request (default 5)"
+        "--timeout",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="timeout per request (default 5)",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """0 when all is well, 1 when the server says that it is not, 2 when it does not answer."""
+    """Return 0 if the server is healthy, 1 if it reports a problem, 2 if it does not answer."""
     address = arguments.address or os.environ.get(ADDRESS_ENV) or DEFAULT
     host, separator, port = address.rpartition(":")
     if not (separator and host and port.isdecimal()):
@@ -46,13 +50,13 @@ def run(arguments: argparse.Namespace) -> int:
     url = f"http://{address}/{'readyz' if arguments.ready else 'healthz'}"
     try:
         with urllib.request.urlopen(url, timeout=arguments.timeout) as reply:
-            say(reply.read(_TEXT_MAX).decode(errors="replace").strip())
+            print_line(reply.read(_TEXT_MAX).decode(errors="replace").strip())
         return _OK
     except urllib.error.HTTPError as error:
         with error:
-            complain(error.read(_TEXT_MAX).decode(errors="replace").strip())
+            print_error_line(error.read(_TEXT_MAX).decode(errors="replace").strip())
         return _NO
     except OSError as error:
         reason = getattr(error, "reason", None) or error
-        complain(f"escrowmq health: {url} does not answer: {reason}")
+        print_error_line(f"escrowmq health: {url} does not answer: {reason}")
         return _UNUSABLE

@@ -1,4 +1,4 @@
-"""Tables that are drawn again and again: `tx top`, `group top`."""
+"""Tables that are redrawn periodically: `tx top`, `group top`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from escrowmq.cli.cluster_verbs import OK
-from escrowmq.cli.printing import clear_screen, say
+from escrowmq.cli.printing import clear_screen, print_line
 
 Row = Sequence[object]
 ROWS_MAX: Final = 30
@@ -17,15 +17,21 @@ _TOP: Final = 20
 
 
 def add_live(parser: argparse.ArgumentParser) -> None:
-    """The options of a live table."""
-    parser.add_argument("--interval", type=float, default=2.0, metavar="SECONDS", help="default 2")
+    """Add the options of a live table."""
+    parser.add_argument(
+        "--interval",
+        type=float,
+        default=2.0,
+        metavar="SECONDS",
+        help="seconds between two tables (default 2)",
+    )
     parser.add_argument(
         "--count", type=int, metavar="N", help="stop after N tables (default: at Ctrl-C)"
     )
 
 
 def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) -> int:
-    """Draw tables until there were enough, or Ctrl-C ends it; the exit code."""
+    """Redraw a table until the requested number of times, or Ctrl-C; return the exit code."""
     left = arguments.count
     pause = threading.Event()
     try:
@@ -34,7 +40,7 @@ def show_live(arguments: argparse.Namespace, draw: Callable[[], Iterator[Row]]) 
             if sys.stdout.isatty():
                 clear_screen()
             for row in rows[:ROWS_MAX]:
-                say(*row)
+                print_line(*row)
             if left is not None:
                 left -= 1
             if left != 0:
@@ -61,5 +67,5 @@ class Change:
 
 
 def largest(counts: dict[str, int]) -> list[tuple[str, int]]:
-    """The largest of some counts, the largest first."""
+    """The largest counts, in descending order."""
     return sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:_TOP]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from escrowmq.cli.option_places import arranged
-from escrowmq.cli.printing import complain, say
+from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.errors import EscrowMQError
 
 EXIT_BAD = 2
@@ -32,16 +32,16 @@ _VERBS: Final = {
     "message": "messages: show, explain, find, at, send, resend, deliver",
     "tx": "pending transactions: list, show, commit, check, ...",
     "cluster": "brokers and their copies: status, switch, rebuild, drill",
-    "offset": "how far groups are: show, reset, clone",
+    "offset": "offsets of consumer groups: show, reset, clone",
     "doctor": "what is wrong in a cluster, and what to do",
     "events": "what happened in a cluster: starts, brokers that left, changed settings",
-    "acl": "who may do what: user, policy, explain",
-    "store": "look into a data folder: check, dump",
-    "health": "whether a server on this machine lives, or is ready",
+    "acl": "access control: user, policy, explain",
+    "store": "inspect a data folder: check, dump",
+    "health": "check whether a server on this machine is alive, or ready",
     "context": "names for clusters: list, show, set, use, delete",
     "completion": "a script that completes commands in bash, zsh or fish",
     "pipeline": "jobs on Spark: reconcile, funnel, export, replay",
-    "console": "pages and an API before a cluster: see it, and steer it",
+    "console": "a web console and an API for a cluster",
     "mcp": "the console's API for language models, over standard input and output",
     "check-from-db": "answer checks from a service's database while the service is down or scaled "
     "to zero",
@@ -79,7 +79,7 @@ class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *words: object) -> None:
         from escrowmq.node.build import build_name
 
-        say(f"escrowmq {build_name()}")
+        print_line(f"escrowmq {build_name()}")
         parser.exit()
 
 
@@ -105,7 +105,7 @@ def _add_grpc(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--grpc-port",
         type=int,
-        help=f"for clients of RocketMQ 5; 0 means any, -1 none (default {default})",
+        help=f"port for clients of RocketMQ 5; 0 means any, -1 none (default {default})",
     )
 
 
@@ -113,25 +113,26 @@ def _add_http(parser: argparse.ArgumentParser, default: str) -> None:
     parser.add_argument(
         "--http-port",
         type=int,
-        help="of the console, its API, /healthz, /readyz and /metrics; 0 means any, -1 none "
+        help="port of the console, its API, /healthz, /readyz and /metrics; 0 means any, -1 none "
         f"(default {default})",
     )
     parser.add_argument(
         "--console-password-file",
         metavar="FILE",
-        help="password of the console's user admin (default: one that the first start makes up)",
+        help="file with the password of the console's user admin (default: the first start "
+        "generates one)",
     )
     parser.add_argument(
         "--console-viewer-file",
         metavar="FILE",
-        help="password of a user `viewer`, who sees everything and changes nothing",
+        help="file with the password of a user `viewer`, who can see everything and change nothing",
     )
 
 
 def _add_serve(parser: argparse.ArgumentParser) -> None:
     _add_server(parser, data="data folder (default ~/store)", port=None)
     parser.add_argument(
-        "--nameserver-host", help="address of the name server, where it is not that of --host"
+        "--nameserver-host", help="address of the name server, if it is not that of --host"
     )
     parser.add_argument("--nameserver-port", type=int, help="default 9876; 0 means any")
     parser.add_argument("--broker-port", dest="port", type=int, help="default 10911; 0 means any")
@@ -150,8 +151,9 @@ def _add_broker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--authority",
         metavar="URL",
-        help="be a member of the group of brokers with this name: the engine that decides which of "
-        "them is the master (etcd://HOST:PORT[,HOST:PORT], s3://BUCKET/PREFIX, kubernetes://)",
+        help="join the group of brokers with this name; the URL of the engine that decides "
+        "which of them is the master (etcd://HOST:PORT[,HOST:PORT], s3://BUCKET/PREFIX, "
+        "kubernetes://)",
     )
     parser.add_argument(
         "--settings", action="store_true", help="list every setting with its default, and exit"
@@ -182,19 +184,19 @@ def build_parser() -> argparse.ArgumentParser:
         "--log-level",
         default="info",
         choices=["debug", "info", "warning", "error"],
-        help="what servers log to standard error (default info)",
+        help="lowest level that servers log to standard error (default info)",
     )
     parser.add_argument(
         "--log-format",
         default=os.environ.get("ESCROWMQ_LOG_FORMAT", "text"),
         choices=["text", "json"],
-        help="of these lines: text, or one JSON object per line (default: the variable "
-        "ESCROWMQ_LOG_FORMAT, or text)",
+        help="format of log lines: text, or one JSON object per line (default: the environment "
+        "variable ESCROWMQ_LOG_FORMAT, or text)",
     )
     verbs = parser.add_subparsers(dest="verb", required=True, metavar="COMMAND", parser_class=_Verb)
     verbs.add_parser("serve", help="name server and broker in one process", fill=_add_serve)
     verbs.add_parser("nameserver", help="a name server alone", fill=_add_nameserver)
-    about = "a broker alone; list, show, config and set look at running ones"
+    about = "a broker alone; list, show, config and set work on running ones"
     verbs.add_parser("broker", help=about, fill=_add_broker)
     for verb, about in _VERBS.items():
         fill = functools.partial(_add_own, verb)
@@ -230,12 +232,12 @@ def _main(argv: Sequence[str] | None) -> int:
     try:
         return _run(arguments)
     except EscrowMQError as error:
-        complain(f"escrowmq {arguments.verb}: {error}")
+        print_error_line(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD
     except BrokenPipeError:
         raise
     except OSError as error:
-        complain(f"escrowmq {arguments.verb}: {error}")
+        print_error_line(f"escrowmq {arguments.verb}: {error}")
         return EXIT_BAD
 
 

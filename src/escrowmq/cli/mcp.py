@@ -11,7 +11,7 @@ from escrowmq.errors import UsageError
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Its options."""
+    """Declare its options."""
     parser.add_argument(
         "-n",
         "--name-servers",
@@ -21,16 +21,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-changes",
         action="store_true",
-        help="let a model propose changes, and apply what was proposed",
+        help="let the model propose changes, and apply them",
     )
-    parser.add_argument("--no-bodies", action="store_true", help="show it no message's body")
-    parser.add_argument("--namespace", default="", help="of topics and groups")
+    parser.add_argument("--no-bodies", action="store_true", help="show the model no message bodies")
+    parser.add_argument("--namespace", default="", help="namespace of topics and groups")
     add_credentials(parser)
     add_tls(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve standard input and output; the exit code."""
+    """Serve standard input and output until they are closed; return the exit code."""
     import asyncio
 
     from escrowmq.base.extras import require

@@ -6,10 +6,10 @@ import argparse
 import base64
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.spoken import moment
-from escrowmq.cli.cluster_verbs import NO, OK, add_action, run_action, told
+from escrowmq.base.human_format import moment
+from escrowmq.cli.cluster_verbs import NO, OK, add_action, print_change, run_action
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -23,7 +23,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     show = add_action(actions, "show", "show one message")
     resend = add_action(actions, "resend", "send a copy of a message, for all groups")
-    resend.add_argument("--to", default="", metavar="TOPIC", help="another topic than its own")
+    resend.add_argument(
+        "--to", default="", metavar="TOPIC", help="send to this topic instead of its own"
+    )
     deliver = add_action(actions, "deliver", "let one member of a group consume a message now")
     deliver.add_argument("--group", required=True)
     deliver.add_argument("--client", required=True, metavar="CLIENT_ID")
@@ -36,18 +38,20 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     find = add_action(actions, "find", "find messages by a key")
     find.add_argument("topic", metavar="TOPIC")
     find.add_argument("key", metavar="KEY")
-    find.add_argument("--limit", type=int, default=64, help="messages at most (default 64)")
+    find.add_argument(
+        "--limit", type=int, default=64, help="maximum number of messages (default 64)"
+    )
     at = add_action(actions, "at", "show messages of a queue")
     at.add_argument("topic", metavar="TOPIC")
     at.add_argument("broker", metavar="BROKER")
     at.add_argument("queue", metavar="QUEUE", type=int)
     at.add_argument("offset", metavar="OFFSET", type=int)
-    at.add_argument("--limit", type=int, default=1, help="messages at most (default 1)")
+    at.add_argument("--limit", type=int, default=1, help="maximum number of messages (default 1)")
     send = add_action(actions, "send", "send a message")
     send.add_argument("topic", metavar="TOPIC")
     send.add_argument("body", metavar="BODY")
     send.add_argument("--tag", default="")
-    send.add_argument("--key", action="append", default=[], help="may be given again")
+    send.add_argument("--key", action="append", default=[], help="may be repeated")
     add_dry_run(resend, deliver, send)
 
 
@@ -76,15 +80,15 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             return _preview(admin, arguments)
         case "send":
             sent = messages.send(_message(arguments))
-            return told(arguments, {"messageId": sent.message_id}, sent.message_id)
+            return print_change(arguments, {"messageId": sent.message_id}, sent.message_id)
         case "resend":
             found = messages.get(arguments.id, topic=arguments.topic)
             sent = messages.resend(found, topic=arguments.to)
-            return told(arguments, {"messageId": sent.message_id}, sent.message_id)
+            return print_change(arguments, {"messageId": sent.message_id}, sent.message_id)
         case _:
             found = messages.get(arguments.id, topic=arguments.topic)
             messages.deliver(found, group=arguments.group, client_id=arguments.client)
-            return told(arguments, {"consumed": True}, "consumed")
+            return print_change(arguments, {"consumed": True}, "consumed")
     return OK
 
 
@@ -114,11 +118,11 @@ def _explain(admin: Admin, arguments: argparse.Namespace) -> None:
     if arguments.json:
         show_json(found)
         return
-    say(f"{found.message_id}: {found.state}")
+    print_line(f"{found.message_id}: {found.state}")
     for fact in found.facts:
-        say(f"  {fact}")
+        print_line(f"  {fact}")
     for one in found.deliveries:
-        say(f"  group {one.group}: {one.state}" + (f" ({one.detail})" if one.detail else ""))
+        print_line(f"  group {one.group}: {one.state}" + (f" ({one.detail})" if one.detail else ""))
 
 
 def _show_each(
@@ -128,7 +132,7 @@ def _show_each(
     for message in messages:
         _show(message, arguments)
     if not messages:
-        complain(f"escrowmq message {arguments.action}: {otherwise}")
+        print_error_line(f"escrowmq message {arguments.action}: {otherwise}")
     return OK if messages else NO
 
 
@@ -155,7 +159,7 @@ def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
             }
         )
         return
-    say(
+    print_line(
         message.message_id,
         message.topic,
         f"{message.broker_name}/{message.queue_id}@{message.queue_offset}",
@@ -165,9 +169,9 @@ def _show(message: ReceivedMessage, arguments: argparse.Namespace) -> None:
         f"{len(message.body)} bytes",
     )
     for name, value in sorted(message.properties.items()):
-        say(f"  {name}={value}")
+        print_line(f"  {name}={value}")
     shown = body[:_BODY_SHOWN_MAX]
-    say(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
+    print_line(f"  {shown!r}{'...' if len(body) > len(shown) else ''}")
 
 
 def _body(body: bytes) -> tuple[str, bool]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any, Final
 
-from escrowmq.base.spoken import moment
-from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
+from escrowmq.base.human_format import moment
+from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, admin_call, preview, show_preview
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
@@ -23,10 +23,10 @@ _MS: Final = 1000
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    show = add_action(actions, "show", "show how far a group is, queue by queue")
+    show = add_action(actions, "show", "show a group's progress, queue by queue")
     show.add_argument("group", metavar="GROUP")
     show.add_argument("--topic", default="")
-    reset = add_action(actions, "reset", "let a group go on elsewhere")
+    reset = add_action(actions, "reset", "move a group to another time or offset")
     reset.add_argument("group", metavar="GROUP")
     reset.add_argument("topic", metavar="TOPIC")
     reset.add_argument(
@@ -77,14 +77,14 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case _:
             admin.offsets.clone(arguments.source, arguments.target, topic=arguments.topic)
             text = f"{arguments.target} continues where {arguments.source} is"
-            return told(arguments, {"group": arguments.target}, text)
+            return print_change(arguments, {"group": arguments.target}, text)
 
 
 def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
     from escrowmq.client.admin.previews.offsets import Moves, committed, moves
 
     group, topic = arguments.group, arguments.topic
-    place, queue = _wanted(admin, arguments)
+    place, queue = _target(admin, arguments)
     if arguments.dry_run:
         found = admin_call(admin, moves, group, topic, place, queue)
     else:
@@ -102,23 +102,23 @@ def _reset(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(rows)
         return OK
-    say("TOPIC", "BROKER", "QUEUE", "BEFORE", "WOULD_BE" if arguments.dry_run else "NOW")
+    print_line("TOPIC", "BROKER", "QUEUE", "BEFORE", "WOULD_BE" if arguments.dry_run else "NOW")
     for queue in sorted(found.after):
         was = found.before.get(queue, "-")
-        say(queue.topic, queue.broker_name, queue.queue_id, was, found.after[queue])
+        print_line(queue.topic, queue.broker_name, queue.queue_id, was, found.after[queue])
     if arguments.dry_run:
-        say(f"dry run: {found.said()}: {group} in {topic}")
+        print_line(f"dry run: {found.said()}: {group} in {topic}")
     return OK
 
 
-def _wanted(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
+def _target(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQueue | None]:
     """Where the group is to continue: in all queues, or at an offset of one."""
     from escrowmq.client.core.routes import MessageQueue
 
     if arguments.queue is None:
         place = _place(arguments.to)
         if not arguments.json and place not in ("first", "last"):
-            complain(f"to the first messages stored since {place.isoformat()}")
+            print_error_line(f"to the first messages stored since {place.isoformat()}")
         return place, None
     if not arguments.to.isdecimal():
         raise UsageError(f"--to {arguments.to}: with --queue an offset is expected")
@@ -129,7 +129,7 @@ def _wanted(admin: Admin, arguments: argparse.Namespace) -> tuple[Any, MessageQu
 def _only_broker(admin: Admin, topic: str) -> str:
     brokers = [info.broker for info in admin.topics.describe(topic).brokers]
     if len(brokers) != 1:
-        raise UsageError(f"{topic} is on {', '.join(brokers)}; say which with --broker")
+        raise UsageError(f"{topic} is on {', '.join(brokers)}; name one with --broker")
     return brokers[0]
 
 

@@ -22,7 +22,7 @@ _WORDS: Final = 2
 
 
 def arranged(words: Sequence[str]) -> list[str]:
-    """The same command line with each option where it is expected."""
+    """The command line with each option moved to the place where argparse expects it."""
     front: list[str] = []
     back: list[str] = []
     rest: list[str] = []

@@ -6,7 +6,7 @@ import argparse
 from typing import Final
 
 from escrowmq.cli.databases import add_database, database_of
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 
 _MS: Final = 1_000
 
@@ -15,7 +15,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
     status = actions.add_parser(
-        "status", help="messages that are kept in the database until a broker can be reached"
+        "status",
+        help="show the messages that are kept in the database until a broker can be reached",
     )
     add_database(status)
     status.add_argument("--json", action="store_true", help="machine-readable output")
@@ -33,6 +34,6 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json({"kept": found.count, "bytes": found.size, "oldestMs": found.oldest_ms})
         return 0
-    say("KEPT", "BYTES", "OLDEST")
-    say(found.count, found.size, f"{found.oldest_ms / _MS:.0f} s" if found.count else "-")
+    print_line("KEPT", "BYTES", "OLDEST")
+    print_line(found.count, found.size, f"{found.oldest_ms / _MS:.0f} s" if found.count else "-")
     return 0

@@ -10,7 +10,7 @@ from typing import Final
 
 from escrowmq import errors
 from escrowmq.cli.cluster_verbs import NO, UNUSABLE, add_action, one_line
-from escrowmq.cli.printing import complain
+from escrowmq.cli.printing import print_error_line
 from escrowmq.cli.times import time_ms
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
@@ -18,8 +18,8 @@ _ERRORS: Final = "escrowmq.errors."
 _ABOUT: Final = {
     "reconcile": "find transactions that halves, ends, messages, consumers and rows disagree about",
     "funnel": "how many transactions are committed, how long it takes, what is stuck",
-    "export": "copy topics into a table, divided by topic and day",
-    "replay": "send a range of a topic to a topic once more",
+    "export": "copy topics into a table, partitioned by topic and day",
+    "replay": "send a range of a topic to a topic again",
 }
 
 
@@ -35,12 +35,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         found[name].add_argument("--out", required=True, metavar="DIR", help="result folder")
         found[name].add_argument(
             "--format", default="parquet",
-            help="of the tables: parquet (default), delta, iceberg, iceberg:CATALOG.NAMESPACE",
+            help="format of the tables: parquet (default), delta, iceberg, "
+                "iceberg:CATALOG.NAMESPACE",
         )  # fmt: skip
     _add_reconcile(found["reconcile"])
     found["funnel"].add_argument("--report", metavar="FILE", help="also write an HTML report")
     found["funnel"].add_argument(
-        "--deliveries", action="store_true", help="count what is delivered more than once"
+        "--deliveries", action="store_true", help="count duplicate deliveries"
     )
     _add_range(found["export"])
     found["export"].add_argument("topics", metavar="TOPIC", nargs="+")
@@ -51,7 +52,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_session(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--master", default="", help="Spark's master (default local[*])")
     parser.add_argument(
-        "--conf", metavar="KEY=VALUE", action="append", default=[], help="a setting of Spark's"
+        "--conf",
+        metavar="KEY=VALUE",
+        action="append",
+        default=[],
+        help="a setting of Spark; may be repeated",
     )
     parser.add_argument(
         "--option", metavar="KEY=VALUE", action="append", default=[],
@@ -62,7 +67,7 @@ def _add_session(parser: argparse.ArgumentParser) -> None:
 def _add_source(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--store", metavar="[NAME=]DIR", action="append", default=[],
-        help="read the files of a store instead of asking brokers; one for each broker",
+        help="read the files of a store instead of asking brokers; repeat for each broker",
     )  # fmt: skip
     parser.add_argument(
         "--skip-topic", metavar="TOPIC", action="append", default=[], help="leave a topic out"
@@ -81,7 +86,7 @@ def _add_range(parser: argparse.ArgumentParser) -> None:
     what = "a time, or offsets as startingOffsets has them"
     parser.add_argument("--from", dest="begin", default="", metavar="PLACE", help=what)
     parser.add_argument("--to", dest="end", default="", metavar="PLACE", help=what)
-    parser.add_argument("--tags", default="", help="only these, as `a || b`")
+    parser.add_argument("--tags", default="", help="only these tags, as `a || b`")
 
 
 def _add_reconcile(parser: argparse.ArgumentParser) -> None:
@@ -96,7 +101,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
             help=f"{about} (default {default:g})",
         )  # fmt: skip
     parser.add_argument(
-        "--group", action="append", default=[], help="a consumer group that must keep up"
+        "--group", action="append", default=[], help="a group to check for unconsumed messages"
     )
     parser.add_argument(
         "--rows", default="", metavar="KIND:PATH", help="the business's rows, in files"
@@ -109,7 +114,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--query", default="", metavar="SQL",
-        help="message id, topic or null, time; one parameter, the time since when",
+        help="select message id, topic (or null) and time; the one parameter is the earliest time",
     )  # fmt: skip
     parser.add_argument(
         "--compare-bodies", action="store_true",
@@ -117,7 +122,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--sets", default="", metavar="REDIS_URL",
-        help="compare the sets of compensation there, instead of halves and ends",
+        help="compare the sets of compensation on this Redis server, instead of halves and ends",
     )  # fmt: skip
     parser.add_argument("--sets-name", default="escrowmq", metavar="NAME")
     parser.add_argument(
@@ -126,22 +131,22 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--fail-on", type=_thresholds, default={}, metavar="CLASS=N,...",
-        help="exit with 1 when there are more, as overdue=0,two-finals=0",
+        help="exit with 1 if there are more, for example overdue=0,two-finals=0",
     )  # fmt: skip
     parser.add_argument(
         "--count", choices=["open", "new"], default="open",
         help="what --fail-on counts: all unrepaired differences (default), or those of this run",
     )  # fmt: skip
     acting = parser.add_mutually_exclusive_group()
-    acting.add_argument("--dry-run", action="store_true", help="only list what would be redone")
+    acting.add_argument("--dry-run", action="store_true", help="only list what would be repaired")
     acting.add_argument(
         "--redo", action="store_true", help="repair what can be repaired automatically"
     )
     parser.add_argument(
         "--business", default="", metavar="MODULE:NAME",
-        help="an object with apply(message), for messages that it has no row of",
+        help="an object with apply(message), called for messages without a row",
     )  # fmt: skip
-    parser.add_argument("--rate", type=float, default=50.0, help="redone a second (default 50)")
+    parser.add_argument("--rate", type=float, default=50.0, help="repairs a second (default 50)")
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
@@ -152,7 +157,9 @@ def _add_replay(parser: argparse.ArgumentParser) -> None:
         "--twice", action="store_true", help="do not skip messages that the target already has"
     )
     acting = parser.add_mutually_exclusive_group()
-    acting.add_argument("--send", action="store_true", help="send; else only count")
+    acting.add_argument(
+        "--send", action="store_true", help="send the messages; without it they are only counted"
+    )
     acting.add_argument("--dry-run", action="store_true", help="only count, as without --send")
 
 
@@ -184,7 +191,7 @@ def run(arguments: argparse.Namespace) -> int:
     try:
         import pyspark  # noqa: F401
     except ImportError:
-        complain(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'")
+        print_error_line(f"{where}: PySpark is missing; pip install 'escrowmq[spark]'")
         return UNUSABLE
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
@@ -196,16 +203,16 @@ def run(arguments: argparse.Namespace) -> int:
         with explained(parse_format(getattr(arguments, "format", "parquet"))):
             return spark_jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:
-        complain(f"{where}: {one_line(error)}{_hint(type(error))}")
+        print_error_line(f"{where}: {one_line(error)}{_hint(type(error))}")
         return NO
     except EscrowMQError as error:
-        complain(f"{where}: {one_line(error)}")
+        print_error_line(f"{where}: {one_line(error)}")
     except PySparkException as error:
         return _print_error_of_executor(where, str(error))
     except Py4JJavaError as error:  # what Spark has no exception of its own for
         return _print_error_of_executor(where, str(error.java_exception))
     except _redis_errors() as error:
-        complain(f"{where}: the Redis server: {one_line(error)}")
+        print_error_line(f"{where}: the Redis server: {one_line(error)}")
     return UNUSABLE
 
 
@@ -223,9 +230,9 @@ def _print_error_of_executor(where: str, text: str) -> int:
         name, mark, said = line.partition(": ")
         if mark and name.strip().startswith(_ERRORS):
             kind = getattr(errors, name.strip().removeprefix(_ERRORS), EscrowMQError)
-            complain(f"{where}: {' '.join(said.split())}{_hint(kind)}")
+            print_error_line(f"{where}: {' '.join(said.split())}{_hint(kind)}")
             return NO if issubclass(kind, ResponseError) else UNUSABLE
-    complain(f"{where}: {' '.join(text.split())[:1_000]}")
+    print_error_line(f"{where}: {' '.join(text.split())[:1_000]}")
     return UNUSABLE
 
 

@@ -1,4 +1,4 @@
-"""The one place where the command line prints: names from outside are escaped."""
+"""All output of the command line: names from outside are escaped here."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ _SEPARATOR: Final = "\t"
 _IS_YAML = False
 
 
-def say(*cells: object) -> None:
+def print_line(*cells: object) -> None:
     """Print one line of the answer; tabs separate cells, and are in none of them."""
     _print(_SEPARATOR.join(printable(str(cell)) for cell in cells))
 
 
-def speak_yaml(*, is_wanted: bool) -> None:
+def use_yaml(*, is_wanted: bool) -> None:
     """From now on `show_json` prints YAML, or JSON again."""
     global _IS_YAML
     _IS_YAML = is_wanted
@@ -40,22 +40,22 @@ def show_json(found: object) -> None:
 
 
 def clear_screen() -> None:
-    """Begin again at the top of an empty terminal."""
+    """Clear the terminal, and continue at its top."""
     print("\x1b[2J\x1b[H", end="", flush=True)
 
 
 def show_text(text: str) -> None:
-    """Lines of our own, as they are."""
+    """Print lines of our own, unchanged."""
     for line in text.splitlines():
         _print(line)
 
 
-def complain(text: str) -> None:
+def print_error_line(text: str) -> None:
     """Print one line about an error on standard error."""
     sys.stderr.write(printable(text) + "\n")
 
 
-def complain_json(found: object) -> None:
+def print_error_json(found: object) -> None:
     """Print an object about an error on standard error, as JSON on one line."""
     sys.stderr.write(printable_json(msgspec.json.encode(found).decode()) + "\n")
 

@@ -1,4 +1,4 @@
-"""How far a long command is: one line on the terminal, overwritten again and again."""
+"""The progress of a long command: one line on the terminal, overwritten again and again."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.spoken import size_text
+from escrowmq.base.human_format import size_text
 from escrowmq.net.clock import steady_s
 
 _EVERY_S: Final = 0.5
@@ -14,7 +14,8 @@ _CLEAR: Final = "\r\x1b[K"
 
 
 class Progress:
-    """Of bytes. Silent where standard error is no terminal, and within the first half second."""
+    """A line with the number of bytes done. Nothing is shown if standard error is not a terminal,
+    nor in the first half second."""
 
     def __init__(
         self,
@@ -30,7 +31,7 @@ class Progress:
         self._is_shown = False
 
     def __call__(self, done: int, total: int) -> None:
-        """So many bytes of so many are done."""
+        """Show how many of how many bytes are done."""
         now_s = self._now_s()
         if not self._is_terminal or now_s < self._next_s:
             return
@@ -42,7 +43,7 @@ class Progress:
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         if self._is_shown:
             sys.stderr.write(_CLEAR)
             sys.stderr.flush()

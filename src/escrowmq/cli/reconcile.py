@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from escrowmq.cli.cluster_verbs import NO, OK, one_line
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 from escrowmq.cli.spark_options import (
     compensation,
     messages_of,
@@ -36,22 +36,21 @@ if TYPE_CHECKING:
 
 def reconcile(arguments: argparse.Namespace) -> int:
     """Compare, repair if requested, and report; return the exit code."""
-    from escrowmq.pipeline.session import Bar
+    from escrowmq.pipeline.session import ProgressBar
 
     _check(arguments)
     lease = new_lease(arguments)  # before Spark takes its seconds to start
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
         job = _job(spark, arguments, admin)
-        with Bar(spark) as bar:
+        with ProgressBar(spark) as bar:
             report = job.run(lease=lease, on_step=bar.step)
         deeds: Mapping[str, int] = {}
         if arguments.redo or arguments.dry_run:
             assert admin is not None, "checked before"
             deeds = _redo(arguments, admin, job.results, report.run)
-    _tell(arguments, report, deeds)
-    is_open = arguments.fail_on and arguments.count == "open"
-    classes = job.results.open_classes() if is_open else report.classes
+    _print_report(arguments, report, deeds)
+    classes = report.open_classes if arguments.count == "open" else report.classes
     exceeded = {
         name: classes[name]
         for name, allowed in arguments.fail_on.items()
@@ -59,7 +58,7 @@ def reconcile(arguments: argparse.Namespace) -> int:
     }
     for name, count in exceeded.items():
         allowed = arguments.fail_on[name]
-        complain(f"{name}: {count} {arguments.count}, {allowed} allowed")
+        print_error_line(f"{name}: {count} {arguments.count}, {allowed} allowed")
     return NO if exceeded else OK
 
 
@@ -88,7 +87,9 @@ def _job(
 def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
     """The sets of announced and consumed commits."""
     if arguments.sets:
-        sets: Sets = _whole(compensation().RedisSets(arguments.sets, name=arguments.sets_name))
+        sets: Sets = _require_whole(
+            compensation().RedisSets(arguments.sets, name=arguments.sets_name)
+        )
         return sets
     from escrowmq.pipeline.reconcile.lost_commits import ComputedSets, announced, consumed
     from escrowmq.pipeline.reconcile.progress import moment
@@ -103,7 +104,7 @@ def _sets(spark: SparkSession, arguments: argparse.Namespace) -> Sets:
     return ComputedSets(announced(messages), consumed(rows))
 
 
-def _whole(sets: RedisSets) -> RedisSets:
+def _require_whole(sets: RedisSets) -> RedisSets:
     """Sets that are kept up to date; with others the job would wrongly report that nothing is
     lost."""
     if not sets.is_whole():
@@ -172,11 +173,11 @@ def _redo(
     arguments: argparse.Namespace, admin: Admin, results: Results, run_number: int
 ) -> Mapping[str, int]:
     from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
-    from escrowmq.pipeline.brokers.options import Given, parse_access
+    from escrowmq.pipeline.brokers.options import UserOptions, parse_access
     from escrowmq.pipeline.reconcile.repair import Redo
 
     log_to_stderr("warning", "%(message)s")
-    access = parse_access(Given(source_options(arguments)), needs_name_server=True)
+    access = parse_access(UserOptions(source_options(arguments)), needs_name_server=True)
     rows = results.differences.read().where(f"lastRun = {run_number}").orderBy("at")
     with new_lease(arguments) as lease, KeyedSender(access, group="escrowmq-redo") as sender:
         redo = Redo(
@@ -197,15 +198,16 @@ def _business(named: str) -> Any:  # noqa: ANN401 - the user's
     return found() if isinstance(found, type) else found
 
 
-def _tell(arguments: argparse.Namespace, report: Report, deeds: Mapping[str, int]) -> None:
+def _print_report(arguments: argparse.Namespace, report: Report, deeds: Mapping[str, int]) -> None:
     if arguments.json:
         show_json(msgspec.to_builtins(report) | {"deeds": dict(deeds)})
         return
-    say(report.balance)
-    for name, count in sorted(report.classes.items()):
-        say(count, name)
+    print_line(report.balance)
+    for name in sorted(report.open_classes.keys() | report.classes.keys()):
+        count, found = report.open_classes.get(name, 0), report.classes.get(name, 0)
+        print_line(count, name if count == found else f"{name}, {found} found by this run")
     for name, count in sorted(report.odd.items()):
         if count:
-            say(count, f"{name}: records that were not understood")
+            print_line(count, f"{name}: records that were not understood")
     for name, count in sorted(deeds.items()):
-        say(count, name)
+        print_line(count, name)

@@ -29,10 +29,10 @@ def add_credentials(parser: argparse.ArgumentParser) -> None:
         "--secret-key-file",
         default="",
         metavar="FILE",
-        help=f"its secret; - is one line of standard input (default: {SECRET_ENV})",
+        help=f"file with its secret; - reads one line of standard input (default: {SECRET_ENV})",
     )
     parser.add_argument(
-        "--secret-key", help="the secret itself, which others on this machine may see then"
+        "--secret-key", help="the secret itself; other users of this machine can see it"
     )
 
 
@@ -69,6 +69,6 @@ def _secret_in(file: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "this is no text"
         raise UsageError(
-            f"--secret-key-file {file} cannot be read: {reason}; name a file that has the secret "
-            "alone"
+            f"--secret-key-file {file} cannot be read: {reason}; name a file that contains "
+            "only the secret"
         ) from error

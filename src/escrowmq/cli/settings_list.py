@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import Setting, settings_of
-from escrowmq.cli.printing import say
+from escrowmq.base.store_settings import StoreSettings
+from escrowmq.cli.printing import print_line
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.port_settings import PortSettings
 
@@ -32,10 +33,10 @@ def show_settings() -> int:
         ("name server", NameServerSettings),
         ("who may change a name server", NameServerGuardSettings),
     ):
-        say(f"# {title}")
+        print_line(f"# {title}")
         for setting in settings_of(kind):
             if setting.field not in _READ_ELSEWHERE:
-                say(_line(setting, is_changed_by_request=kind in _BY_REQUEST))
+                print_line(_line(setting, is_changed_by_request=kind in _BY_REQUEST))
     return 0
 
 

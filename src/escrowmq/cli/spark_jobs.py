@@ -9,8 +9,8 @@ from contextlib import nullcontext
 from functools import reduce
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.cli.cluster_verbs import OK, pairs, told
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.cluster_verbs import OK, pairs, print_change
+from escrowmq.cli.printing import print_line, show_json
 from escrowmq.cli.reconcile import reconcile
 from escrowmq.cli.spark_options import (
     messages_of,
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 def _funnel(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.analytics.job import FunnelJob
-    from escrowmq.pipeline.session import Bar
+    from escrowmq.pipeline.session import ProgressBar
 
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
@@ -38,7 +38,7 @@ def _funnel(arguments: argparse.Namespace) -> int:
             spark, messages_of(spark, arguments, admin), arguments.out, kind=arguments.format,
             since_ms=arguments.since,
         )  # fmt: skip
-        with Bar(spark) as bar:
+        with ProgressBar(spark) as bar:
             job.run(lease=new_lease(arguments), on_step=bar.step)
             if arguments.deliveries:
                 bar.step("counting deliveries")
@@ -54,7 +54,7 @@ def _funnel(arguments: argparse.Namespace) -> int:
         if arguments.json:
             show_json(found)
         else:
-            say(*(f"{name}={value}" for name, value in found.items()))
+            print_line(*(f"{name}={value}" for name, value in found.items()))
     return OK
 
 
@@ -83,40 +83,40 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
 
 def _export(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.copies.export import export, export_range
-    from escrowmq.pipeline.session import Bar
+    from escrowmq.pipeline.session import ProgressBar
 
     options = range_options(arguments, topics=",".join(arguments.topics))
     spark = new_session(arguments)
-    with Bar(spark) as bar:
+    with ProgressBar(spark) as bar:
         bar.step("writing")
         if arguments.end:
             export_range(spark, options, arguments.out, kind=arguments.format)
-            return told(arguments, {"written": True}, "written")
+            return print_change(arguments, {"written": True}, "written")
         count = export(spark, options, arguments.out, kind=arguments.format)
-    return told(arguments, {"count": count}, f"{count} messages added")
+    return print_change(arguments, {"count": count}, f"{count} messages added")
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    from escrowmq.pipeline.brokers.options import Given, parse_access
+    from escrowmq.pipeline.brokers.options import UserOptions, parse_access
     from escrowmq.pipeline.copies import replay
-    from escrowmq.pipeline.session import Bar
+    from escrowmq.pipeline.session import ProgressBar
 
     options = range_options(arguments, topics=arguments.topic)
-    access = parse_access(Given(source_options(arguments)), needs_name_server=True)
+    access = parse_access(UserOptions(source_options(arguments)), needs_name_server=True)
     target = replay.ReplayTarget(access=access, topic=arguments.to_topic, per_s=arguments.rate)
     spark = new_session(arguments)
     messages = spark.read.format("escrowmq").schema(replay.SOURCE).options(**options).load()
     keyed = replay.with_keys(messages, topic=target.topic)
-    with Bar(spark) as bar:
+    with ProgressBar(spark) as bar:
         bar.step("sending" if arguments.send else "counting")
         if not arguments.twice:
             present = replay.present_ids(spark, source_options(arguments), target.topic)
             keyed = replay.unsent(keyed, present)
         if arguments.send:
             count = sum(row["sent"] for row in replay.send(keyed, target).collect())
-            return told(arguments, {"sent": count}, f"{count} messages sent")
+            return print_change(arguments, {"sent": count}, f"{count} messages sent")
         count = keyed.count()
-    return told(
+    return print_change(
         arguments, {"wouldSend": count}, f"{count} messages would be sent; --send sends them"
     )
 

@@ -46,7 +46,9 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
         found["accessKey"] = access_key
         if arguments.secret_key_file:
             if arguments.secret_key_file == STDIN:
-                raise UsageError("--secret-key-file -: every machine reads it; name a file")
+                raise UsageError(
+                    "--secret-key-file -: every machine must read the secret; name a file"
+                )
             found["secretKeyFile"] = arguments.secret_key_file
         else:
             if arguments.master and not arguments.master.startswith("local"):
@@ -119,7 +121,7 @@ def new_lease(arguments: argparse.Namespace) -> Lease:
         lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
         return lease
     if "://" in arguments.out and not arguments.out.startswith("file:"):
-        raise UsageError(f"{arguments.out} can hold no lease; give --lease REDIS_URL")
+        raise UsageError(f"no lease can be stored in {arguments.out}; give --lease REDIS_URL")
     from escrowmq.pipeline.reconcile.lease import FileLease
 
     return FileLease(arguments.out.removeprefix("file://"))

@@ -13,10 +13,10 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, StoredMessage
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import readers
-from escrowmq.cli.printing import complain, say
+from escrowmq.cli.printing import print_error_line, print_line
 from escrowmq.cli.progress import Progress
 from escrowmq.codec.log_walker import Walker
 from escrowmq.codec.record import decode_record
@@ -38,7 +38,7 @@ _BODY_SHOWN_MAX: Final = 60
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Declare its actions and their options."""
     actions = parser.add_subparsers(dest="action", required=True, metavar="ACTION")
-    check = actions.add_parser("check", help="whether log, queues, index and offsets agree")
+    check = actions.add_parser("check", help="check whether log, queues, index and offsets agree")
     dump = actions.add_parser("dump", help="print messages")
     for action in (check, dump):
         action.add_argument("folder", metavar="DIR", help="data folder of a broker")
@@ -47,13 +47,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         )
         action.add_argument("--json", action="store_true", help="machine-readable output")
     check.add_argument(
-        "--index-slots", type=int, help="maxHashSlotNum of the store, if not the usual one"
+        "--index-slots", type=int, help="maxHashSlotNum of the store, if it is not the default"
     )
     check.add_argument(
-        "--index-entries", type=int, help="maxIndexNum of the store, if not the usual one"
+        "--index-entries", type=int, help="maxIndexNum of the store, if it is not the default"
     )
     dump.add_argument("--topic", help="only this topic's messages")
-    dump.add_argument("--queue", type=int, help="only this queue's, in the queue's order")
+    dump.add_argument("--queue", type=int, help="only this queue's messages, in the queue's order")
     dump.add_argument(
         "--from",
         dest="begin",
@@ -62,7 +62,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="OFFSET",
         help="begin at this queue offset (with --topic and --queue) or log offset",
     )
-    dump.add_argument("--limit", type=int, default=100, help="messages at most (default 100)")
+    dump.add_argument(
+        "--limit", type=int, default=100, help="maximum number of messages (default 100)"
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -74,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
             return _check(disk, arguments)
         return _dump(disk, arguments)
     except (EscrowMQError, OSError) as error:
-        complain(f"escrowmq store {arguments.action}: {error}")
+        print_error_line(f"escrowmq store {arguments.action}: {error}")
         return UNUSABLE
 
 
@@ -100,17 +102,17 @@ def _check(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
 
 
 def _show(checked: Checked) -> None:
-    say(
+    print_line(
         f"log {checked.log_begin}..{checked.log_end}: {checked.records_count} records; "
         f"{checked.queues_count} queues, {checked.units_count} units; "
         f"{checked.index_entries_count} index entries"
     )
     for finding in checked.findings:
-        say(f"{'DAMAGE' if finding.is_damage else 'note'} {finding.where}: {finding.text}")
+        print_line(f"{'DAMAGE' if finding.is_damage else 'note'} {finding.where}: {finding.text}")
     if checked.is_sound:
-        say("sound")
+        print_line("sound")
     elif not any(f.is_damage and f.where.startswith(FOLDER) for f in checked.findings):
-        say(
+        print_line(
             "the log is intact: a start repairs queues and index from it. If that fails, move "
             "consumequeue, index and queues.json away, all of them, and start: they are recreated"
         )
@@ -122,7 +124,7 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
     segments.load()
     if arguments.queue is not None:
         if arguments.topic is None:
-            complain("escrowmq store dump: --queue needs --topic")
+            print_error_line("escrowmq store dump: --queue needs --topic")
             return UNUSABLE
         queues = Queues(disk, segment_size=settings.queue_segment_size)
         queue = queues.make(arguments.topic, arguments.queue)
@@ -139,9 +141,9 @@ def _dump(disk: ReadOnlyDisk, arguments: argparse.Namespace) -> int:
             break
         if message is None:
             damaged += 1
-            complain(f"log offset {log_offset}: cannot be read")
+            print_error_line(f"log offset {log_offset}: cannot be read")
             continue
-        say(_line(message, is_json=arguments.json))
+        print_line(_line(message, is_json=arguments.json))
         shown += 1
     return DAMAGED if damaged else SOUND
 

@@ -15,7 +15,7 @@ def span_ms(text: str) -> int:
     """Milliseconds of a duration as people write it."""
     found = _SPAN.fullmatch(text)
     if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no span; write 90s, 5m, 2h or 1d")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m, 2h or 1d")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
@@ -27,7 +27,7 @@ def time_ms(text: str) -> int:
         found = datetime.fromisoformat(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; write 2026-11-21T12:00Z, or milliseconds since 1970"
+            f"{text!r} is not a time; write 2026-11-21T12:00Z, or milliseconds since 1970"
         ) from error
     moment = found if found.tzinfo else found.replace(tzinfo=UTC)
     return int(moment.timestamp() * 1000)

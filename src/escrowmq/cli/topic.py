@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.spoken import moment
-from escrowmq.cli.cluster_verbs import OK, add_named, pairs, run_action, show_names, told
+from escrowmq.base.human_format import moment
+from escrowmq.cli.cluster_verbs import OK, add_named, pairs, print_change, run_action, show_names
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -28,15 +28,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         },
     )
     actions["list"].add_argument(
-        "--all", action="store_true", help="also retries, dead letters, system"
+        "--all", action="store_true", help="include retry topics, dead letters and system topics"
     )
     create, update = actions["create"], actions["update"]
-    create.add_argument("--queues", type=int, help="per broker (default 8, or as they are)")
+    create.add_argument(
+        "--queues",
+        type=int,
+        help="queues per broker (default 8; an existing topic keeps its number)",
+    )
     create.add_argument(
         "--ordered",
         action=argparse.BooleanOptionalAction,
         default=None,
-        help="its queues keep their order",
+        help="an ordered topic: its queues stay the same while a broker is unreachable",
     )
     update.add_argument("--read-queues", type=int)
     update.add_argument("--write-queues", type=int)
@@ -44,7 +48,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         one.add_argument("--permission", choices=["rw", "r", "w", "none"])
         one.add_argument(
             "--attribute", metavar="KEY=VALUE", action="append", default=[],
-            help="such as message.type=TRANSACTION; may be repeated",
+            help="an attribute, such as message.type=TRANSACTION; may be repeated",
         )  # fmt: skip
         one.add_argument("--broker", default="", help="only this broker (default: all)")
     add_dry_run(create, update, actions["delete"])
@@ -69,7 +73,9 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             admin.topics.update(arguments.topic, **_updated(arguments))
         case _:
             admin.topics.delete(arguments.topic)
-    return told(arguments, {"topic": arguments.topic}, f"{arguments.topic} {arguments.action}d")
+    return print_change(
+        arguments, {"topic": arguments.topic}, f"{arguments.topic} {arguments.action}d"
+    )
 
 
 def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -114,11 +120,11 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    say(f"{found.topic}: {found.count} messages")
+    print_line(f"{found.topic}: {found.count} messages")
     for info in found.brokers:
         kinds = " ".join(f"{key}={value}" for key, value in sorted(info.attributes.items()))
         order = " ordered" if info.is_ordered else ""
-        say(
+        print_line(
             "broker",
             info.broker,
             f"read {info.read_queues}",
@@ -126,7 +132,7 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
             f"{info.permission or 'closed'}{order} {kinds}".rstrip(),
         )
     for status in found.queues:
-        say(
+        print_line(
             "queue",
             status.queue.broker_name,
             status.queue.queue_id,
@@ -134,5 +140,5 @@ def _show(admin: Admin, arguments: argparse.Namespace) -> int:
             moment(status.updated_ms),
         )
     for group in found.groups:
-        say("group", group)
+        print_line("group", group)
     return OK

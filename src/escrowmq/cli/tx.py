@@ -6,11 +6,11 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from escrowmq.base.spoken import moment, span
-from escrowmq.cli.cluster_verbs import OK, add_action, run_action, show_all, told
+from escrowmq.base.human_format import moment, span
+from escrowmq.cli.cluster_verbs import OK, add_action, print_change, run_action, show_all
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
-from escrowmq.cli.printing import say, show_json
+from escrowmq.cli.printing import print_line, show_json
 from escrowmq.cli.times import span_ms
 from escrowmq.net.clock import SystemClock
 
@@ -42,27 +42,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     rollback = add_action(actions, "rollback", "roll back a transaction in its producer's place")
     for one in (show, commit, rollback):
         one.add_argument("transaction", metavar="ID", help="transaction id, or a message's id")
-        one.add_argument("--topic", default="", help="the message's, when its id is not enough")
+        one.add_argument(
+            "--topic", default="", help="topic of the message, needed for a producer's message id"
+        )
     check = add_action(actions, "check", "ask producers at once: about one transaction or several")
     check.add_argument("transaction", metavar="ID", nargs="?", default="")
     _add_filter(check)
     discarded = add_action(actions, "discarded", "list transactions that were given up")
     resume = add_action(actions, "resume", "make discarded transactions pending again")
     resume.add_argument("offset_id", metavar="OFFSET_ID", nargs="?", default="")
-    resume.add_argument("--limit", type=int, default=200, help="messages at most (default 200)")
+    resume.add_argument(
+        "--limit", type=int, default=200, help="maximum number of messages (default 200)"
+    )
     for one in (discarded, resume):
         one.add_argument("--topic", default="")
         one.add_argument("--group", default="")
     rotate = add_action(actions, "rotate-key", "sign transaction ids with a new key")
     rotate.add_argument("--broker", default="", help="only this broker (default: all)")
     for one in (commit, rollback, check, resume, rotate):
-        one.add_argument("--reason", default="", help="for the brokers' audit log")
+        one.add_argument("--reason", default="", help="reason, for the brokers' audit log")
     add_dry_run(commit, rollback, check, resume, rotate)
 
 
 def _add_filter(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic")
-    parser.add_argument("--group", help="of the producer")
+    parser.add_argument("--group", help="producer group")
     parser.add_argument("--bundle", help="id that messages of one transaction have in common")
     parser.add_argument("--state", choices=["waiting", "asked", "parked"])
     for name, also, about in (
@@ -97,7 +101,7 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
             change = Change(SystemClock().now_ms)
             return show_live(arguments, lambda: _frame(admin, change))
         case "show":
-            return _whole(admin, arguments)
+            return _show_transaction(admin, arguments)
         case "discarded":
             items = transactions.discarded(topic=arguments.topic, group=arguments.group)
             return _show(items, arguments)
@@ -108,13 +112,13 @@ def _run(admin: Admin, arguments: argparse.Namespace) -> int:
         case "check":
             which = _filter(arguments)
             count = transactions.check(arguments.transaction, reason=arguments.reason, **which)
-            return told(arguments, {"count": count}, f"{count} asked about")
+            return print_change(arguments, {"count": count}, f"{count} asked about")
         case "resume":
             return _resume(admin, arguments)
         case _:
             keys = transactions.rotate_key(broker=arguments.broker, reason=arguments.reason)
             text = ", ".join(f"{broker}: key {key}" for broker, key in keys.items())
-            return told(arguments, {"keys": keys}, text)
+            return print_change(arguments, {"keys": keys}, text)
 
 
 def _preview(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -183,23 +187,25 @@ def _count(admin: Admin, arguments: argparse.Namespace) -> int:
     if arguments.json:
         show_json(found)
         return OK
-    say(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
+    print_line(f"{found.count} pending, {found.parked} parked, oldest {moment(found.oldest_ms)}")
     if found.not_counted:
-        say(f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)")
+        print_line(
+            f"not counted: {', '.join(found.not_counted)} (RocketMQ's brokers cannot say it)"
+        )
     for name, count in sorted(found.by_topic.items()):
-        say("topic", name, count)
+        print_line("topic", name, count)
     for name, count in sorted(found.by_group.items()):
         parked = found.parked_by_group.get(name)
-        say("group", name, count, *([f"{parked} with nobody to ask"] if parked else []))
+        print_line("group", name, count, *([f"{parked} with nobody to ask"] if parked else []))
     return OK
 
 
-def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
+def _show_transaction(admin: Admin, arguments: argparse.Namespace) -> int:
     for item in admin.transactions.show(arguments.transaction, topic=arguments.topic):
         if arguments.json:
             show_json(item)
             continue
-        say(f"message {item.message_id}")
+        print_line(f"message {item.message_id}")
         for name, value in (
             ("state", item.state), ("topic", item.topic), ("group", item.group),
             ("keys", item.keys), ("tags", item.tags), ("broker", item.broker),
@@ -207,9 +213,9 @@ def _whole(admin: Admin, arguments: argparse.Namespace) -> int:
             ("checks", item.checks), *_fate(item), ("body size", item.body_size),
             ("id", item.id), ("offset id", item.offset_id),
         ):  # fmt: skip
-            say(f"  {name:<11}{value if value != '' else '-'}")
+            print_line(f"  {name:<11}{value if value != '' else '-'}")
         for event in item.events:
-            say(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
+            print_line(f"  {moment(event.at_ms)} {event.what} {event.who} {event.detail}".rstrip())
     return OK
 
 
@@ -228,7 +234,7 @@ def _settle(admin: Admin, arguments: argparse.Namespace) -> int:
     transactions = admin.transactions
     settle = transactions.commit if arguments.action == "commit" else transactions.rollback
     outcome = settle(arguments.transaction, topic=arguments.topic, reason=arguments.reason)
-    return told(arguments, {"outcome": outcome}, outcome)
+    return print_change(arguments, {"outcome": outcome}, outcome)
 
 
 def _resume(admin: Admin, arguments: argparse.Namespace) -> int:
@@ -239,4 +245,4 @@ def _resume(admin: Admin, arguments: argparse.Namespace) -> int:
         limit=arguments.limit,
         reason=arguments.reason,
     )
-    return told(arguments, {"count": count}, f"{count} pending again")
+    return print_change(arguments, {"count": count}, f"{count} pending again")

@@ -19,7 +19,7 @@ COMMITTED: Final = {"committed"}
 
 
 class Member(NamedTuple):
-    """The message that an entry of a set stands for."""
+    """The message that is meant by an entry of a set."""
 
     message_id: str
     topic: str
@@ -32,7 +32,7 @@ def parse_member(text: str) -> Member:
     """Return the message that a text names; raises UsageError if it names none."""
     message_id, mark, topic = text.partition(MARK)
     if not (message_id and mark and topic):
-        raise UsageError(f"{text[:128]!r} names no message; it is <message id>{MARK}<topic>")
+        raise UsageError(f"{text[:128]!r} names no message; <message id>{MARK}<topic> is expected")
     return Member(message_id, topic)
 
 

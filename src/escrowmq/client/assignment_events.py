@@ -22,7 +22,7 @@ _TELLING_S: Final = 60.0
 """A callback that runs longer is abandoned, so that the next ones are called."""
 
 
-class Sharing:
+class AssignmentCallbacks:
     """Calls the callbacks one after another, in the order of events. Rebalancing goes on meanwhile:
     brokers do not wait for user code."""
 
@@ -46,11 +46,11 @@ class Sharing:
 
     def assigned(self, queues: Iterable[MessageQueue]) -> None:
         """Report queues that are read from now on."""
-        self._tell(self._on_assigned, queues)
+        self._call_user(self._on_assigned, queues)
 
     def revoked(self, queues: Iterable[MessageQueue]) -> None:
         """Report queues that are no longer read; their offsets are committed."""
-        self._tell(self._on_revoked, queues)
+        self._call_user(self._on_revoked, queues)
 
     async def settle(self) -> None:
         """Wait until all callbacks have been called."""
@@ -58,7 +58,7 @@ class Sharing:
             await asyncio.wait([self._newest])
         self._workers.close()
 
-    def _tell(self, told: Told | None, queues: Iterable[MessageQueue]) -> None:
+    def _call_user(self, told: Told | None, queues: Iterable[MessageQueue]) -> None:
         if told is None:
             return
         unwrap = self._instance.options.unwrap
@@ -74,7 +74,7 @@ class Sharing:
                 pass
             except UsageError as error:
                 # Too much is under way. The queues change hands all the same.
-                _log.error("%r is not told of %s: %s", told, shown, error)
+                _log.error("%r was not called with %s: %s", told, shown, error)
 
     async def _call(
         self, told: Told, queues: list[MessageQueue], before: asyncio.Task[None] | None

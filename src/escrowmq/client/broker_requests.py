@@ -119,7 +119,7 @@ class Steering:
             kind=self._reading.kind(),
         )
         self._reading.instance.spawn(
-            self._consume_now(connection, request, self._reading.loosen(message))
+            self._consume_now(connection, request, self._reading.detach(message))
         )
 
     async def _consume_now(
@@ -137,7 +137,7 @@ class Steering:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the user's code; the operator is told
-            _log.exception("the handler failed with a message that an operator chose")
+            _log.exception("the handler failed for a message that an operator had delivered")
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
         told: dict[str, Any] = {
             "autoCommit": True,

@@ -22,7 +22,7 @@ from escrowmq.client.core.message import ReceivedMessage, received
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.core.verdicts import Verdicts
 from escrowmq.client.instance import Instance
-from escrowmq.client.interceptors import Watch
+from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.producer_settings import Check, ProducerOptions
 from escrowmq.client.user_failures import is_failure
 from escrowmq.client.workers import Workers
@@ -84,7 +84,7 @@ class Checks:
         options: ProducerOptions,
         *,
         group: str,
-        watch: Watch,
+        watch: InterceptorCalls,
         verdicts: Verdicts,
     ) -> None:
         self._instance = instance
@@ -159,7 +159,7 @@ class Checks:
     def _put(self, asked: _Asked, line: _Line) -> None:
         if len(line.waiting) >= self._options.checks_held_max:
             _log.warning(
-                "%d checks are waiting already; this one is dropped, the broker will ask again",
+                "%d checks are already waiting; this one is dropped, and the broker will ask again",
                 len(line.waiting),
             )
             return
@@ -214,9 +214,9 @@ class Checks:
     async def _no_database(self, asked: _Asked) -> None:
         message = asked.message
         _log.warning(
-            "broker %s asks about message %s of %r, whose outcome stands in the database %s: no "
-            "outbox of this producer has it. Give each service a producer group of its own, or an "
-            "outbox for each of the group's databases to every process of the group",
+            "broker %s asks about message %s of %r, whose outcome is in the database %s: no "
+                "outbox of this producer has it. Give each service a producer group of its own, "
+                "or an outbox for each of the group's databases to every process of the group",
             asked.connection.address, message.message_id, message.topic,
             message.system[MARKER].partition(":")[0],
         )  # fmt: skip
@@ -238,13 +238,19 @@ class Checks:
                 else:
                     work = workers.run(self._check_watched, check, message)
                     found = await _awaited(await work)
-            return (None, None) if found is None and check in self.databases else _known(found)
+            return (
+                (None, None)
+                if found is None and check in self.databases
+                else _require_outcome(found)
+            )
         except BaseException as error:
             # A database that does not answer makes a check raise TimeoutError, in no time at all.
             if isinstance(error, TimeoutError) and limit.expired():
-                _log.error("%s runs for more than %.1f s; it is left alone", where, timeout_s)
+                _log.error(
+                    "%s has been running for more than %.1f s; it is abandoned", where, timeout_s
+                )
                 if work is not None and not workers.give_up(work):
-                    _log.error("too many checks hang; the next ones wait for this one")
+                    _log.error("too many checks hang; further ones wait for this one")
                 return Outcome.UNKNOWN, f"{_REMARK}: no answer within {timeout_s} s"
             if not is_failure(error):
                 raise
@@ -286,7 +292,7 @@ async def _awaited(found: Any) -> Any:  # noqa: ANN401
     return await found if inspect.isawaitable(found) else found
 
 
-def _known(found: object) -> tuple[Outcome, None]:
+def _require_outcome(found: object) -> tuple[Outcome, None]:
     if not isinstance(found, Outcome):
         raise UsageError(f"it returned {found!r}; Outcome.COMMIT, ROLLBACK or UNKNOWN is expected")
     return found, None

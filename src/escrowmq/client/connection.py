@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         try:
             self._owner.serve(self, command)
         except Exception as error:  # noqa: BLE001 - one request of one peer; logged
-            _log.exception("request %d of %s failed here", command.code, self.address)
+            _log.exception("serving request %d of %s failed", command.code, self.address)
             self.reply(command, Response.SYSTEM_ERROR, remark=f"{type(error).__name__}: {error}")
 
     def _write(self, frame: bytes) -> None:

@@ -34,7 +34,7 @@ from escrowmq.client.delivery import Delivery, HeldMessage
 from escrowmq.client.handler_runs import Handling
 from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
 from escrowmq.client.instance import Instance
-from escrowmq.client.iteration import Batches, Hands, Iteration, Slot
+from escrowmq.client.iteration import Batches, Iteration, IterationSlots, Slot
 from escrowmq.client.offsets import BrokerOffsets, QueueBounds
 from escrowmq.client.popping import PopReading
 from escrowmq.client.portal import Caller, LoopCaller
@@ -122,7 +122,7 @@ class Consumer(KeywordGroup, Tidy):
         )
         if topic := trace_topic(self.options.trace):
             watch.tracer = Tracer(self.instance, topic, group=self.wire_group, role="CONSUME")
-        self.hands = Hands(self._reading)
+        self.hands = IterationSlots(self._reading)
         self._end = asyncio.Event()
         self._ending = Closing(self._close)
         self._subscribe_first()
@@ -231,7 +231,7 @@ class Consumer(KeywordGroup, Tidy):
     async def subscribe(self, topic: str, *, tags: str = "", sql: str = "") -> None:
         """Subscribe to one more topic, or to other messages of a topic, as all members must."""
         self._check_usable()
-        wanted = self._wanted(topic, tags=tags, sql=sql)
+        wanted = self._checked_subscription(topic, tags=tags, sql=sql)
         await self._check(wanted)
         self._add(wanted)
         await self.instance.presence.announce()
@@ -318,10 +318,10 @@ class Consumer(KeywordGroup, Tidy):
             raise
         return bool(slot.arrived)
 
-    def untake(self, messages: list[HeldMessage]) -> None:
+    def return_taken(self, messages: list[HeldMessage]) -> None:
         """Put back messages that were taken and reached no caller."""
         while messages:
-            self._reading.untake(messages.pop())
+            self._reading.return_taken(messages.pop())
 
     @property
     def is_closed(self) -> bool:
@@ -364,19 +364,21 @@ class Consumer(KeywordGroup, Tidy):
             raise UsageError(f"{self.options.topic!r} is given as topic= and in topics=")
         if self.options.topic:
             self._add(
-                self._wanted(self.options.topic, tags=self.options.tags, sql=self.options.sql)
+                self._checked_subscription(
+                    self.options.topic, tags=self.options.tags, sql=self.options.sql
+                )
             )
         for topic, tags in topics.items():
-            self._add(self._wanted(topic, tags=tags, sql=""))
+            self._add(self._checked_subscription(topic, tags=tags, sql=""))
         for queue in self.options.queues:
             if self.instance.options.wrap(queue.topic) not in self._reading.subscriptions:
-                self._add(self._wanted(queue.topic, tags="", sql=""))
+                self._add(self._checked_subscription(queue.topic, tags="", sql=""))
         if self.options.queues:
             return
         if not self.options.is_broadcasting and self.options.mode == "pull":
             self._add(Subscription(topic=self._reading.retry_topic(), version=self._version()))
 
-    def _wanted(self, topic: str, *, tags: str, sql: str) -> Subscription:
+    def _checked_subscription(self, topic: str, *, tags: str, sql: str) -> Subscription:
         check_topic(topic, instead="read another")
         return subscription(
             topic,
@@ -451,7 +453,7 @@ class Consumer(KeywordGroup, Tidy):
 
     def _check_hands(self) -> None:
         if self._handling is not None:
-            raise UsageError("the consumer has a handler, which is given every message")
+            raise UsageError("the consumer has a handler, which gets every message")
 
     def _pause(self, queues: Sequence[MessageQueue], *, is_paused: bool) -> None:
         self._check_usable()

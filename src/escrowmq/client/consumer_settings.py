@@ -218,8 +218,8 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             raise UsageError(f"handler={self.handler!r} cannot be called; give a function")
         if has_yield(self.handler):
             raise UsageError(
-                f"handler={self.handler!r} has a yield, so calling it runs nothing of it; give a "
-                "function that handles the message when it is called"
+                f"handler={self.handler!r} has a yield, so calling it runs none of its code; "
+                "give a function that handles the message when it is called"
             )
         if self.handler is not None and not _takes_one(self.handler):
             raise UsageError(
@@ -231,9 +231,13 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
             if told is not None and (not callable(told) or not _takes_one(told)):
                 raise UsageError(f"{name}={told!r} cannot be called with one argument, the queues")
             if told is not None and self.mode == "pop":
-                raise UsageError(f"{name}= goes without mode='pop', where queues belong to nobody")
+                raise UsageError(
+                    f"{name}= cannot be combined with mode='pop', in which queues have no owner"
+                )
         if self.is_broadcasting and not self.offsets_folder:
-            raise UsageError("a broadcasting consumer keeps offsets itself; give offsets_folder=")
+            raise UsageError(
+                "a broadcasting consumer stores its offsets itself; give offsets_folder="
+            )
         if self.mode == "pop" and (self.is_orderly or self.is_broadcasting):
             raise UsageError("mode='pop' cannot be combined with is_orderly or is_broadcasting")
         if self.queues and (self.mode == "pop" or self.is_orderly or self.is_broadcasting):

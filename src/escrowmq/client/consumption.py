@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypedDict, Unpack
 
 from escrowmq.base.message import Topic
-from escrowmq.client.assignment_events import Sharing
+from escrowmq.client.assignment_events import AssignmentCallbacks
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
 from escrowmq.client.core.redelivery import LEVELS_S, NEVER
@@ -19,10 +19,10 @@ from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
-from escrowmq.client.interceptors import Watch
+from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
-from escrowmq.client.rebalance import Balancing
+from escrowmq.client.rebalance import Rebalancer
 from escrowmq.client.send_backs import SendBacks
 from escrowmq.errors import EscrowMQError, PermissionDenied, UsageError
 
@@ -77,14 +77,14 @@ class Reading:
         self.user_group = instance.options.unwrap(self.wire_group)
         self.is_broadcasting = options.is_broadcasting
         self.inbox = Inbox(is_orderly=options.is_orderly)
-        self.watch = Watch(options.interceptors)
+        self.watch = InterceptorCalls(options.interceptors)
         self.readers: dict[MessageQueue, QueueFetcher] = {}
         self.subscriptions: dict[str, Subscription] = {}
         self.size_share = options.prefetch_size_max
         self.is_known = not options.queues
-        self._chosen = {_wire(queue, instance) for queue in options.queues}
+        self._chosen = {_to_wire_queue(queue, instance) for queue in options.queues}
         self.offsets = parts["offsets"]
-        self.balance = Balancing(
+        self.balance = Rebalancer(
             self,
             strategy=options.strategy,
             interval_ms=options.rebalance_interval_ms,
@@ -96,7 +96,7 @@ class Reading:
         self.locks = Locks(instance, self.wire_group)
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
-        self.sharing = Sharing(
+        self.sharing = AssignmentCallbacks(
             instance,
             on_assigned=options.on_assigned,
             on_revoked=options.on_revoked,
@@ -147,7 +147,7 @@ class Reading:
         mine = set(queues)
         gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
         if gone:
-            await self._give_up(gone)
+            await self._drop_queues(gone)
         new = [queue for queue in queues if queue not in self.readers]
         # Messages of a revoked queue are still to be settled: it must not be started again before
         # that, or both runs would commit offsets.
@@ -185,9 +185,9 @@ class Reading:
     def refuse(self, topic: str, error: PermissionDenied | None) -> None:
         """Report to those who wait for messages that brokers refuse access."""
         if error is not None:
-            self.inbox.complain(topic, error)
+            self.inbox.set_refusal(topic, error)
         else:
-            self.inbox.calm(topic)
+            self.inbox.clear_refusal(topic)
 
     def watch_locks(self) -> None:
         """Renew the locks of our queues for as long as the consumer is open."""
@@ -203,7 +203,7 @@ class Reading:
                 reader.locked_ms = now_ms
             elif now_ms - reader.locked_ms > LOCK_LIFE_MS:
                 # Another member may have it by now: stop, and let the next round see whose it is.
-                await self._give_up([reader.queue])
+                await self._drop_queues([reader.queue])
                 self.balance.soon()
 
     # -- life of readers -------------------------------------------------------------------------
@@ -222,9 +222,9 @@ class Reading:
         """Store the offsets and give the queues up."""
         readers = [*self.readers.values(), *self._leaving.values()]
         self.readers.clear()
-        await self._let_go(readers)
+        await self._release_queues(readers)
 
-    async def _give_up(self, queues: list[MessageQueue]) -> None:
+    async def _drop_queues(self, queues: list[MessageQueue]) -> None:
         readers = [self.readers.pop(queue) for queue in queues if queue in self.readers]
         for reader in readers:
             reader.drop()
@@ -234,10 +234,10 @@ class Reading:
                     self._leaving[reader.queue] = reader
                     self.instance.spawn(self._leave_when_idle(reader))
             readers = [reader for reader in readers if reader.queue not in self._leaving]
-        await self._let_go(readers)
+        await self._release_queues(readers)
         self._share()
 
-    async def _let_go(self, readers: list[QueueFetcher]) -> None:
+    async def _release_queues(self, readers: list[QueueFetcher]) -> None:
         """Store the offsets, then let other members have the queues."""
         if self.options.auto_commit:
             await self.offsets.keep(readers)
@@ -251,9 +251,9 @@ class Reading:
             async with asyncio.timeout(self.options.consume_timeout_ms / 1000):
                 await reader.idle.wait()
         except TimeoutError:
-            _log.warning("%s moves to another member with an unsettled message", reader.queue)
+            _log.warning("%s moves to another member, with an unsettled message", reader.queue)
         try:
-            await self._let_go([reader])
+            await self._release_queues([reader])
         finally:
             del self._leaving[reader.queue]
             self.balance.soon()
@@ -261,7 +261,7 @@ class Reading:
     def _leave(self, topic: str, mine: Iterable[MessageQueue]) -> None:
         gone = [queue for queue in self.readers if queue.topic == topic and queue not in mine]
         if gone:
-            self.instance.spawn(self._give_up(gone))
+            self.instance.spawn(self._drop_queues(gone))
 
     async def _enter(self, queue: MessageQueue) -> bool:
         try:
@@ -269,9 +269,9 @@ class Reading:
         except EscrowMQError as error:
             _log.warning("%s is not read yet: %s", queue, error)
             if isinstance(error, PermissionDenied):
-                self.inbox.complain(queue, error)
+                self.inbox.set_refusal(queue, error)
             return False
-        self.inbox.calm(queue)
+        self.inbox.clear_refusal(queue)
         # While its broker was asked the topic may have been left, or another round been here.
         if queue.topic not in self.subscriptions or queue in self.readers:
             return True
@@ -289,10 +289,10 @@ class Reading:
         """Hand out up to `count` messages of one queue as soon as there is one."""
         found = await self.inbox.take(count, timeout_s=timeout_s)
         if found and self.watch:
-            self._tell_taken(found)
+            self._report_taken(found)
         return found
 
-    def untake(self, message: HeldMessage) -> None:
+    def return_taken(self, message: HeldMessage) -> None:
         """Put back, in front, a message that was taken and reached no caller."""
         ticket = message.ticket
         assert ticket is not None
@@ -306,9 +306,9 @@ class Reading:
             return
         reader.out_count -= 1
         if reader.out_count <= 0:
-            self._go_on(reader, ticket.generation)
+            self._continue_reader(reader, ticket.generation)
 
-    def _tell_taken(self, found: list[HeldMessage]) -> None:
+    def _report_taken(self, found: list[HeldMessage]) -> None:
         self.watch.before_consume(found)
         if self.watch.tracer is not None:
             taken = self.watch.tracer.taken(found)
@@ -337,7 +337,7 @@ class Reading:
                 # The group's retries may not be read.
                 self._keep_here(message, reader, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
                 return
-            elif not await self.hand_back(message, level):
+            elif not await self.return_to_broker(message, level):
                 self._keep_here(message, reader, _KEEP_HERE_S)
                 return
         reader.finish(message, ticket.generation)
@@ -362,13 +362,13 @@ class Reading:
                 # neither done with nor coming again, and its queue waiting for it.
                 await self.instance.to_its_end(self._settle(message, ticket, level))
 
-    def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
+    def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Move a message that cannot be decompressed, unchanged, to the dead letters."""
-        self.instance.spawn(self._put_away(message, reader))
+        self.instance.spawn(self._move_to_dead_letters(message, reader))
 
-    async def _put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
+    async def _move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         generation = reader.shelf.generation
-        while not self.options.is_broadcasting and not await self.hand_back(message, NEVER):
+        while not self.options.is_broadcasting and not await self.return_to_broker(message, NEVER):
             await asyncio.sleep(_KEEP_HERE_S)
         reader.finish(message, generation)
 
@@ -380,10 +380,10 @@ class Reading:
             return None
         ticket.is_settled = True
         ticket.level = level
-        self.tell_settled(message, level)
+        self.report_settled(message, level)
         return ticket
 
-    def tell_settled(self, message: HeldMessage, level: int | None) -> None:
+    def report_settled(self, message: HeldMessage, level: int | None) -> None:
         """Report a message's outcome to interceptors and the trace."""
         if not self.watch:
             return
@@ -405,14 +405,14 @@ class Reading:
             and reader.shelf.generation == ticket.generation
         )
 
-    def loosen(self, message: HeldMessage) -> HeldMessage:
-        """Detach a delivery from its queue: settling it has no effect any more."""
+    def detach(self, message: HeldMessage) -> HeldMessage:
+        """Detach a delivery from its queue: settling it no longer has any effect."""
         message.ticket = Ticket(self, None)
         message.ticket.is_settled = True
         self.decorate(message)
         return message
 
-    async def hand_back(self, message: HeldMessage, level: int) -> bool:
+    async def return_to_broker(self, message: HeldMessage, level: int) -> bool:
         """Have a broker keep it until it is redelivered; return whether one does."""
         return await self._returns.send(
             message, level=level, attempts_max=self.options.attempts_max
@@ -441,16 +441,16 @@ class Reading:
         attempts_max = self.options.attempts_max
         is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
         if level is not None and is_over and self._is_ours(reader, message.ticket):
-            level = None if await self.hand_back(message, NEVER) else level
+            level = None if await self.return_to_broker(message, NEVER) else level
         if level is None:
             reader.finish(message, generation)
         else:
             reader.repeats.append(message)
         reader.out_count -= 1
         if reader.out_count <= 0:
-            self._go_on(reader, generation)
+            self._continue_reader(reader, generation)
 
-    def _go_on(self, reader: QueueFetcher, generation: int) -> None:
+    def _continue_reader(self, reader: QueueFetcher, generation: int) -> None:
         repeats, reader.repeats = sorted(reader.repeats, key=lambda one: one.queue_offset), []
         reader.idle.set()
         if not repeats:
@@ -481,7 +481,7 @@ class Reading:
     def reader_of(self, queue: MessageQueue) -> QueueFetcher:
         """The reader of a queue, by its user's or its broker's name; raises UsageError if this
         member does not read it."""
-        reader = self.readers.get(_wire(queue, self.instance))
+        reader = self.readers.get(_to_wire_queue(queue, self.instance))
         if reader is None:
             raise UsageError(
                 f"{queue} is not read by this member of the group; it reads "
@@ -494,6 +494,6 @@ class Reading:
         return Topic.RETRY_PREFIX + self.wire_group
 
 
-def _wire(queue: MessageQueue, instance: Instance) -> MessageQueue:
+def _to_wire_queue(queue: MessageQueue, instance: Instance) -> MessageQueue:
     """The queue with the topic's name at the brokers, including the namespace."""
     return MessageQueue(instance.options.wrap(queue.topic), queue.broker_name, queue.queue_id)

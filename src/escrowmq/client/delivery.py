@@ -15,7 +15,7 @@ from escrowmq.codec.pop_receipt import Receipt
 from escrowmq.errors import UsageError
 
 
-class Desk(Protocol):
+class DeliveryOwner(Protocol):
     """The consumer to which a delivery is returned."""
 
     user_group: str
@@ -38,7 +38,7 @@ class Ticket:
 
     def __init__(
         self,
-        desk: Desk,
+        desk: DeliveryOwner,
         source: object,
         *,
         generation: int = 0,
@@ -109,13 +109,13 @@ class HeldMessage(Tidy, ReceivedMessage, kw_only=True, eq=False):
         """Whether every member of the group gets it."""
         return self.desk().is_broadcasting
 
-    def desk(self) -> Desk:
+    def desk(self) -> DeliveryOwner:
         """The consumer to which it is returned; raises UsageError if it came from none."""
         if self.ticket is None:
             raise UsageError("this message came from no consumer; there is nothing to settle")
         return self.ticket.desk
 
-    def deciding_desk(self, level: int | None) -> Desk:
+    def deciding_desk(self, level: int | None) -> DeliveryOwner:
         """The consumer, for an explicit decision. Raises UsageError if another decision was made
         before."""
         desk, ticket = self.desk(), self.ticket

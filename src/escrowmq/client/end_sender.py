@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Final
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.client.connection import Connection
-from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_attempts import EndAttempts
 from escrowmq.client.core.end_request import Half, end_fields, half_of_token, token_of
 from escrowmq.client.core.send_retry import has_moved
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.instance import Instance
-from escrowmq.client.interceptors import Ends, Watch
+from escrowmq.client.interceptors import Ends, InterceptorCalls
 from escrowmq.errors import ConnectFailed, EscrowMQError, RouteMissing, TransportError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ _LOOK_S: Final = 1.0
 class Settler:
     """Ends transactions of one producer."""
 
-    def __init__(self, instance: Instance, *, timeout_ms: int, watch: Watch) -> None:
+    def __init__(self, instance: Instance, *, timeout_ms: int, watch: InterceptorCalls) -> None:
         self._instance = instance
         self._timeout_ms = timeout_ms
         self._watch = watch
@@ -60,7 +60,7 @@ class Settler:
         """Send the END at once, without a coroutine if only the broker's answer must be awaited;
         return False if that is impossible, and nothing was done. `finish` gets the error that
         `settle` would raise, or a coroutine that sends it again."""
-        connection = self._known(half)
+        connection = self._ready_connection(half)
         is_told = outcome is Outcome.COMMIT or outcome is Outcome.ROLLBACK
         if self._watch or not is_told or connection is None:
             return False
@@ -71,14 +71,14 @@ class Settler:
             came = reply or error
             assert came is not None
             try:
-                pause_s = telling.came(came, now=instance.now(), address=connection.address)
+                pause_s = telling.report(came, now=instance.now(), address=connection.address)
             except EscrowMQError as raised:
                 finish(None, raised)
                 return
             if pause_s is None:
                 finish(None)
             else:
-                finish(None, None, functools.partial(self._tell, half, telling, pause_s))
+                finish(None, None, functools.partial(self._send_end, half, telling, pause_s))
 
         timeout_s = telling.left_s(instance.now())
         try:
@@ -104,7 +104,7 @@ class Settler:
     def _leave_open(self, half: Half) -> None:
         """RocketMQ's clients report UNKNOWN too, so that the broker's log shows it. It changes
         nothing, so it does not wait for a connection: perhaps an interrupt ended the block."""
-        connection = self._known(half)
+        connection = self._ready_connection(half)
         if connection is None:
             return
         fields = end_fields(half, Outcome.UNKNOWN)
@@ -114,13 +114,13 @@ class Settler:
             _log.info("an unknown outcome was not reported to the broker: %s", error)
 
     async def _confirm(self, half: Half, outcome: Outcome, count: int) -> None:
-        await self._tell(half, self._telling(half, outcome, count), 0.0)
+        await self._send_end(half, self._telling(half, outcome, count), 0.0)
 
-    def _telling(self, half: Half, outcome: Outcome, count: int) -> Telling:
+    def _telling(self, half: Half, outcome: Outcome, count: int) -> EndAttempts:
         started = self._instance.now()
-        return Telling(half, outcome, count=count, timeout_ms=self._timeout_ms, started=started)
+        return EndAttempts(half, outcome, count=count, timeout_ms=self._timeout_ms, started=started)
 
-    async def _tell(self, half: Half, telling: Telling, pause_s: float | None) -> None:
+    async def _send_end(self, half: Half, telling: EndAttempts, pause_s: float | None) -> None:
         """Send the END after a pause, and repeat it while that may help."""
         is_elsewhere = pause_s is not None and pause_s > 0
         while pause_s is not None:
@@ -128,18 +128,18 @@ class Settler:
                 await asyncio.sleep(pause_s)
             if is_elsewhere:
                 await self._look_again(half)
-            came, address = await self._once(half, telling)
+            came, address = await self._attempt_end(half, telling)
             is_elsewhere = isinstance(came, Command) and has_moved(came)
-            pause_s = telling.came(came, now=self._instance.now(), address=address)
+            pause_s = telling.report(came, now=self._instance.now(), address=address)
 
-    async def _once(
-        self, half: Half, telling: Telling
+    async def _attempt_end(
+        self, half: Half, telling: EndAttempts
     ) -> tuple[Command | TransportError | RouteMissing, str]:
         """Make one attempt; return its result and its target."""
         instance = self._instance
         left_s = telling.left_s(instance.now())
         try:
-            connection = self._known(half)
+            connection = self._ready_connection(half)
             if connection is None:
                 async with asyncio.timeout(left_s):
                     address = await self._find(half)
@@ -159,9 +159,11 @@ class Settler:
             async with asyncio.timeout(_LOOK_S):
                 await self._instance.refresh_brokers()
         except (EscrowMQError, TimeoutError) as error:
-            _log.debug("the brokers are as they were: %s (%s)", error, half.broker_name)
+            _log.debug(
+                "the cluster's brokers could not be refreshed: %s (%s)", error, half.broker_name
+            )
 
-    def _known(self, half: Half) -> Connection | None:
+    def _ready_connection(self, half: Half) -> Connection | None:
         """A ready connection to the transaction's broker, if there is one."""
         address = self._instance.book.address(half.broker_name)
         return self._instance.pool.ready(address) if address is not None else None
@@ -169,7 +171,7 @@ class Settler:
     async def _find(self, half: Half) -> str:
         """The address of the transaction's broker, looked up again if it is not connected."""
         instance = self._instance
-        connection = self._known(half)
+        connection = self._ready_connection(half)
         if connection is not None:
             return connection.address
         try:
@@ -177,5 +179,5 @@ class Settler:
         except EscrowMQError as error:
             if instance.book.address(half.broker_name) is None:
                 raise
-            _log.debug("the brokers are as they were: %s", error)
+            _log.debug("the cluster's brokers could not be refreshed: %s", error)
         return instance.address_of(half.broker_name)

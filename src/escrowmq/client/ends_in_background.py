@@ -29,18 +29,18 @@ class EndsUnderWay:
         _all.add(self)
 
     def keep(self, told: asyncio.Future[None]) -> asyncio.Future[None]:
-        """Add one; it is done when the broker has confirmed it, or it has failed."""
+        """Add an END; its future is done when the broker has confirmed it, or it has failed."""
         self._told.add(told)
         told.add_done_callback(self._told.discard)
         return told
 
     def here(self) -> list[asyncio.Future[None]]:
-        """Those of the running event loop."""
+        """The unconfirmed ENDs of the running event loop."""
         loop = asyncio.get_running_loop()
         return [told for told in self._told if told.get_loop() is loop]
 
     async def wait(self) -> None:
-        """Wait for those so far. Each gives up by itself in time."""
+        """Wait for all ENDs begun so far. Each gives up by itself in time."""
         await _wait(self.here())
 
 
@@ -108,13 +108,13 @@ def _spawn(
     owner: TransactionOwner, go_on: GoOn[None], heard: Heard, told: asyncio.Future[None]
 ) -> None:
     try:
-        owner.instance.spawn(_hear(go_on, heard, told))
+        owner.instance.spawn(_report_result(go_on, heard, told))
     except EscrowMQError as error:  # the producer is closed
         heard(error)
         told.set_result(None)
 
 
-async def _hear(go_on: GoOn[None], heard: Heard, told: asyncio.Future[None]) -> None:
+async def _report_result(go_on: GoOn[None], heard: Heard, told: asyncio.Future[None]) -> None:
     try:
         await go_on()
     except EscrowMQError as error:

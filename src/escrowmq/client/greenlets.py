@@ -1,4 +1,4 @@
-"""Where gevent has made greenlets of threads (`monkey.patch_all()`).
+"""Support for programs in which gevent has replaced threads by greenlets (`monkey.patch_all()`).
 
 The blocking clients need one real thread: an event loop inside a greenlet would block the hub, and
 with it everything else in the process. That thread is started by the functions that gevent has
@@ -54,10 +54,10 @@ class JobQueue(Protocol):
     """Filled by the loop's thread, emptied by worker threads."""
 
     def put(self, job: Any, /) -> None:  # noqa: ANN401 - whatever the owner takes out again
-        """Add one."""
+        """Add a job."""
 
     def get(self) -> Any:  # noqa: ANN401 - the same
-        """Wait for one."""
+        """Wait for a job."""
 
 
 def is_patched() -> bool:
@@ -68,9 +68,9 @@ def is_patched() -> bool:
     patcher = sys.modules.get("eventlet.patcher")
     if patcher is not None and patcher.is_monkey_patched("thread"):
         raise UsageError(
-            "eventlet has replaced the threads of this process, and a blocking client's thread "
-            "would block all its green threads: use gevent or real threads with `escrowmq`, or "
-            "escrowmq.aio in a process that is not patched"
+            "eventlet has replaced the threads of this process, and a blocking client's "
+            "thread would block all its green threads: use gevent or real threads with "
+            "`escrowmq`, or escrowmq.aio in an unpatched process"
         )
     return False
 
@@ -122,7 +122,7 @@ class Hub:
         self._hub = self._gevent.get_hub()
         # What only other threads will wake is no reason for a hub to wait. This is one.
         self._stay = self._hub.loop.async_()
-        self._stay.start(_nothing)
+        self._stay.start(_do_nothing)
 
     def spawn(self, work: Callable[[], object]) -> None:
         """Run it in a greenlet."""
@@ -177,7 +177,7 @@ class HubLatch:
             return
         # A hub with nothing else to wait for would say that this blocks for ever.
         stay = hub.loop.async_()
-        stay.start(_nothing)
+        stay.start(_do_nothing)
         try:
             waiter.get()
         finally:
@@ -289,5 +289,5 @@ def _original(module: str, name: str) -> Any:  # noqa: ANN401 - a function or cl
     return sys.modules["gevent.monkey"].get_original(module, name)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """The callback of a watcher that only keeps its hub alive."""

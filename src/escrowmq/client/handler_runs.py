@@ -13,7 +13,7 @@ from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.trace_records import ConsumeEnd
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.instance import Instance
-from escrowmq.client.interceptors import Watch
+from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.user_failures import is_failure
 from escrowmq.client.workers import Workers
 from escrowmq.errors import ClientClosed, EscrowMQError
@@ -30,7 +30,7 @@ class Handling:
     """`open` starts; `close` lets running handlers end and starts no more."""
 
     def __init__(
-        self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: Watch
+        self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: InterceptorCalls
     ) -> None:
         self._handler: Callable[[Any], Any] = handler
         self._options = options
@@ -114,11 +114,11 @@ class Handling:
             await self.call(batch)
         except TimeoutError:
             took = f"took longer than {self._options.consume_timeout_ms} ms and is given up"
-            level = self._comes_again(batch, ConsumeEnd.TIME_OUT, took)
+            level = self._log_redelivery(batch, ConsumeEnd.TIME_OUT, took)
         except BaseException as error:
             if not self._is_failure(error):
                 raise
-            level = self._comes_again(batch, ConsumeEnd.EXCEPTION, "failed", error)
+            level = self._log_redelivery(batch, ConsumeEnd.EXCEPTION, "failed", error)
         await self._settle(batch, level)
 
     def _is_failure(self, error: BaseException) -> bool:
@@ -130,7 +130,7 @@ class Handling:
                 task.uncancel()
         return is_failure(error)
 
-    def _comes_again(
+    def _log_redelivery(
         self,
         batch: list[HeldMessage],
         end: ConsumeEnd,
@@ -141,10 +141,10 @@ class Handling:
         for message in batch:
             if message.ticket is not None:
                 message.ticket.end = end
-        _log.error("the handler %s: %s", what, self._told(batch), exc_info=error)
+        _log.error("the handler %s: %s", what, self._describe_batch(batch), exc_info=error)
         return self._options.level_after(batch[0].deliveries_before)
 
-    def _told(self, batch: list[HeldMessage]) -> str:
+    def _describe_batch(self, batch: list[HeldMessage]) -> str:
         first, options = batch[0], self._options
         name = f"message {first.message_id} of {first.topic!r}"
         if first.keys:

@@ -30,7 +30,7 @@ ConsumerSource = Callable[[], ConsumerBody]
 """Makes the heartbeat's part of one consumer group; called for each heartbeat."""
 
 
-class Greeting(Protocol):
+class HeartbeatOwner(Protocol):
     """The client that is registered, and how its brokers are reached."""
 
     client_id: str
@@ -53,7 +53,7 @@ class Presence:
     """The groups of one client. Every new connection to a broker begins with a heartbeat, so a
     restarted broker knows the client again at once."""
 
-    def __init__(self, instance: Greeting) -> None:
+    def __init__(self, instance: HeartbeatOwner) -> None:
         self._instance = instance
         self._producers: dict[str, int] = {}
         self._consumers: dict[str, ConsumerSource] = {}

@@ -62,8 +62,8 @@ class KeywordGroup:
         if len(given) > 1 and cls.__init__.__module__.startswith(__package__):
             said = ", ".join(map(repr, given))
             raise TypeError(
-                f"{cls.__name__}({said}): only the name servers are given by position, the group "
-                f"by its name: {cls.__name__}('127.0.0.1:9876', group='orders')"
+                f"{cls.__name__}({said}): only the name servers may be positional, the group "
+                f"is a keyword: {cls.__name__}('127.0.0.1:9876', group='orders')"
             )
         return super().__new__(cls)
 

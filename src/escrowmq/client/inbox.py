@@ -57,12 +57,12 @@ class Inbox:
         """Whether a batch of this orderly queue is being handled."""
         return source in self._busy
 
-    def complain(self, source: object, error: Exception) -> None:
+    def set_refusal(self, source: object, error: Exception) -> None:
         """Raise a broker's refusal at the next caller that would wait."""
         self._complaints[source] = error
         self._wake()
 
-    def calm(self, source: object) -> None:
+    def clear_refusal(self, source: object) -> None:
         """Brokers no longer refuse."""
         if self._complaints:
             self._complaints.pop(source, None)

@@ -26,7 +26,7 @@ from escrowmq.client.heartbeats import Presence
 from escrowmq.client.host import local_address
 from escrowmq.client.name_servers import NameServers
 from escrowmq.client.pool import Pool
-from escrowmq.client.route_looks import RouteLooks
+from escrowmq.client.route_refresh import RouteRefresher
 from escrowmq.client.tls import context_of
 from escrowmq.client.user_failures import is_failure
 from escrowmq.codec.routes import TopicRoute
@@ -88,7 +88,7 @@ class Instance:
         """Topics whose routes are needed, with the number of clients that need them."""
         self._refreshes: dict[str, asyncio.Task[None]] = {}
         self._brokers_refresh: asyncio.Task[None] | None = None
-        self._looks = RouteLooks(self)
+        self._looks = RouteRefresher(self)
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_closed = False
         self._ending = Closing(self._close)
@@ -128,9 +128,11 @@ class Instance:
             return
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        is_known = await self._looks.look_around()
+        is_known = await self._looks.refresh_all()
         await self.presence.announce()
-        self.keep("looking after routes", functools.partial(self._looks.keep_looking, is_known))
+        self.keep(
+            "looking after routes", functools.partial(self._looks.refresh_periodically, is_known)
+        )
         self.every(self.options.heartbeat_interval_ms, self.presence.announce)
 
     async def close(self) -> None:
@@ -174,8 +176,8 @@ class Instance:
         # Of the loop's own thread, without a system call, which get_running_loop() makes (3.11).
         if threading.get_ident() != self._thread or not self._loop.is_running():
             raise WrongThread(
-                "the client belongs to another event loop; make one for each loop, or use the "
-                "plain clients of `escrowmq` from any thread"
+                "the client belongs to another event loop; make one for each loop, or use "
+                "the blocking clients of `escrowmq` from any thread"
             )
 
     @property
@@ -201,8 +203,8 @@ class Instance:
             if self._is_closed:
                 raise ClientClosed("the client is closed; make a new one")
             raise UsageError(
-                f"the client has {TASKS_MAX} pieces of work under way in the background, which is "
-                "its limit; ask less of it at a time"
+                f"the client has {TASKS_MAX} background tasks, which is the limit; make "
+                "fewer calls at a time"
             )
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
@@ -217,7 +219,7 @@ class Instance:
     def keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
         """Run work while this client is open, or until it returns or its task is cancelled. If it
         fails, that is logged and counted in `failures_count`, and the work is restarted."""
-        return self.spawn(self._keep(name, work))
+        return self.spawn(self._run_forever(name, work))
 
     async def to_its_end(self, work: Coroutine[Any, Any, T]) -> T:
         """Await work that is completed even if its caller is cancelled."""
@@ -282,8 +284,8 @@ class Instance:
         found = self.book.write_queues(topic)
         if not found:
             raise RouteMissing(
-                f"the topic {topic!r} has no queue that may be written; its brokers are down, "
-                "or writing was taken from them (perm)"
+                f"the topic {topic!r} has no writable queue; its brokers are down, or have "
+                "lost the write permission (perm)"
             )
         return found
 
@@ -413,7 +415,7 @@ class Instance:
             for notice in list(self.on_route):
                 notice(topic)
 
-    async def _keep(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def _run_forever(self, name: str, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         while True:
             try:
                 await work()

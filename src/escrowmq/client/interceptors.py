@@ -58,7 +58,7 @@ class Tracing(Protocol):
         ...
 
 
-class Watch:
+class InterceptorCalls:
     """The interceptors of one client and its trace. False if there are none."""
 
     def __init__(self, interceptors: Sequence[Interceptor]) -> None:
@@ -85,7 +85,7 @@ class Watch:
     def after_send(
         self, message: Message, result: SendResult | None, error: BaseException | None
     ) -> None:
-        """One was sent, or could not be."""
+        """A message was sent, or could not be."""
         for each in self.interceptors:
             _safely(each.after_send, message, result, error)
 

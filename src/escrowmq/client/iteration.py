@@ -35,7 +35,7 @@ class Slot:
         return self.handed
 
 
-class Hands:
+class IterationSlots:
     """The slots of one consumer's iterations."""
 
     def __init__(self, reading: Reading) -> None:
@@ -52,7 +52,7 @@ class Hands:
         self._slots.pop(id(slot), None)
         while self._left:
             left = self._left.pop()
-            self._untake(left)
+            self._return_taken(left)
             if self._slots.pop(id(left), None) is not None and left.handed:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
 
@@ -85,13 +85,13 @@ class Hands:
         """Settle the last delivered messages; put back those that reached no caller."""
         slots, self._slots, self._left = self._slots, {}, []
         for slot in slots.values():
-            self._untake(slot)
+            self._return_taken(slot)
             if slot.handed:
                 await self._reading.settle_batch(slot.handed, level)
 
-    def _untake(self, slot: Slot) -> None:
+    def _return_taken(self, slot: Slot) -> None:
         while slot.arrived:
-            self._reading.untake(slot.arrived.pop())
+            self._reading.return_taken(slot.arrived.pop())
 
 
 def check_batches(count_max: int, within_s: float) -> None:
@@ -102,10 +102,10 @@ def check_batches(count_max: int, within_s: float) -> None:
         raise UsageError(f"within_s={within_s!r}; 0 to {WITHIN_MAX_S} seconds are expected")
 
 
-class Iterated(Protocol):
+class IterableConsumer(Protocol):
     """The consumer that is iterated over."""
 
-    hands: Hands
+    hands: IterationSlots
 
     async def open(self) -> object:
         """Connect if it is not connected yet."""
@@ -124,7 +124,7 @@ class Batches:
     """Acknowledges each batch when the loop asks for the next one; otherwise like `Iteration`."""
 
     def __init__(
-        self, consumer: Iterated, *, is_owner: bool, count_max: int, within_s: float
+        self, consumer: IterableConsumer, *, is_owner: bool, count_max: int, within_s: float
     ) -> None:
         check_batches(count_max, within_s)
         self._consumer = consumer
@@ -170,7 +170,7 @@ class Iteration:
     last message is redelivered, unless it was acknowledged, or the consumer's own block ends
     without an exception."""
 
-    def __init__(self, consumer: Iterated, *, is_owner: bool) -> None:
+    def __init__(self, consumer: IterableConsumer, *, is_owner: bool) -> None:
         self._batches = Batches(consumer, is_owner=is_owner, count_max=1, within_s=0.0)
 
     def __aiter__(self) -> Self:

@@ -25,7 +25,7 @@ from escrowmq.client.core.sending import (
 )
 from escrowmq.client.instance import Instance
 from escrowmq.client.producer_settings import ProducerOptions
-from escrowmq.client.send_room import Pressure
+from escrowmq.client.send_room import SendRoom
 from escrowmq.errors import ClientClosed, EscrowMQError, MessageRefused, RequestTimeout
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class Lingering:
             linger_s=options.linger_ms / 1000,
             size_max=min(options.batch_size, options.body_size_max),
         )
-        self._pressure = Pressure(
+        self._pressure = SendRoom(
             count_max=options.inflight_max, size_max=options.inflight_size_max
         )
         self._timer: asyncio.TimerHandle | None = None
@@ -119,7 +119,7 @@ class Lingering:
         if not begun:
             return
         self._groups.hurry()
-        self._go()
+        self._send_due_groups()
         while begun & self._open:
             self._told.clear()
             await self._told.wait()
@@ -132,7 +132,7 @@ class Lingering:
             async with asyncio.timeout(timeout_ms / 1000):
                 await self._pressure.wait(len(out.body))
         except TimeoutError as error:
-            raise _late(out.topic, timeout_ms) from error
+            raise _late_error(out.topic, timeout_ms) from error
 
     def _put(
         self,
@@ -169,10 +169,10 @@ class Lingering:
             is_alone=bool(out.sys_flag) or is_delayed(message) or timeout_ms != usual_ms,
         )
         if leave_now or self._timer is None:
-            self._go()
+            self._send_due_groups()
         return item
 
-    def _go(self) -> None:
+    def _send_due_groups(self) -> None:
         """Send the groups that may leave, and set the timer for the next."""
         instance = self._instance
         for group in self._groups.take(instance.now()):
@@ -188,16 +188,18 @@ class Lingering:
 
     def _wake(self) -> None:
         self._timer = None
-        self._go()
+        self._send_due_groups()
 
     async def _send(self, group: Group[_Item]) -> None:
         now = self._instance.now()
         items = []
         for item in group.items:
             if item.is_dropped:
-                self._tell(item, None, None, asyncio.CancelledError())
+                self._report_result(item, None, None, asyncio.CancelledError())
             elif item.deadline <= now:
-                self._tell(item, None, None, _late(item.message.topic, item.timeout_ms))
+                self._report_result(
+                    item, None, None, _late_error(item.message.topic, item.timeout_ms)
+                )
             else:
                 items.append(item)
         if items:
@@ -206,7 +208,7 @@ class Lingering:
     def _closed(self, group: Group[_Item], _: asyncio.Task[None]) -> None:
         """A group's task has ended, perhaps before its first step."""
         self._ended(group, ClientClosed("the client was closed meanwhile; make a new one"))
-        self._go()
+        self._send_due_groups()
 
     def _ended(self, group: Group[_Item], error: Exception) -> None:
         """All callers have their result, and the next group of the place may leave."""
@@ -252,15 +254,15 @@ class Lingering:
         keys = [item.out.unique_key for item in items]
         results = [whole] if len(items) == 1 else results_of_batch(whole, keys)
         for item, result in zip(items, results, strict=True):
-            self._tell(item, result, sent, None)
+            self._report_result(item, result, sent, None)
 
     def _fail(self, items: Sequence[_Item], error: Exception) -> None:
         """Fail each message that has no result yet."""
         for item in items:
             if item in self._open:
-                self._tell(item, None, None, own_error(error))
+                self._report_result(item, None, None, own_error(error))
 
-    def _tell(
+    def _report_result(
         self,
         item: _Item,
         result: SendResult | None,
@@ -270,7 +272,9 @@ class Lingering:
         self._open.discard(item)
         self._pressure.leave(len(item.out.body))
         if item.context is not None:
-            item.context.run(self._dispatch.tell_after, item.message, item.out, result, sent, error)
+            item.context.run(
+                self._dispatch.report_sent, item.message, item.out, result, sent, error
+            )
         item.finish(result, error)
 
 
@@ -282,7 +286,7 @@ def own_error(error: BaseException) -> BaseException:
     return own
 
 
-def _late(topic: str, timeout_ms: int) -> RequestTimeout:
+def _late_error(topic: str, timeout_ms: int) -> RequestTimeout:
     return RequestTimeout(
         f"the message to {topic!r} was not sent within {timeout_ms} ms, because those before it "
         f"took too long; try again, or allow more time (timeout_ms)"

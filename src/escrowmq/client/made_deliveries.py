@@ -55,7 +55,7 @@ class _Desk:
             await self.settle(message, level)
 
 
-class _Here:
+class _InlinePortal:
     """A portal that runs coroutines which wait for nothing."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
@@ -66,7 +66,7 @@ class _Here:
             found: T = end.value
             return found
         coroutine.close()
-        raise AssertionError("the desk of a made delivery waits for nobody")
+        raise AssertionError("a delivery made for a test waits for nothing")
 
 
 class MadeDelivery(plain.Delivery, kw_only=True, eq=False):
@@ -132,7 +132,7 @@ def delivery(
     ('retry', 60)
     """
     found = MadeDelivery(**_checked(topic, body, fields))
-    found.portal = _Here()
+    found.portal = _InlinePortal()
     found.ticket = _ticket(group)
     return found
 

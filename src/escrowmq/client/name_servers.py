@@ -55,12 +55,12 @@ class NameServers:
                     self.has_answered = True
                     return reply
                 raise ConnectFailed(
-                    f"{address} is no name server; is that a broker's address? Name servers "
-                    f"listen on port 9876 by default"
+                    f"{address} is not a name server; is it a broker's address? Name servers "
+                    "listen on port 9876 by default"
                 )
             except TransportError as error:
                 failures.append(str(error))
-                self._give_up(address, error)
+                self._try_next_server(address, error)
         raise NoNameServer(
             f"none of {len(self.addresses)} name servers answers: {'; '.join(failures)}"
         )
@@ -73,7 +73,7 @@ class NameServers:
         if reply.code == Response.TOPIC_NOT_EXIST:
             raise RouteMissing(
                 f"no name server knows the topic {topic!r}; create it, or let brokers create "
-                "topics (autoCreateTopicEnable), and see that the brokers are registered"
+                "topics (autoCreateTopicEnable), and check that the brokers are registered"
             )
         return self.read_reply(reply, Request.GET_ROUTEINFO_BY_TOPIC, decode_route)
 
@@ -100,7 +100,7 @@ class NameServers:
         with reading_from(self.addresses[self._index], code):
             return decode(reply.body)
 
-    def _give_up(self, address: str, error: Exception) -> None:
+    def _try_next_server(self, address: str, error: Exception) -> None:
         if self.addresses[self._index] == address:
             self._index = (self._index + 1) % len(self.addresses)
             if len(self.addresses) > 1:

@@ -70,7 +70,7 @@ class FileOffsets:
             try:
                 await asyncio.to_thread(self._write, data)
             except (OSError, RuntimeError) as error:  # the latter where no thread is available
-                _log.warning("offsets are not kept: %s", error)
+                _log.warning("offsets could not be stored: %s", error)
                 return
             for reader in changed:
                 reader.committed = self._table[reader.queue]
@@ -93,7 +93,7 @@ class FileOffsets:
             except FileNotFoundError:
                 continue
             except (OSError, RemoteProtocolError) as error:
-                _log.warning("%s is not read: %s", path, error)
+                _log.warning("%s cannot be read: %s", path, error)
         return {}
 
 

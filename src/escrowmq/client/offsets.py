@@ -154,14 +154,14 @@ class BrokerOffsets:
     async def keep(self, readers: Iterable[QueueFetcher]) -> None:
         """Commit changed offsets. Failures are retried in the next round."""
         changed = [reader for reader in readers if reader.shelf.commit_offset != reader.committed]
-        errors = await asyncio.gather(*(self._keep(reader) for reader in changed))
+        errors = await asyncio.gather(*(self._commit_offset(reader) for reader in changed))
         failed = [error for error in errors if error is not None]
         if failed:
             level = logging.DEBUG if self._has_failed else logging.WARNING
             _log.log(level, "offsets of %d queues are not kept yet: %s", len(failed), failed[0])
         self._has_failed = bool(failed)
 
-    async def _keep(self, reader: QueueFetcher) -> EscrowMQError | None:
+    async def _commit_offset(self, reader: QueueFetcher) -> EscrowMQError | None:
         queue_offset = reader.shelf.commit_offset
         generation = reader.shelf.generation
         async with self._limit:

@@ -109,8 +109,8 @@ class Marked:
         producer.check_open()
         if len(messages) > MESSAGES_MAX:
             raise UsageError(
-                f"{len(messages)} messages in one database transaction, {MESSAGES_MAX} are "
-                "allowed; put more into each, or use several transactions"
+                f"{len(messages)} messages in one database transaction; {MESSAGES_MAX} are "
+                "allowed. Put more into each, or use several transactions"
             )
         producer.verdicts.open(self.key, self)
         self._is_bundle = len(messages) > 1
@@ -119,7 +119,9 @@ class Marked:
     def begin(self, messages: Sequence[Message]) -> None:
         """Start to store the messages; `stored` waits for it."""
         self._sending = asyncio.ensure_future(self.send(messages))
-        self._sending.add_done_callback(_seen)  # where the marker fails, nothing waits for it
+        self._sending.add_done_callback(
+            _retrieve_error
+        )  # where the marker fails, nothing waits for it
 
     async def stored(self) -> None:
         """Wait until all messages are stored. If one cannot be, all are rolled back."""
@@ -171,14 +173,14 @@ class Marked:
             raise
         self._is_sending = False
         if self.verdict is Outcome.ROLLBACK:  # which came meanwhile
-            self._tell(Outcome.ROLLBACK)
+            self._report_outcome(Outcome.ROLLBACK)
 
     def abandon(self) -> None:
         """The database will not commit: roll back the stored messages, without waiting."""
         self.verdict = self.outcome = Outcome.ROLLBACK
         self._producer.verdicts.remember(self.key, Outcome.ROLLBACK)
         if not self._is_sending:  # else its end tells of all that it has stored
-            self._tell(Outcome.ROLLBACK)
+            self._report_outcome(Outcome.ROLLBACK)
 
     def leave(self) -> None:
         """The database is about to commit: from now on the marker alone decides."""
@@ -194,7 +196,7 @@ class Marked:
         """The database has committed: report it to the brokers in the background. Their answers are
         not raised, because the database has committed."""
         self.verdict = Outcome.COMMIT
-        self._tell(Outcome.COMMIT)
+        self._report_outcome(Outcome.COMMIT)
 
     async def commit(self) -> None:
         """`committed`, and wait for the brokers' answers. A cancellation does not stop the
@@ -276,7 +278,7 @@ class Marked:
         if not is_safe(result) and not self._producer.options.accepts_unsafe_halves:
             raise not_safe(result)
 
-    def _tell(self, outcome: Outcome) -> None:
+    def _report_outcome(self, outcome: Outcome) -> None:
         """Report to the brokers in a background task, because waiters may be cancelled."""
         ends = [end for parcel in self._parcels.values() for end in parcel.all_ends()]
         errors: list[EscrowMQError] = []
@@ -313,7 +315,7 @@ class Marked:
         )
 
 
-def _seen(work: asyncio.Future[None]) -> None:
+def _retrieve_error(work: asyncio.Future[None]) -> None:
     """Mark a future's failure as retrieved."""
     if not work.cancelled():
         work.exception()

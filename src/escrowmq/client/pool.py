@@ -138,8 +138,8 @@ class Pool:
             ) from error
         except OSError as error:
             raise ConnectFailed(
-                f"no connection to {address}: {_reason(error)}; does it run there"
-                f"{' and speak TLS' if self._tls is not None else ''}?"
+                f"no connection to {address}: {_reason(error)}; is it running "
+                f"there{' and using TLS' if self._tls is not None else ''}?"
             ) from error
         if self._is_closed:
             connection.abort("this client closed it")
@@ -154,10 +154,10 @@ class Pool:
             raise
         self._ready[address] = connection
         if self._tls is None:
-            asyncio.get_running_loop().call_later(SILENT_S, self._wonder_about, connection)
+            asyncio.get_running_loop().call_later(SILENT_S, self._check_connection, connection)
         return connection
 
-    def _wonder_about(self, connection: Connection) -> None:
+    def _check_connection(self, connection: Connection) -> None:
         """The peer has sent nothing since it was dialled, although a request was made: an HTTP
         server waits like this for the rest of a line."""
         is_silent = connection.language is None and connection.waiting_count

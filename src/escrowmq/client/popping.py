@@ -18,7 +18,7 @@ from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.consumption import Reading, ReadingParts
 from escrowmq.client.core.message import received
 from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
-from escrowmq.client.core.pulling import InVain, is_refusal
+from escrowmq.client.core.pulling import EmptyAnswers, is_refusal
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
@@ -66,7 +66,7 @@ class PopReader:
         taken, so that small compressed messages do not occupy large memory here."""
         self._room = asyncio.Event()
         self._has_failed = False
-        self._in_vain = InVain()
+        self._in_vain = EmptyAnswers()
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -111,7 +111,7 @@ class PopReader:
     def drop(self) -> list[HeldMessage]:
         """Stop popping; return the messages not taken, which go back to the broker."""
         self.is_dropped = True
-        self._reading.inbox.calm(self)
+        self._reading.inbox.clear_refusal(self)
         if self._task is not None:
             self._task.cancel()
         left = [message for message, _ in self._waiting]
@@ -135,7 +135,7 @@ class PopReader:
                 await self._failed(error)
             except EscrowMQError as error:
                 if is_refusal(error):
-                    self._reading.inbox.complain(self, error)
+                    self._reading.inbox.set_refusal(self, error)
                 await self._failed(error)
 
     def _room_count(self) -> int:
@@ -173,7 +173,7 @@ class PopReader:
         if reply.code not in _NOTHING and reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.queue.broker_name)
         self._has_failed = False
-        self._reading.inbox.calm(self)
+        self._reading.inbox.clear_refusal(self)
         if reply.code != Response.SUCCESS:
             return
         reading = self._reading
@@ -302,7 +302,7 @@ class PopReading(Reading):
         reader = ticket.source
         assert isinstance(reader, PopReader)
         try:
-            await self._tell(message, level)
+            await self._settle_at_broker(message, level)
         except EscrowMQError as error:
             # It is redelivered when its time is over: never lost, perhaps duplicated.
             _log.warning(
@@ -311,7 +311,7 @@ class PopReading(Reading):
         finally:
             reader.finish()
 
-    def untake(self, message: HeldMessage) -> None:
+    def return_taken(self, message: HeldMessage) -> None:
         """Put back a message that was taken and reached no caller, or make it visible to others."""
         ticket = message.ticket
         assert ticket is not None
@@ -332,10 +332,10 @@ class PopReading(Reading):
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _tell(self, message: HeldMessage, level: int | None) -> None:
+    async def _settle_at_broker(self, message: HeldMessage, level: int | None) -> None:
         attempts_max = self.options.attempts_max
         if level is not None and (level == NEVER or message.deliveries_before >= attempts_max):
-            if not await self.hand_back(message, NEVER):
+            if not await self.return_to_broker(message, NEVER):
                 return
             level = None
         if level is None:
@@ -366,4 +366,8 @@ class PopReading(Reading):
         )
         for error in results:
             if isinstance(error, Exception):
-                _log.info("a popped message becomes visible again when its time is over: %s", error)
+                _log.info(
+                    "a popped message becomes visible again only when its invisible time "
+                    "is over: %s",
+                    error,
+                )

@@ -81,8 +81,8 @@ class LoopCaller:
             asyncio.get_running_loop()
             coroutine.close()
             raise WrongThread(
-                "a plain handler's delivery was used on the event loop; make the handler an "
-                "`async def`, whose deliveries are awaited"
+                "the delivery of a blocking handler was used on the event loop; make the "
+                "handler an `async def`, whose deliveries are awaited"
             )
         try:
             return asyncio.run_coroutine_threadsafe(coroutine, loop).result()
@@ -157,14 +157,14 @@ class _Errand:
         self._work = work
 
     def begin(self, _portal: Portal) -> None:
-        """Do it."""
+        """Do the work."""
         try:
             self._work()
         except Exception:  # noqa: BLE001 - it must not end the loop
             _log.exception("work in the client's thread failed")
 
     def fail(self) -> None:
-        """It will not be done."""
+        """The work will not be done: drop it."""
 
 
 class _QuickCall(_Call[T]):
@@ -348,7 +348,9 @@ class Portal:
         if self._identify() != self._thread.ident:
             self._thread.join(JOIN_S)
             if self._thread.is_alive():
-                _log.warning("the client's thread did not end in %.0f s; it is left alone", JOIN_S)
+                _log.warning(
+                    "the client's thread did not end within %.0f s; it is abandoned", JOIN_S
+                )
 
     # -- inside ------------------------------------------------------------------------------
 
@@ -360,8 +362,8 @@ class Portal:
             )
         if self._identify() == self._thread.ident:
             raise WrongThread(
-                "a plain client was called inside the thread that serves it; use escrowmq.aio "
-                "in coroutines"
+                "a blocking client was called inside the thread that serves it; use "
+                "escrowmq.aio in coroutines"
             )
         if self._is_closed:
             raise ClientClosed("the client is closed; make a new one")

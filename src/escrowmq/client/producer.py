@@ -362,8 +362,8 @@ class Producer(KeywordGroup, Tidy):
         if not self._has_checks and not self._has_warned:
             self._has_warned = True
             _log.warning(
-                "producer group %r has transactions and no check here: if this process dies in "
-                "one, its outcome stays unknown; pass check= to the producer",
+                "producer group %r has transactions and no check: if this process dies "
+                    "during one, its outcome stays unknown; pass check= to the producer",
                 self.group,
             )  # fmt: skip
 
@@ -424,8 +424,8 @@ class Producer(KeywordGroup, Tidy):
         return await unsettled(self.instance, self.group)
 
     async def unsettled_keys(self) -> set[str]:
-        """Keys of this group's transactions that a broker may ask about, now or after it is told to
-        resume them. RocketMQ's brokers cannot list theirs."""
+        """Keys of this group's transactions that a broker may ask about, now or after an operator
+        resumes them. RocketMQ's brokers cannot list theirs."""
         return (await self.unsettled()).keys
 
     async def _announce(self) -> None:
@@ -433,7 +433,10 @@ class Producer(KeywordGroup, Tidy):
             await self.instance.refresh_brokers()
             await self.instance.presence.announce()
         except EscrowMQError as error:
-            _log.info("brokers hear of the group's checks with the next heartbeat: %s", error)
+            _log.info(
+                "brokers learn only with the next heartbeat that this producer answers checks: %s",
+                error,
+            )
 
     # -- for this room -----------------------------------------------------------------------
 

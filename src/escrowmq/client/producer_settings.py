@@ -152,8 +152,8 @@ class ProducerOptions(msgspec.Struct, kw_only=True, frozen=True):
                 raise UsageError(f"{name}={value!r}; a whole number from 0 on is expected")
         if self.linger_ms >= self.timeout_ms:
             raise UsageError(
-                f"linger_ms={self.linger_ms}: less than timeout_ms={self.timeout_ms} is expected, "
-                "as that would be over before anything is sent"
+                f"linger_ms={self.linger_ms}: less than timeout_ms={self.timeout_ms} is "
+                "expected, because the timeout would end before anything is sent"
             )
         if self.compression and self.compression not in FORMS:
             known = ", ".join(sorted(FORMS))

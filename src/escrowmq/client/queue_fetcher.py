@@ -66,7 +66,7 @@ class ReaderWork(Protocol):
     def kind(self) -> type[HeldMessage]:
         """The class of deliveries."""
 
-    def put_away(self, message: HeldMessage, reader: QueueFetcher) -> None:
+    def move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         """Move a message that cannot be decompressed to the dead letters."""
 
 
@@ -133,7 +133,7 @@ class QueueFetcher:
     def drop(self) -> None:
         """This member no longer has the queue; forget messages that were not taken."""
         self.is_dropped = True
-        self._work.inbox.calm(self)
+        self._work.inbox.clear_refusal(self)
         self.shelf.end()
         if self.task is not None:
             self.task.cancel()
@@ -215,10 +215,10 @@ class QueueFetcher:
             error = response_error(reply.code, reply.remark, address=self._address())
             is_refused = step is PullStep.REFUSED or is_refusal(error)
             if is_refused:
-                self._work.inbox.complain(self, error)
+                self._work.inbox.set_refusal(self, error)
             return self._failed(error, is_refused=is_refused)
         if step is not PullStep.REST:
-            self._work.inbox.calm(self)
+            self._work.inbox.clear_refusal(self)
         if step is PullStep.TAKE:
             self._put(reply, next_offset)
         elif step is PullStep.MOVE:
@@ -270,5 +270,5 @@ class QueueFetcher:
             found.append(work.stamp(message, self))
         self.shelf.put(found, next_offset=next_offset, hidden=broken)
         for message in broken:
-            work.put_away(message, self)
+            work.move_to_dead_letters(message, self)
         work.inbox.offer(self)

@@ -55,7 +55,7 @@ class Shares(Protocol):
         """Brokers refuse this client to read a topic at all, or no longer refuse."""
 
 
-class Balancing:
+class Rebalancer:
     """`soon` requests a round; rounds also run periodically."""
 
     def __init__(self, shares: Shares, *, strategy: str, interval_ms: int, takes_all: bool) -> None:
@@ -119,7 +119,7 @@ class Balancing:
         return is_settled
 
     def _log_failure(self, topic: str, error: EscrowMQError) -> None:
-        """Log it, but not the same every second."""
+        """Log a failure, but not the same one every second."""
         level = logging.DEBUG if self._told.get(topic) is type(error) else logging.WARNING
         self._told[topic] = type(error)
         _log.log(level, "the queues of %s stay as they are: %s", topic, error)

@@ -51,7 +51,7 @@ class SendBacks:
             )
         except EscrowMQError as error:
             _log.warning(
-                "%s of %s cannot be returned to its broker: %s; it is sent again",
+                "%s of %s cannot be returned to its broker: %s; it is sent as a new message",
                 message.message_id, message.queue, error,
             )  # fmt: skip
             return await self._send_anew(message, level=level, attempts_max=attempts_max)
@@ -88,6 +88,6 @@ class SendBacks:
             out = dispatch.prepare(again, extra, is_wrapped=True)
             await dispatch.deliver(again, out)
         except EscrowMQError as error:
-            _log.warning("%s cannot be sent again: %s", message.message_id, error)
+            _log.warning("%s cannot be sent as a new message: %s", message.message_id, error)
             return False
         return True

@@ -28,7 +28,7 @@ from escrowmq.client.core.sending import (
 from escrowmq.client.core.unique_ids import UniqueIds
 from escrowmq.client.core.validation import check_message
 from escrowmq.client.instance import Instance
-from escrowmq.client.interceptors import Watch
+from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.producer_settings import ProducerOptions
 from escrowmq.client.sender import Answer, Begun, Sender
 from escrowmq.errors import InvalidMessage, TransportError, UsageError
@@ -45,7 +45,7 @@ class SendDispatch:
     """Sends for one producer group."""
 
     def __init__(self, instance: Instance, options: ProducerOptions, *, group: str) -> None:
-        self.watch = Watch(options.interceptors)
+        self.watch = InterceptorCalls(options.interceptors)
         self._instance = instance
         self._options = options
         self._compression = Compression(
@@ -83,7 +83,7 @@ class SendDispatch:
         if not self.watch.interceptors:
             return self._outgoing(message, extra, is_wrapped)
         try:
-            self._tell_before([message])
+            self._call_before_send([message])
             return self._outgoing(message, extra, is_wrapped)
         except BaseException as error:
             self.watch.after_send(message, None, error)
@@ -218,7 +218,7 @@ class SendDispatch:
         timeout_ms: int | None = None,
         may_repeat: bool = True,
     ) -> tuple[SendAnswer, SendResult]:
-        """Store it; return the answer and its result."""
+        """Store a message; return the answer and its result."""
         try:
             sent = await self.sender.send(
                 self._sending(
@@ -230,11 +230,11 @@ class SendDispatch:
             self.watch.after_send(message, None, error)
             raise
         if self.watch:
-            self.tell_after(message, out, result, sent)
+            self.report_sent(message, out, result, sent)
         return sent, result
 
     async def send_one_way(self, message: Message) -> str:
-        """Write it to the network; return its id."""
+        """Write a message to the network; return its id."""
         out = self.prepare(message)
         try:
             await self.sender.send_one_way(out, await self.choose_queue(message))
@@ -284,7 +284,7 @@ class SendDispatch:
     ) -> list[SendResult]:
         topic = messages[0].topic
         try:
-            self._tell_before(messages, is_batch=True)
+            self._call_before_send(messages, is_batch=True)
             keys = [self.new_id() for _ in messages]
             out = outgoing_batch(
                 list(zip(messages, keys, strict=True)),
@@ -305,12 +305,12 @@ class SendDispatch:
             self._trace(message, result, sent, out)
         return results
 
-    def _tell_before(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
+    def _call_before_send(self, messages: Sequence[Message], *, is_batch: bool = False) -> None:
         self.watch.before_send(messages, is_batch=is_batch)
         for message in messages:
             self.check(message)
 
-    def tell_after(
+    def report_sent(
         self,
         message: Message,
         out: Outgoing,

@@ -6,7 +6,7 @@ import asyncio
 import collections
 
 
-class Pressure:
+class SendRoom:
     """Room for messages in flight. A message larger than all the room is sent alone."""
 
     def __init__(self, *, count_max: int, size_max: int) -> None:

@@ -17,7 +17,7 @@ from escrowmq.client.core.send_attempts import Attempts, SendAnswer, SendRequest
 from escrowmq.client.core.send_retry import has_moved
 from escrowmq.client.core.sending import Outgoing, send_fields
 from escrowmq.client.instance import Instance
-from escrowmq.client.send_room import Pressure
+from escrowmq.client.send_room import SendRoom
 from escrowmq.errors import EscrowMQError, NoNameServer, RouteMissing, TransportError
 
 _log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class Sender:
         self._faults = Faults() if rules.avoids_slow else None
         self._chooser = Chooser(instance.chance, self._faults)
         self._looking: set[str] = set()
-        self._pressure = Pressure(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
+        self._pressure = SendRoom(count_max=rules.inflight_max, size_max=rules.inflight_size_max)
 
     def _fields(self, message: Outgoing, queue: MessageQueue) -> dict[str, str]:
         rules = self._rules
@@ -117,7 +117,7 @@ class Sender:
             self._pressure.leave(size)
 
     async def send_one_way(self, message: Outgoing, queue: MessageQueue) -> None:
-        """Write it to the network; whether it arrives is unknown."""
+        """Write a message to the network; whether it arrives is unknown."""
         address = self._instance.address_of(queue.broker_name)
         fields = self._fields(message, queue)
         await self._instance.tell(address, message.code, fields, message.body)
@@ -135,10 +135,10 @@ class Sender:
         instance = self._instance
         while True:
             if came is None:
-                came = await self._once(message, attempts)
+                came = await self._attempt_send(message, attempts)
             if _has_moved(came):
                 self._look_again(message.topic)
-            then = attempts.came(
+            then = attempts.report(
                 came,
                 now=instance.now(),
                 names=functools.partial(self._names, message.topic),
@@ -154,7 +154,9 @@ class Sender:
         """The brokers to which a message can go."""
         return {queue.broker_name for queue in self._instance.book.write_queues(topic)}
 
-    async def _once(self, message: Outgoing, attempts: Attempts) -> SendAnswer | EscrowMQError:
+    async def _attempt_send(
+        self, message: Outgoing, attempts: Attempts
+    ) -> SendAnswer | EscrowMQError:
         """One attempt: a broker's answer, or the error."""
         try:
             queue = await self._aim(message.topic, attempts)
@@ -217,7 +219,7 @@ class Sender:
             try:
                 await self._instance.refresh(topic)
             except EscrowMQError as error:
-                _log.info("the route of %r is as it was: %s", topic, error)
+                _log.info("the route of %r could not be refreshed: %s", topic, error)
             finally:
                 self._looking.discard(topic)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime as dt
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
@@ -21,7 +21,7 @@ from escrowmq.client.core.end_request import (
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
-from escrowmq.client.core.verdicts import Course
+from escrowmq.client.core.verdicts import EndState
 from escrowmq.client.ends_in_background import end_in_background
 from escrowmq.client.half_safety import broken_by, not_safe, queue_of_half
 from escrowmq.client.help_and_completion import Done, Tidy
@@ -69,7 +69,7 @@ class Transaction(Tidy):
         self._first = message
         self._checker = checker
         self._check_after_s = check_after_seconds(check_after)
-        self._course = Course(producer.verdicts)
+        self._course = EndState(producer.verdicts)
         self._bundle = ""
         self._halves: list[Half] = []
         self._plan = Outcome.COMMIT
@@ -98,7 +98,7 @@ class Transaction(Tidy):
     def __del__(self) -> None:
         # As a text: a log that keeps its records would keep the transaction alive, and open.
         if not self._is_begun:
-            _log.warning("%s was made and never begun: nothing was sent; use `with`", repr(self))
+            _log.warning("%s was created and never begun: nothing was sent; use `with`", repr(self))
         elif not self._is_over and self._halves:
             _log.warning("%s was dropped before it ended; the check-back settles it", repr(self))
 
@@ -191,7 +191,7 @@ class Transaction(Tidy):
     async def _begin_on(
         self, first: Message, work: Awaitable[tuple[SendAnswer, SendResult]]
     ) -> Self:
-        """A quick begin takes longer, or failed."""
+        """Continue a quick begin that takes longer, or has failed."""
         try:
             await self._take(first, work)
         except BaseException:
@@ -202,7 +202,7 @@ class Transaction(Tidy):
         return self
 
     def abandon(self) -> None:
-        """For this room: the block never starts. A message that was stored all the same is rolled
+        """For this room: the block never starts. A message that was nevertheless stored is rolled
         back, now or when the broker asks."""
         if self._is_over and self._outcome is Outcome.ROLLBACK:
             return
@@ -215,14 +215,21 @@ class Transaction(Tidy):
     async def __aenter__(self) -> Self:
         return await self.begin()
 
-    def leave_quickly(self, finish: Finish[None]) -> bool:
-        """For this room: the quick end of a block that did not raise. False leaves all of it to
-        `__aexit__`."""
-        return self.settle_quickly(self._plan, finish)
+    def leave_unheard(self, later: Callable[[Callable[[], object]], None]) -> bool:
+        """For this room: the end of a block that did not raise, if nothing must be waited for;
+        `later` runs the rest on the loop's thread. False leaves it to `settle_quickly`."""
+        is_plain = self._halves and not self._is_over and self._failure is None
+        if not is_plain or self._is_waited_for(self._plan):
+            return False
+        later(lambda: self._settle_in_background(Outcome.COMMIT))
+        self._is_over = True  # not before: `later` raises if the client is closed
+        return True
 
     def settle_quickly(self, outcome: Outcome, finish: Finish[None]) -> bool:
         """For this room: `settle` without a coroutine, if possible."""
         if self._is_over or self._failure is not None or not self._halves:
+            return False
+        if not self._is_waited_for(outcome):
             return False
 
         def told(
@@ -231,15 +238,11 @@ class Transaction(Tidy):
             go_on: GoOn[None] | None = None,
         ) -> None:
             if error is not None or go_on is not None:
-                finish(None, None, lambda: self._hear(outcome, finished(result, error, go_on)))
+                finish(None, None, lambda: self._await_end(outcome, finished(result, error, go_on)))
                 return
             self._outcome = outcome
             finish(None)
 
-        if not self._is_waited_for(outcome):
-            self._settle_in_background(outcome)
-            finish(None)
-            return True
         settler = self._producer.settler
         if not settler.begin(self._halves[0], outcome, count=self._count, finish=told):
             return False
@@ -277,11 +280,9 @@ class Transaction(Tidy):
         """Store one more message, invisible until all of them appear together. Only for a
         transaction that was made without a message; all messages go to one broker."""
         if self._is_over or not self._is_begun:
-            raise UsageError("messages are sent inside the transaction's block only")
+            raise UsageError("messages can only be sent inside the transaction's block")
         if self._is_decided_elsewhere:
-            raise UsageError(
-                "database_decides() was called, after which nothing can be added; send before it"
-            )
+            raise UsageError("nothing can be added after database_decides(); send before it")
         if not self._bundle:
             raise UsageError(
                 "this transaction was made with its one message; use `transaction()` without "
@@ -289,7 +290,7 @@ class Transaction(Tidy):
             )
         if len(self._halves) >= BUNDLE_MESSAGES_MAX:
             raise UsageError(
-                f"a transaction has {BUNDLE_MESSAGES_MAX} messages at most; put more into each"
+                f"a transaction has at most {BUNDLE_MESSAGES_MAX} messages; put more into each"
             )
         message = message_of(topic, body, fields)
         if self._halves and not self._halves[0].signed_id:
@@ -356,7 +357,7 @@ class Transaction(Tidy):
             self._settle_in_background(outcome)
             return
         settler = self._producer.settler
-        await self._hear(
+        await self._await_end(
             outcome,
             settler.settle(self._halves[0], outcome, count=self._count, ends=self._ends),
         )
@@ -388,7 +389,7 @@ class Transaction(Tidy):
         first, count = self._halves[0], self._count
         end_in_background(self._producer, first, outcome, count=count, ends=self._ends, heard=heard)
 
-    async def _hear(self, outcome: Outcome, work: Awaitable[None]) -> None:
+    async def _await_end(self, outcome: Outcome, work: Awaitable[None]) -> None:
         """Wait until the END was sent to the broker."""
         try:
             await work
@@ -402,7 +403,8 @@ class Transaction(Tidy):
             self._outcome = outcome
 
     def _not_confirmed(self, outcome: Outcome, error: EscrowMQError) -> None:
-        """Raise it to the caller, but not after the database has committed."""
+        """Raise the error of an unconfirmed END to the caller, unless the database has
+        committed."""
         producer = self._producer
         producer.unconfirmed_count += 1
         self._outcome = settled_before(error)

@@ -77,11 +77,11 @@ class Workers:
 
     def _start(self) -> None:
         if self._hub is not None:
-            self._hub.spawn(self._work)
+            self._hub.spawn(self._run_jobs)
         else:
-            threading.Thread(target=self._work, name=self._name, daemon=True).start()
+            threading.Thread(target=self._run_jobs, name=self._name, daemon=True).start()
 
-    def _work(self) -> None:
+    def _run_jobs(self) -> None:
         while (job := self._jobs.get()) is not None:
             work, given, future = job
             result: Any = None

@@ -150,8 +150,8 @@ def learn(data: bytes, at: int, header_end: int, kind: Kind) -> Alike | None:
 
 
 def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
-    """The positions of the values in a binary header; none when it has a remark, an empty value or
-    more than fields."""
+    """The positions of the values in a binary header; none if it has a remark, an empty value, or
+    more bytes than its fields take."""
     size = int.from_bytes(raw[_FIELDS_AT - _SIZE.size : _FIELDS_AT], "big")
     if raw[_REMARK] != bytes(_SIZE.size) or size != len(raw) - _FIELDS_AT:
         return []
@@ -166,7 +166,8 @@ def _spans(raw: bytes, ext: dict[str, str], kind: Kind) -> list[_Span]:
 
 
 def _spans_in_json(raw: bytes, command: Command, kind: Kind) -> list[_Span]:
-    """The positions of the values in a header in JSON; none when it says more than it seems to."""
+    """The positions of the values in a JSON header; none if it has other members than it seems
+    to."""
     opaque, ext = _OPAQUE_IN_JSON(raw), command.ext or {}
     if opaque is None or raw.count(b'"opaque":') != 1 or not raw.isascii():
         return []

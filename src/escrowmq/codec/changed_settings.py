@@ -69,7 +69,7 @@ class Changes:
             saved = decode_body(dict[str, Change], data)
         except EscrowMQError as error:
             # What cannot be read must not keep a broker from starting; it is kept for a look.
-            _log.error("%s: changed settings are not read: %s", source, error)
+            _log.error("%s: changed settings cannot be read: %s", source, error)
             return
         for name, change in saved.items():
             if not self.may_change(name) or self._started[name] != change.instead_of:
@@ -103,13 +103,13 @@ class Changes:
 
     def saved_with(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> bytes:
         """The file to save before these values are applied."""
-        return fastjson.encode(dict(sorted(self._with(parsed, who, at_ms).items())))
+        return fastjson.encode(dict(sorted(self._merged_changes(parsed, who, at_ms).items())))
 
     def changed(self) -> dict[str, Change]:
         """Settings that differ from those of the start, by name."""
         return dict(self._changed)
 
-    def _with(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
+    def _merged_changes(self, parsed: dict[str, Any], who: str, at_ms: int) -> dict[str, Change]:
         changed = dict(self._changed)
         for name, value in parsed.items():
             known = changed.get(name)
@@ -122,7 +122,7 @@ class Changes:
 
     def apply(self, parsed: dict[str, Any], *, who: str = "", at_ms: int = 0) -> None:
         """Put new values in force."""
-        self._changed = self._with(parsed, who, at_ms)
+        self._changed = self._merged_changes(parsed, who, at_ms)
         for name, value in parsed.items():
             table, field = self._places[name]
             setattr(table, field.name, value)

@@ -96,7 +96,7 @@ def decode_body(kind: type[T], data: bytes) -> T:
     most = getattr(kind, "size_max", 0)
     if most and len(data) > most:
         raise RemoteProtocolError(
-            f"a body of {len(data)} bytes; {most} are allowed; share it out over several requests"
+            f"a body of {len(data)} bytes; {most} are allowed; split it into several requests"
         )
     try:
         return msgspec.json.decode(data, type=kind)

@@ -29,25 +29,23 @@ def decode_header(data: bytes, kind: int) -> Command:
     raise RemoteProtocolError(f"header kind {kind}; 0 (JSON) or 1 (binary) is expected")
 
 
-def _frame(header: bytes, kind: int, body: bytes, body_size: int) -> bytes:
-    size = 4 + len(header) + body_size
-    if size + 4 > FRAME_SIZE_MAX:
-        raise LocalProtocolError(f"frame of {size + 4} bytes; {FRAME_SIZE_MAX} allowed")
-    return b"".join((_FRONT.pack(size, kind << 24 | len(header)), header, body))
+def _encode_header(command: Command) -> tuple[int, bytes]:
+    if command.is_binary and command.code <= _CODE_MAX_BINARY:
+        try:
+            return BINARY, encode_binary(command)
+        except (struct.error, OverflowError):
+            pass  # a number or a name that the binary form cannot hold: a client's, passed on
+    return JSON, encode_json(command)
 
 
 def encode_command(command: Command, *, later_size: int = 0) -> bytes:
     """The whole frame of a request or reply, in its form. With `later_size`, that many bytes of
     body follow, which the caller writes itself: large bodies are not copied."""
-    body = command.body
-    body_size = len(body) + later_size
-    if command.is_binary and command.code <= _CODE_MAX_BINARY:
-        try:
-            return _frame(encode_binary(command), BINARY, body, body_size)
-        except (struct.error, OverflowError):
-            pass  # a number or a name that the binary form cannot hold: a client's, passed on
-    header = encode_json(command)
-    return _frame(header, JSON, body, body_size)
+    kind, header = _encode_header(command)
+    size = 4 + len(header) + len(command.body) + later_size
+    if size + 4 > FRAME_SIZE_MAX:
+        raise LocalProtocolError(f"frame of {size + 4} bytes; {FRAME_SIZE_MAX} allowed")
+    return b"".join((_FRONT.pack(size, kind << 24 | len(header)), header, command.body))
 
 
 def encode_request(

@@ -53,9 +53,13 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
             plain = inflater.decompress(body, size_max + 1)
             is_whole = inflater.eof
     except (zlib.error, RuntimeError, ValueError, EOFError) as error:
-        raise RemoteProtocolError(f"body of {len(body)} bytes does not unpack: {error}") from error
+        raise RemoteProtocolError(
+            f"body of {len(body)} bytes cannot be decompressed: {error}"
+        ) from error
     if len(plain) > size_max:
-        raise RemoteProtocolError(f"body of {len(body)} bytes unpacks beyond {size_max} bytes")
+        raise RemoteProtocolError(
+            f"body of {len(body)} bytes decompresses to more than {size_max} bytes"
+        )
     if not is_whole:
         raise RemoteProtocolError(f"body of {len(body)} bytes is cut short")
     return plain

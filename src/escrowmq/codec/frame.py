@@ -158,7 +158,7 @@ class Holder(Protocol):
     """The owner of incomplete input."""
 
     def give_up(self, reason: str) -> None:
-        """Drop it; nothing more is read."""
+        """Drop the incomplete input; nothing more is read."""
 
 
 class HalfFrames:

@@ -42,13 +42,13 @@ def parse_conf(text: str) -> dict[str, str]:
             held = line[:-1]
             continue
         held = ""
-        _take(line, found)
+        _add_property(line, found)
     if held:
-        _take(held, found)
+        _add_property(held, found)
     return found
 
 
-def _take(line: str, found: dict[str, str]) -> None:
+def _add_property(line: str, found: dict[str, str]) -> None:
     pair = _PAIR.match(line)
     assert pair is not None, line
     found[_unescape(pair[1])] = _unescape(pair[2])

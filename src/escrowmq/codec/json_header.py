@@ -99,7 +99,7 @@ def _decode_tolerantly(data: bytes) -> Command:
     try:
         return _command_of(_decode_odd(data))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RemoteProtocolError(f"header is no JSON object: {error}") from error
+        raise RemoteProtocolError(f"header is not a JSON object: {error}") from error
 
 
 def _command_of(raw: _OddHeader) -> Command:

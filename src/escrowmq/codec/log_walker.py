@@ -102,7 +102,8 @@ class _Head(NamedTuple):
 
 
 def claimed_end(log: Log, position: int) -> int | None:
-    """The end that the record of this position claims; None if no head of one stands there."""
+    """The end of the record that claims to begin at this position; None if there is no head of a
+    record."""
     front = log.read(position, PLACED.size)
     if len(front) < PLACED.size:
         return None
@@ -244,7 +245,7 @@ class Walker:
             if self._log.end_of(start) <= position:
                 continue
             for candidate in self._candidates(max(position, start), before):
-                is_proven = candidate in (start, claimed) or self._is_led_to(candidate)
+                is_proven = candidate in (start, claimed) or self._has_queue_entry(candidate)
                 if is_proven and self._is_record(candidate):
                     return candidate
                 if goes_by_looks and self._is_record(candidate, from_ms=self.stored_ms):
@@ -261,7 +262,7 @@ class Walker:
         found = self._judge(self._log.read(position, size), position)
         return bool(found.records) and found.records[0].stored_ms >= from_ms
 
-    def _is_led_to(self, position: int) -> bool:
+    def _has_queue_entry(self, position: int) -> bool:
         """Whether a queue entry points to what looks like the head of a record: no body is read for
         it."""
         if self._leads_to is None:

@@ -34,7 +34,7 @@ _JOINTS: Final = {RETRY_V1: "_", RETRY_V2: _V2_MARK}
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """With it a consumer acknowledges a message, or asks for more time."""
+    """The receipt with which a consumer acknowledges a message, or asks for more time."""
 
     start_offset: int
     pop_ms: int
@@ -47,7 +47,7 @@ class Receipt(msgspec.Struct, frozen=True):
 
     @property
     def is_order(self) -> bool:
-        """Whether it is of an orderly pop."""
+        """Whether the message was popped by an orderly group."""
         return self.revive_queue == ORDER_QUEUE
 
     @property
@@ -68,7 +68,7 @@ def decode_receipt(text: str) -> Receipt:
     """The receipt; raises UsageError if it is invalid."""
     parts = text.split(" ")
     if len(parts) < _FIELDS_MIN:
-        raise UsageError(f"extraInfo has {len(parts)} fields, {_FIELDS_MIN} at least are needed")
+        raise UsageError(f"extraInfo has {len(parts)} fields; at least {_FIELDS_MIN} are required")
     try:
         if len(parts) == _OUR_FIELDS:  # one by one: 0.7 µs instead of 1.8
             return Receipt(
@@ -78,7 +78,7 @@ def decode_receipt(text: str) -> Receipt:
         numbers = parts[:5] + parts[6:8]
         start, pop_ms, invisible_ms, revive, kind, *queue = [int(part) for part in numbers]
     except ValueError as error:
-        raise UsageError(f"extraInfo {text[:100]!r} holds a field that is no number") from error
+        raise UsageError(f"extraInfo {text[:100]!r} has a field that is not a number") from error
     return Receipt(start, pop_ms, invisible_ms, revive, kind, parts[5], *queue)
 
 
@@ -142,5 +142,5 @@ def decode_list(text: str) -> dict[tuple[int, str], list[int]]:
             kind, key, values = item.split(" ")
             found[int(kind), key] = [int(value) for value in values.split(",")]
         except ValueError as error:
-            raise UsageError(f"{item[:100]!r} is no item of a list of offsets") from error
+            raise UsageError(f"{item[:100]!r} is not an item of a list of offsets") from error
     return found

@@ -39,7 +39,7 @@ def decode_handle(text: str) -> RecallHandle:
     try:
         words = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode().split(" ")
         if len(words) != _WORDS or words[0] != _VERSION:
-            raise UsageError(f"recall handle {text!r} does not hold `v1` and four words")
+            raise UsageError(f"recall handle {text!r} does not consist of `v1` and four words")
         return RecallHandle(
             topic=words[1],
             broker_name=words[2],

@@ -235,7 +235,7 @@ def command_of(match: Match, data: bytes, at: int) -> Repeated:
 
 def _spans(data: bytes, varying: dict[bytes, Varying]) -> list[tuple[int, int, Varying]]:
     """The positions of the numbers in a decoded header, in order; none if one of them has too many
-    digits, a name is repeated, or there is more than fields."""
+    digits, a name is repeated, or the header has more bytes than its fields take."""
     fields_size = int.from_bytes(data[_FIELDS_SIZE], "big")
     if data[_REMARK_SIZE] != _NONE or fields_size != len(data) - _FIELDS_AT:
         return []

@@ -357,10 +357,10 @@ def _inflate(data: bytes) -> bytes:
     try:
         plain = inflater.decompress(data, FRAME_SIZE_MAX)  # written plainly it could be no larger
     except zlib.error as error:
-        raise RemoteProtocolError(f"registration does not inflate: {error}") from error
+        raise RemoteProtocolError(f"registration cannot be decompressed: {error}") from error
     if inflater.unconsumed_tail:
         raise RemoteProtocolError(
-            f"registration inflates beyond {FRAME_SIZE_MAX} bytes; register in parts"
+            f"registration decompresses to more than {FRAME_SIZE_MAX} bytes; register in parts"
         )
     return plain
 

@@ -82,7 +82,7 @@ def decode(text: str) -> tuple[SignedId, bytes, bytes]:
                 return _unpacked(data), data[:-MAC_SIZE], data[-MAC_SIZE:]
         except (binascii.Error, UnicodeDecodeError):
             pass
-    raise UsageError(f"{text[:32]!r} is no transaction id")
+    raise UsageError(f"{text[:32]!r} is not a transaction id")
 
 
 def _unpacked(data: bytes) -> SignedId:

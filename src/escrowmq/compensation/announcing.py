@@ -47,7 +47,7 @@ class Announcer:
         except OutcomeUnknown as error:
             if not is_done:
                 raise
-            _log.warning("%s; the commit is announced all the same", error)
+            _log.warning("%s; the commit is announced nevertheless", error)
         if is_done:
             self.announce(tx.results[0].message_id, topic=tx.message.topic)
 

@@ -157,11 +157,15 @@ class AnnouncementReader:
                 self._marks_count = self._sets.keep_mark(mark)
                 return
         except redis.RedisError as error:
-            _log.warning("how far the business is waits for the Redis server: %s", error)
+            _log.warning(
+                "the position in the business's list is stored once the Redis server "
+                "is reachable: %s",
+                error,
+            )
             self._pause()
             return
         except Exception as error:  # noqa: BLE001 - the user's database is unreachable
-            _log.info("how far the business is could not be noted: %s", error)
+            _log.info("the position in the business's list could not be stored: %s", error)
             return
         _log.warning("the Redis server has lost data; missing announcements are read again")
         self._pause()
@@ -187,7 +191,7 @@ class AnnouncementReader:
         except ClientClosed:
             raise
         except (redis.RedisError, EscrowMQError) as error:  # or the queue is another member's again
-            _log.info("whether all was read again is asked in a moment: %s", error)
+            _log.info("whether everything was read again is checked later: %s", error)
 
     def _compare(self, queue: escrowmq.MessageQueue) -> None:
         name = _name(queue)
@@ -210,7 +214,7 @@ class AnnouncementReader:
             self._gone_back[name] = place
 
     def _pass_over(self, name: str, place: int, first: int) -> None:
-        """Announcements that should be read again are no longer in the topic."""
+        """Skip announcements that should be read again and are no longer in the topic."""
         _log.error(
             "announcements %d to %d of %s are neither on the Redis server nor in their topic any "
             "more; compare the database with the broker (escrowmq pipeline reconcile)",
@@ -229,7 +233,7 @@ class AnnouncementReader:
     def _take_of(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> None:
         while not self._over.is_set():
             try:
-                is_kept = self._keep(queue, taken)
+                is_kept = self._add_announcements(queue, taken)
             except redis.RedisError as error:
                 _log.warning("announcements wait for the Redis server: %s", error)
                 self._pause()
@@ -242,7 +246,9 @@ class AnnouncementReader:
                 self._pause()
             return
 
-    def _keep(self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]) -> bool:
+    def _add_announcements(
+        self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]
+    ) -> bool:
         """Add announcements to their set; return False if the server lacks earlier ones."""
         members = [member for one in taken if (member := _announced(one))]
         if queue.topic.startswith(Topic.RETRY_PREFIX):

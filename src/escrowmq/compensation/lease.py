@@ -44,7 +44,7 @@ class RedisLease(Lease):
         if not taken:
             left_ms = self._redis.pttl(self._key)
             raise LeaseTaken(
-                f"another process holds the lease {self._key}, for {left_ms} ms at least; "
+                f"another process holds the lease {self._key}, for at least {left_ms} ms; "
                 "let it finish"
             )
 

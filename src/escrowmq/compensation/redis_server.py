@@ -26,4 +26,4 @@ def connect(server: str | redis.Redis) -> redis.Redis:
             retry=Retry(NoBackoff(), 0),
         )
     except ValueError as error:
-        raise UsageError(f"{server!r} is no address of a Redis server: {error}") from error
+        raise UsageError(f"{server!r} is not the address of a Redis server: {error}") from error

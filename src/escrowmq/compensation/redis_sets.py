@@ -77,7 +77,8 @@ class RedisSets:
         for some in buckets.values():
             if len(some) > _ARGUMENTS_MAX:
                 raise UsageError(
-                    f"{len(some)} announcements in one bucket; {_ARGUMENTS_MAX} at a time are taken"
+                    f"{len(some)} announcements in one bucket; {_ARGUMENTS_MAX} at a time "
+                    "are allowed"
                 )
             words += [len(some), *some]
         keys = [self._place_key(), *(self._key("announced", number) for number in buckets)]

@@ -1,6 +1,7 @@
 """The web console and its HTTP/JSON API: pages and calls over the SDK's `Admin`, and nothing else.
-It knows no broker but by the wire, so that it works before any cluster, Apache RocketMQ's too.
+It reaches brokers only through the wire protocol, so it works with any cluster, including Apache
+RocketMQ's.
 
 Needs the extra (`pip install 'escrowmq[console]'`): Starlette, uvicorn, Jinja2. `options` and
-`logins` need none of it, and are what a server loads when it starts.
+`logins` need none of these; a server loads them when it starts.
 """

@@ -1,5 +1,4 @@
-"""Who somebody is, by name and password: one of the console's own users, or an account of the
-brokers."""
+"""Verifies a name and password: of the console's own users, or of an account of the brokers."""
 
 from __future__ import annotations
 
@@ -10,11 +9,11 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.aio import Admin, Credentials
+from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.audit import audit
-from escrowmq.console.desk import Desks
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem, problem_of
-from escrowmq.console.sessions import Attempts, Who, same
+from escrowmq.console.sessions import Attempts, SessionUser, same
 from escrowmq.errors import EscrowMQError, NotSupported, PermissionDenied, RouteMissing
 
 _PROVED_S: Final = 60.0
@@ -33,19 +32,22 @@ _WRONG: Final = "the name or the password is wrong"
 
 
 class Accounts:
-    """Proofs of who somebody is."""
+    """Verifies names and passwords."""
 
-    def __init__(self, options: ConsoleOptions, desks: Desks, now_s: Callable[[], float]) -> None:
+    def __init__(
+        self, options: ConsoleOptions, desks: AccountClients, now_s: Callable[[], float]
+    ) -> None:
         self._options = options
         self._desks = desks
         self._now_s = now_s
         self._attempts = Attempts(now_s)
-        self._proved: OrderedDict[bytes, tuple[float, Who]] = OrderedDict()
+        self._proved: OrderedDict[bytes, tuple[float, SessionUser]] = OrderedDict()
 
-    async def prove(self, name: str, password: str, address: str) -> Who:
-        """Who that is; Problem when it is nobody, or he has guessed too often."""
+    async def prove(self, name: str, password: str, address: str) -> SessionUser:
+        """Return the user with this name and password. Raises Problem if they are wrong, or after
+        too many failed attempts."""
         self._attempts.check(address)
-        who = await self._known(name, password)
+        who = await self._find_user(name, password)
         if who is None:
             self._attempts.failed(address)
             audit("login_failed", name=name, peer=address)  # as often as that may happen
@@ -53,8 +55,8 @@ class Accounts:
         self._attempts.passed(address)
         return who
 
-    async def prove_again(self, name: str, password: str, address: str) -> Who:
-        """The same of a program that shows both each time."""
+    async def prove_again(self, name: str, password: str, address: str) -> SessionUser:
+        """`prove` for a program that sends name and password with each request."""
         key = hashlib.sha256(f"{len(name)}:{name}{password}".encode()).digest()
         at_s, who = self._proved.get(key, (0.0, None))
         if who is not None and self._now_s() - at_s < _PROVED_S:
@@ -65,27 +67,27 @@ class Accounts:
             self._proved.popitem(last=False)
         return who
 
-    async def _known(self, name: str, password: str) -> Who | None:
+    async def _find_user(self, name: str, password: str) -> SessionUser | None:
         if not name or not password or max(len(name), len(password)) > _NAME_MAX * 4:
             return None
         if self._options.login == "accounts":
             return await self._account(name, password)
-        found: Who | None = None
+        found: SessionUser | None = None
         for user in self._options.users:  # all of them: how long it takes tells no name
             is_right = same(password, user.password)
             if same(name, user.name) and is_right:
-                found = Who(name=user.name, may_change=user.may_change)
+                found = SessionUser(name=user.name, may_change=user.may_change)
         return found
 
-    async def _account(self, name: str, password: str) -> Who | None:
-        """Somebody whom the brokers know."""
+    async def _account(self, name: str, password: str) -> SessionUser | None:
+        """Return an account of the brokers as a user of the console."""
         try:
             # Brokers do not look at secrets of addresses that they trust. From such a one, no login
             # proves anything.
             if await self._is_let_in(Credentials(name, secrets.token_urlsafe())):
                 raise Problem(
-                    503, "nothing_proved", "the brokers trust this console's address, and look at "
-                    "no secret: a login would prove nothing", "take it out of "
+                    503, "nothing_proved", "the brokers trust this console's address and check "
+                        "no secrets: a login would prove nothing", "take it out of "
                     "globalWhiteRemoteAddresses and whiteRemoteAddress (docs/security.md)",
                 )  # fmt: skip
             credentials = Credentials(name, password)
@@ -95,10 +97,10 @@ class Accounts:
                 may_change = await _may_operate(admin, name)
         except EscrowMQError as error:
             raise problem_of(error) from error
-        return Who(name=name, may_change=may_change, credentials=credentials)
+        return SessionUser(name=name, may_change=may_change, credentials=credentials)
 
     async def _is_let_in(self, credentials: Credentials) -> bool:
-        """Whether the brokers take a signature, whatever its account may do."""
+        """Whether the brokers accept an account's signature, whatever the account may do."""
         async with self._desks.client(credentials) as admin:
             brokers = sorted({one.name for one in await admin.brokers.all() if one.id == 0})
             for broker in brokers:
@@ -108,12 +110,12 @@ class Accounts:
                     if any(mark in error.remark.lower() for mark in _UNPROVED):
                         return False
             if not brokers:
-                raise RouteMissing("no broker is there that could tell who this is")
+                raise RouteMissing("no broker can be reached to verify this account")
         return True
 
 
 async def _may_operate(admin: Admin, name: str) -> bool:
-    """Whether the brokers let an account change things. One that may not even ask may not."""
+    """Whether the brokers let an account change things."""
     clusters = {one.cluster for one in await admin.brokers.all()}
     try:
         for cluster in clusters:

@@ -6,4 +6,4 @@ import msgspec
 
 
 class Answer(msgspec.Struct, kw_only=True, rename="camel"):
-    """What an answer is, or is made of."""
+    """Base of answers and of their parts."""

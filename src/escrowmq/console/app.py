@@ -1,4 +1,4 @@
-"""The console as an ASGI application: the API and the pages, behind one door."""
+"""The console as one ASGI application: the API and the pages."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from escrowmq.base.probes import Vitals, health, readiness
+from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.audit import audit
 from escrowmq.console.calls import OPERATIONS
-from escrowmq.console.desk import Desks
-from escrowmq.console.doorman import address_of, caller_of, json_of
 from escrowmq.console.openapi import document
-from escrowmq.console.operations import PREFIX, Asking, Operation
+from escrowmq.console.operations import PREFIX, Caller, Operation
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.page_table import PAGES
 from escrowmq.console.problems import Problem
+from escrowmq.console.request_checks import address_of, caller_of, json_of
 from escrowmq.console.sessions import Sessions
 from escrowmq.console.site import Site
 
@@ -55,9 +55,9 @@ def build_app(
     port: int,
     is_ending: Callable[[], bool],
 ) -> ASGIApp:
-    """The whole console, for a port. `now_s` is a clock that never goes back, `is_ending` says that
-    the server stops."""
-    desks = Desks(options, now_s)
+    """Build the application for a port. `now_s` is a monotonic clock, `is_ending` tells whether the
+    server is stopping."""
+    desks = AccountClients(options, now_s)
     sessions = Sessions(now_s, port=port)
     accounts = Accounts(options, desks, now_s)
     api = Api(desks, sessions, accounts)
@@ -69,18 +69,18 @@ def build_app(
         await desks.close()
 
     routes = [*_probes(vitals, desks), *api.routes(), *site.routes()]
-    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: site.nowhere})
+    app = Starlette(routes=routes, lifespan=lifespan, exception_handlers={404: site.not_found})
     return Hardened(app)
 
 
 class Hardened:
-    """Headers that every answer has, and nothing kept by anybody on the way."""
+    """Middleware: adds the security headers to every answer, and forbids caching it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and add them to what comes back."""
+        """Pass a request on, and add the headers to the answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -98,8 +98,8 @@ class Hardened:
         await self._app(scope, receive, hardened)
 
 
-def _probes(vitals: Vitals | None, desks: Desks) -> list[Route]:
-    """What load balancers and Prometheus ask; nobody has to say who he is."""
+def _probes(vitals: Vitals | None, desks: AccountClients) -> list[Route]:
+    """The routes for load balancers and Prometheus, which need no login."""
 
     async def healthz(request: Request) -> Response:
         if vitals is None:
@@ -126,15 +126,15 @@ def _probe(is_good: bool, said: str) -> Response:
 
 
 class Api:
-    """The calls as routes."""
+    """The routes of the API."""
 
-    def __init__(self, desks: Desks, sessions: Sessions, accounts: Accounts) -> None:
+    def __init__(self, desks: AccountClients, sessions: Sessions, accounts: Accounts) -> None:
         self._desks = desks
         self._sessions = sessions
         self._accounts = accounts
 
     def routes(self) -> list[Route]:
-        """One for each call, the document about them, and tokens."""
+        """One route for each call, and those of the OpenAPI document and of tokens."""
         found = [
             Route(PREFIX + one.path, self._guarded(self._served(one)), methods=[one.method])
             for one in OPERATIONS
@@ -160,10 +160,10 @@ class Api:
                 given |= await json_of(request)
             given |= request.path_params
             if operation.takes_password and "password" in request.query_params:
-                raise Problem(400, "bad_request", "a password stands in the address",
-                              "give it in the body: addresses are kept in logs")  # fmt: skip
-            asking = Asking(desk=self._desks.of(who.credentials), who=who)
-            found = await operation(asking, given)
+                raise Problem(400, "bad_request", "there is a password in the URL",
+                              "send it in the body: URLs are logged")  # fmt: skip
+            caller = Caller(desk=self._desks.of(who.credentials), who=who)
+            found = await operation(caller, given)
             if operation.changes and not getattr(found, "is_dry_run", False):
                 audit(
                     "call", who=who.name, peer=address_of(request), call=operation.name,
@@ -174,7 +174,7 @@ class Api:
         return serve
 
     async def _token(self, request: Request) -> Response:
-        """Issue a token to a client that proves its identity; or end one."""
+        """Issue a token to a client that proves its identity, or revoke one."""
         who = await caller_of(request, self._sessions, self._accounts)
         if request.method == "DELETE":
             scheme, _, given = request.headers.get("authorization", "").partition(" ")

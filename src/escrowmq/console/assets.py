@@ -1,5 +1,5 @@
 """The stylesheet, the script and the icon: read once, with a digest in their names, so that
-browsers may keep them for ever."""
+browsers may cache them without limit."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DIGEST_SIZE: Final = 12
 
 
 class Assets:
-    """All files of the folder."""
+    """The asset files, by name."""
 
     def __init__(self) -> None:
         self._urls: dict[str, str] = {}
@@ -31,11 +31,11 @@ class Assets:
             self._found[name] = (body, _KINDS[path.suffix])
 
     def url(self, name: str) -> str:
-        """Where a file is served."""
+        """Return the URL of a file."""
         return self._urls[name]
 
     async def serve(self, request: Request) -> Response:
-        """One file; those of another release are not there."""
+        """Serve one file; 404 for the name of another release's file."""
         found = self._found.get(request.path_params["name"])
         if found is None:
             return PlainTextResponse("there is no such file\n", 404)

@@ -1,5 +1,5 @@
-"""What the console's users did, and who was not let in, for the log `escrowmq.audit`
-(docs/security.md): one line each, in the form of the brokers' own."""
+"""Logs what users of the console do, and refused logins, in `escrowmq.audit` (docs/security.md):
+one line each, in the format of the brokers' own lines."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ _log = logging.getLogger("escrowmq.audit")
 
 
 def audit(event: str, **fields: object) -> None:
-    """One line."""
+    """Log one line."""
     _log.info("%s", audit_line(f"console_{event}", fields))

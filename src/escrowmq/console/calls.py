@@ -1,4 +1,4 @@
-"""All calls of the API."""
+"""The table of all calls of the API."""
 
 from __future__ import annotations
 

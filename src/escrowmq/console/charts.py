@@ -1,5 +1,5 @@
-"""Curves as SVG, drawn here: at most 120 points, no script, no style attribute (the
-content-security policy lets none pass)."""
+"""Curves as SVG, drawn here: at most 120 points, without scripts and style attributes, which the
+content-security policy forbids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ Values = Sequence[float | None]
 
 
 def thinned(values: Values, count: int = POINTS_MAX) -> list[float | None]:
-    """At most so many values: of each stretch the greatest, so that no peak is lost."""
+    """Thin values out to a maximum number: the greatest of each stretch is kept, so that no peak is
+    lost."""
     if len(values) <= count:
         return list(values)
     step = len(values) / count
@@ -49,7 +50,7 @@ def chart(values: Values, label: str, *, unit: str = "", span: str = "") -> Mark
 
 
 def short(value: float) -> str:
-    """A number in few letters: 1234567 is 1.23 M."""
+    """Format a number in few letters: 1234567 as 1.23 M."""
     for size, mark in ((1e9, "G"), (1e6, "M"), (1e4, "k")):
         if abs(value) >= size:
             scaled = value / (1e3 if mark == "k" else size)
@@ -86,7 +87,7 @@ def _svg(values: Values, label: str, *, kind: str, width: int, height: int, top:
 def _runs(
     points: Sequence[float | None], *, width: int, height: int, top: float
 ) -> list[list[tuple[float, float]]]:
-    """Stretches of known values as places; a gap between two of them."""
+    """Split values into runs of known ones, as points; unknown values make gaps."""
     step = width / max(1, len(points) - 1)
     room = height - 2 * _PAD
     runs: list[list[tuple[float, float]]] = [[]]

@@ -1,5 +1,5 @@
-"""One who asks for all that look: every two seconds while somebody does, and not at all
-otherwise. What it hears makes the curves."""
+"""Polls the cluster once for all viewers: every two seconds while there is a viewer, otherwise not
+at all. The charts show its results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.client.admin.brokers import Replica
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.client.admin.transactions import TransactionCounts
-from escrowmq.console.memo import Memo
+from escrowmq.console.memo import FRESH_S, Memo
 from escrowmq.console.rings import STEP_S, Rings
 from escrowmq.errors import EscrowMQError, NotSupported
 
@@ -31,7 +31,7 @@ QUEUES_MAX: Final = 64
 
 
 class Collector:
-    """Asks, and remembers an hour."""
+    """Polls brokers, and keeps an hour of figures."""
 
     def __init__(
         self, admin: Callable[[], Awaitable[Admin]], memo: Memo, now_s: Callable[[], float]
@@ -48,7 +48,7 @@ class Collector:
         self.rounds_count = 0
 
     def looked(self, *, group: str = "", topic: str = "") -> None:
-        """Somebody looks, at a group or a topic perhaps."""
+        """Note that a viewer looks at the cluster, and perhaps at a group or a topic."""
         self._looked_s = self._now_s()
         for watched, name in ((self._groups, group), (self._topics, topic)):
             if name:
@@ -60,12 +60,12 @@ class Collector:
             self._task = asyncio.ensure_future(self._run())
 
     @property
-    def is_at_work(self) -> bool:
-        """Whether it asks just now."""
+    def is_polling(self) -> bool:
+        """Whether a poll is running."""
         return self._task is not None and not self._task.done()
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop polling."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -73,7 +73,7 @@ class Collector:
     # -- what is asked, by whomever --------------------------------------------------------------
 
     async def runtime(self, broker: str) -> dict[str, str]:
-        """What a broker tells of itself."""
+        """The figures that a broker reports about itself."""
         admin = await self._admin()
         return await self._memo.get(("runtime", broker), lambda: admin.brokers.runtime(broker))
 
@@ -89,7 +89,7 @@ class Collector:
         return sorted({one.name for one in found if one.id == 0})
 
     async def counts(self) -> TransactionCounts | None:
-        """What is pending; None where no broker can tell."""
+        """Numbers of pending transactions; None if no broker can count them."""
         admin = await self._admin()
         try:
             found = await self._memo.get("counts", admin.transactions.count)
@@ -100,7 +100,7 @@ class Collector:
         return found
 
     async def lags(self, group: str) -> list[Lag]:
-        """How far a group is."""
+        """The lag of a group in each topic."""
         admin = await self._admin()
         found = await self._memo.get(("lag", group), lambda: admin.groups.lag(group))
         if group in self._groups:
@@ -111,10 +111,12 @@ class Collector:
                 self._add(name, one.count)
         return found
 
-    async def topic(self, topic: str) -> TopicDescription:
-        """All about a topic."""
+    async def topic(self, topic: str, *, fresh_s: float = FRESH_S) -> TopicDescription:
+        """A topic's route, offsets and readers, from a cache of limited age."""
         admin = await self._admin()
-        return await self._memo.get(("topic", topic), lambda: admin.topics.describe(topic))
+        return await self._memo.get(
+            ("topic", topic), lambda: admin.topics.describe(topic), fresh_s=fresh_s
+        )
 
     # -- the rounds ------------------------------------------------------------------------------
 
@@ -182,7 +184,7 @@ class Collector:
 
 
 def rate(found: dict[str, str], name: str) -> float | None:
-    """Of the last ten seconds; None when it is not told."""
+    """The rate over the last ten seconds; None if the broker does not report it."""
     words = found.get(name, "").split()
     try:
         return float(words[0])

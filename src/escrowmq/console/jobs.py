@@ -1,5 +1,5 @@
-"""Deeds on many, in the background: each has a plan that was seen before, a progress, an end, and
-can be stopped. They are kept in memory, and so are gone after a restart."""
+"""Operations on many items, in the background. Each has a plan that was previewed, a progress and a
+result, and can be stopped. They are in memory: a restart forgets them."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Steps = Callable[[], AsyncIterator[str]]
 
 
 class Jobs:
-    """Those of one account."""
+    """The jobs of one account."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -51,10 +51,10 @@ class Jobs:
         self._next = 1
 
     def begin(self, what: str, steps: Steps, *, who: str, total: int | None) -> Job:
-        """Start one. Problem when enough are under way."""
+        """Start a job. Raises Problem if too many are running."""
         if len(self._tasks) >= RUNNING_MAX:
             raise Problem(
-                429, "too_many_jobs", f"{RUNNING_MAX} jobs are under way",
+                429, "too_many_jobs", f"{RUNNING_MAX} jobs are already running",
                 "wait for one of them, or stop it",
             )  # fmt: skip
         job = Job(id=self._next, what=what, who=who, total=total, began_s=self._now_s())
@@ -91,7 +91,7 @@ class Jobs:
             audit("job", id=job.id, who=job.who, state=job.state, done=job.done, failed=job.failed)
 
     def all(self) -> list[Job]:
-        """The newest first."""
+        """All jobs, the newest first."""
         return list(reversed(self._jobs.values()))
 
     def get(self, id: int) -> Job:  # noqa: A002 - as the API calls it
@@ -102,7 +102,7 @@ class Jobs:
         return found
 
     def stop(self, id: int) -> Job:  # noqa: A002
-        """Let one end before it is through; what it has done stays done."""
+        """Stop a job before its end; finished items stay as they are."""
         job = self.get(id)
         task = self._tasks.get(id)
         if task is not None:
@@ -110,7 +110,7 @@ class Jobs:
         return job
 
     async def close(self) -> None:
-        """Stop all."""
+        """Stop all jobs."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

@@ -1,7 +1,8 @@
-"""Pages that move: a page that is followed is drawn every two seconds, once for all that follow it,
-and sent to each when it has changed, as events for a browser's EventSource.
+"""Pages that update themselves. A followed page is rendered every two seconds, once for all its
+viewers, and sent to each when it has changed, as events for a browser's EventSource.
 
-Measured with twenty windows on one page: benchmarks/console_viewers.py, docs/console.md."""
+Measured with twenty windows on one page: benchmarks/console_viewers.py, docs/console.md.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ Draw = Callable[[], Awaitable[Response]]
 
 
 class _Followed:
-    """A page that somebody follows."""
+    """A page with viewers."""
 
     def __init__(self) -> None:
         self.text: str | None = None
@@ -46,21 +47,21 @@ class _Followed:
         self._turn: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
 
     async def next(self) -> bool:
-        """Wait for the next drawing; False when there is none."""
+        """Wait for the next rendering; False if there is none."""
         return await asyncio.shield(self._turn)
 
     def turn(self) -> None:
-        """It was drawn."""
+        """Publish a new rendering."""
         done, self._turn = self._turn, asyncio.get_running_loop().create_future()
         done.set_result(True)
 
     def end(self) -> None:
-        """It is drawn no more; one that was busy sending hears it too."""
+        """End the stream; viewers that are still receiving end as well."""
         self._turn.set_result(False)
 
 
 class Streams:
-    """The streams that are open."""
+    """The open streams."""
 
     def __init__(self, is_ending: Callable[[], bool], *, step_s: float = STEP_S) -> None:
         self._is_ending = is_ending
@@ -70,17 +71,17 @@ class Streams:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """The number of open streams."""
         return self._open.total()
 
     def begin(
         self, page: Hashable, draw: Draw, *, session: str, is_over: Callable[[], bool],
         finish: Callable[[str], str],
     ) -> Response:  # fmt: skip
-        """A stream of a page, or a refusal: then the page asks by itself.
+        """Open a stream of a page, or refuse: then the page polls by itself.
 
-        `draw` is called for all that follow the page, `finish` puts into it what is this
-        session's alone."""
+        `draw` renders the page for all viewers, `finish` adds what belongs to one session.
+        """
         if self.count >= STREAMS_MAX or self._open[session] >= STREAMS_OF_SESSION_MAX:
             return Response("too many pages are followed\n", 503, media_type="text/plain")
         events = self._events(page, draw, session, is_over, finish)
@@ -135,7 +136,7 @@ class Streams:
         followed.end()
 
     async def _is_time(self) -> bool:
-        """Wait for the next look; False when the server stops."""
+        """Wait for the next rendering; False if the server stops."""
         left_s = self._step_s
         while left_s > 0 and not self._is_ending():
             await asyncio.sleep(min(left_s, _CHECK_S))
@@ -144,6 +145,6 @@ class Streams:
 
 
 def event(text: str) -> bytes:
-    """A text as one event."""
+    """Format a text as one server-sent event."""
     lines = "".join(f"data: {line}\n" for line in text.splitlines())
     return f"{lines}\n".encode()

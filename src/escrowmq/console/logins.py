@@ -1,6 +1,6 @@
-"""Who may log in where brokers have no accounts: `admin`, with a password that the first start
-makes up, and a reader if there is to be one. Passwords stand in files, never in a command line or a
-log."""
+"""The console's own users, for brokers without accounts: `admin`, with a password that the first
+start generates, and `viewer` if it has a password. Passwords are in files, never in a command line
+or a log."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _PASSWORD_MAX: Final = 1_024
 def local_users(
     folder: str, *, password_file: str | None = None, viewer_file: str | None = None
 ) -> tuple[LocalUser, ...]:
-    """`admin` with the password of a file, or of the one in a folder, which is made when it is not
-    there; `viewer`, who may not change anything, with that of another file."""
+    """Read the passwords: `admin` from a file, or from one in a folder, which is generated if
+    missing; `viewer`, who may only read, from another file."""
     path = Path(password_file) if password_file else Path(folder) / PASSWORD_FILE
     if not password_file and not path.exists():
         _make(path)
     if not password_file:
-        _log.info("console: user %s, the password stands in %s", ADMIN, path)
+        _log.info("console: user %s, the password is in %s", ADMIN, path)
     users = [LocalUser(name=ADMIN, password=_read(path), may_change=True)]
     if viewer_file:
         users.append(LocalUser(name=VIEWER, password=_read(Path(viewer_file)), may_change=False))
@@ -39,7 +39,7 @@ def local_users(
 
 
 def _make(path: Path) -> None:
-    """A file that is its owner's alone from the first byte on."""
+    """Create a file that only its owner can read, from its first byte on."""
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -47,8 +47,9 @@ def _make(path: Path) -> None:
             file.write(secrets.token_urlsafe(_PASSWORD_SIZE) + "\n")
     except OSError as error:
         raise UsageError(
-            f"the console's password cannot be written to {path}: {error.strerror}; name a file "
-            "that has one (--console-password-file), or have no http port (--http-port -1)"
+            f"the console's password cannot be written to {path}: {error.strerror}; name a "
+            "file with a password (--console-password-file), or open no http port "
+            "(--http-port -1)"
         ) from error
 
 
@@ -59,8 +60,8 @@ def _read(path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "this is no text"
         raise UsageError(
-            f"the console's password cannot be read from {path}: {reason}; name a file that has "
-            "the password alone"
+            f"the console's password cannot be read from {path}: {reason}; name a file that "
+            "contains only the password"
         ) from error
     if not _PASSWORD_MIN <= len(found) <= _PASSWORD_MAX:
         raise UsageError(

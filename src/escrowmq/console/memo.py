@@ -1,4 +1,4 @@
-"""Answers that are good for a moment: however many look, the cluster is asked once."""
+"""Answers cached for a moment: however many viewers there are, the cluster is asked once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKED_MAX: Final = 16
 
 
 class Memo:
-    """Answers by name."""
+    """Cached answers by name."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -28,8 +28,8 @@ class Memo:
     async def get(
         self, key: object, ask: Callable[[], Awaitable[T]], *, fresh_s: float = FRESH_S
     ) -> T:
-        """The answer of a moment ago, or the one that is under way, or a new one. Whoever asks in
-        vain keeps nobody from asking again."""
+        """Return the cached answer, wait for the one in progress, or ask anew. A failed question is
+        not cached: the next caller asks again."""
         known = self._answers.get(key)
         if known is not None:
             at_s, future = known
@@ -53,6 +53,6 @@ class Memo:
             return await ask()
 
     def forget(self) -> None:
-        """Something was changed: the next look asks again."""
+        """Drop the cached answers after a change."""
         under_way = {key: one for key, one in self._answers.items() if not one[1].done()}
         self._answers = OrderedDict(under_way)

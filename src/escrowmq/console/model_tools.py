@@ -1,7 +1,8 @@
-"""The API for language models, by the Model Context Protocol: fourteen tools that look, and, where
+"""The API for language models, by the Model Context Protocol: fourteen read-only tools, and, where
 changes are allowed, one that proposes a plan and one that carries it out.
 
-What a tool answers was written by others: names, keys, bodies. It is marked as data, and cut.
+A tool's answer contains names, keys and bodies that others wrote. It is marked as data, and
+truncated.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from mcp.server.stdio import stdio_server
 
 from escrowmq.base.extras import require
 from escrowmq.base.release import RELEASE
+from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.api.messages import MessageShown
 from escrowmq.console.calls import BY_NAME
-from escrowmq.console.desk import Desks
-from escrowmq.console.operations import Asking, Change, Operation
+from escrowmq.console.operations import Caller, Change, Operation
 from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import Who
+from escrowmq.console.sessions import SessionUser
 from escrowmq.net.clock import steady_s
 
 require("mcp", "mcp")
@@ -85,17 +86,17 @@ class _Plan(msgspec.Struct):
 
 
 class Tools:
-    """What a model can call, over one account's desk."""
+    """The tools of a model, over the desk of one account."""
 
     def __init__(
         self,
-        asking: Asking,
+        caller: Caller,
         *,
         allows_changes: bool,
         shows_bodies: bool,
         now_s: Callable[[], float] = steady_s,
     ) -> None:
-        self._asking = asking
+        self._asking = caller
         self._allows_changes = allows_changes
         self._shows_bodies = shows_bodies
         self._now_s = now_s
@@ -103,7 +104,7 @@ class Tools:
         self._next = 1
 
     def listed(self) -> list[types.Tool]:
-        """All tools, with what each takes."""
+        """All tools with their parameters."""
         looks = types.ToolAnnotations(read_only_hint=True, open_world_hint=False)
         found = [
             types.Tool(
@@ -119,21 +120,22 @@ class Tools:
         return found
 
     async def call(self, name: str, given: Mapping[str, object]) -> str:
-        """The answer of a tool; Problem when there is none."""
+        """Call a tool and return its answer. Raises Problem if it fails."""
         if name in TOOLS:
-            answer = await self._look(TOOLS[name], given)
+            answer = await self._call_read_only(TOOLS[name], given)
             if name in WITH:
-                more = await self._look(WITH[name], given)
+                more = await self._call_read_only(WITH[name], given)
                 answer = {WITH[name]: more, TOOLS[name]: answer}
-            return self._told(answer)
+            return self._answer_text(answer)
         if name == PROPOSE and self._allows_changes:
             return await self._propose(given)
         if name == APPLY and self._allows_changes:
             return await self._apply(str(given.get("plan", "")))
         raise Problem(404, "no_tool", f"there is no tool {name!r}")
 
-    async def _look(self, call: str, given: Mapping[str, object]) -> object:
-        """The answer of a call; of a second one, with those parameters that it knows."""
+    async def _call_read_only(self, call: str, given: Mapping[str, object]) -> object:
+        """Answer a read-only tool by one call, or by a second one with the parameters that it
+        knows."""
         known = {field.encode_name for field in msgspec.structs.fields(BY_NAME[call].wants)}
         is_first = call in TOOLS.values()
         wanted = {name: one for name, one in given.items() if is_first or name in known}
@@ -156,12 +158,13 @@ class Tools:
         while len(self._plans) > PLANS_MAX:
             self._plans.popitem(last=False)
         told = {"plan": plan, "seconds": PLAN_S, "change": msgspec.to_builtins(change)}
-        return self._told(told)
+        return self._answer_text(told)
 
     async def _apply(self, name: str) -> str:
         plan = self._plans.pop(name, None)  # once
         if plan is None or self._now_s() > plan.until_s:
-            raise Problem(404, "no_plan", f"there is no plan {name!r}, or no more",
+            raise Problem(404, "no_plan", f"there is no plan {name!r}, or it was carried out "
+                "already",
                           "propose it again")  # fmt: skip
         change: Change = await plan.operation(self._asking, plan.given)
         told: dict[str, object] = {"change": msgspec.to_builtins(change)}
@@ -171,9 +174,9 @@ class Tools:
             while job.state == "running" and self._now_s() < end_s:
                 await asyncio.sleep(_LOOK_S)
             told["job"] = msgspec.to_builtins(job)
-        return self._told(told)
+        return self._answer_text(told)
 
-    def _told(self, answer: object) -> str:
+    def _answer_text(self, answer: object) -> str:
         if isinstance(answer, MessageShown):
             answer = self._message(answer)
         text = msgspec.json.encode(answer).decode()
@@ -182,7 +185,7 @@ class Tools:
         return text
 
     def _message(self, message: MessageShown) -> dict[str, object]:
-        """With a body that can be read, or without one."""
+        """Convert a message, with its body as text or without it."""
         told: dict[str, object] = msgspec.to_builtins(message)
         body = base64.b64decode(message.body_base64 or "")[:BODY_MAX]
         del told["bodyBase64"]
@@ -221,7 +224,7 @@ def _changing() -> list[types.Tool]:
         ),
         types.Tool(
             name=APPLY,
-            description="Carry out a plan that was proposed, once. A person is to agree first.",
+            description="Carry out a proposed plan, once. A person must agree first.",
             input_schema=apply,
             annotations=types.ToolAnnotations(destructive_hint=True, open_world_hint=False),
         ),
@@ -262,11 +265,11 @@ def build_server(tools: Tools) -> Server[Any]:
 
 
 async def serve_stdio(options: ConsoleOptions, *, allows_changes: bool, shows_bodies: bool) -> None:
-    """Speak over standard input and output until these end."""
-    desks = Desks(options, steady_s)
-    who = Who(name="a model", may_change=allows_changes)
-    asking = Asking(desk=desks.of(None), who=who)
-    tools = Tools(asking, allows_changes=allows_changes, shows_bodies=shows_bodies)
+    """Serve over standard input and output until they are closed."""
+    desks = AccountClients(options, steady_s)
+    who = SessionUser(name="a model", may_change=allows_changes)
+    caller = Caller(desk=desks.of(None), who=who)
+    tools = Tools(caller, allows_changes=allows_changes, shows_bodies=shows_bodies)
     server = build_server(tools)
     try:
         async with stdio_server() as (reading, writing):

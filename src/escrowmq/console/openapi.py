@@ -1,4 +1,4 @@
-"""The OpenAPI document of the API, made of the table of calls."""
+"""The OpenAPI document of the API, generated from the table of calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _REF: Final = "#/components/schemas/{name}"
 
 
 def document(operations: tuple[Operation, ...]) -> dict[str, Any]:
-    """All of it, as OpenAPI 3.1 has it."""
+    """Return the document, in OpenAPI 3.1."""
     kinds = [Refused, *(one.wants for one in operations), *(one.gives for one in operations)]
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     wants = schemas[1 : 1 + len(operations)]

@@ -1,5 +1,5 @@
-"""What the API does: one row a call, of which the routes, the OpenAPI document and the pages are
-made. A call is a function of a desk and of what is wanted, a Struct; pages call the same
+"""The calls of the API as a table, from which the routes, the OpenAPI document and the pages are
+made. A call is a function of an account's desk and of its parameters, a Struct; pages call the same
 function."""
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Any, Final, Literal
 import msgspec
 
 from escrowmq.client.admin.previews.preview import Preview, Row
+from escrowmq.console.account_clients import AccountClient
 from escrowmq.console.answers import Answer
-from escrowmq.console.desk import Desk
 from escrowmq.console.problems import Problem, problem_of
-from escrowmq.console.sessions import Who
+from escrowmq.console.sessions import SessionUser
 from escrowmq.errors import EscrowMQError
 
 PREFIX: Final = "/api/v1"
@@ -22,19 +22,19 @@ Method = Literal["GET", "POST", "DELETE"]
 _IN_PATH: Final = re.compile(r"\{(\w+)\}")
 
 
-class Nothing(msgspec.Struct, kw_only=True):
-    """What a call wants that needs no parameters."""
+class NoParameters(msgspec.Struct, kw_only=True):
+    """The parameters of a call that has none."""
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks, and with what."""
+class Caller(msgspec.Struct, frozen=True, kw_only=True):
+    """The caller and its connections."""
 
-    desk: Desk
-    who: Who
+    desk: AccountClient
+    who: SessionUser
 
 
 class Change(Answer, kw_only=True):
-    """What a call that changes something did; with `dry_run`, what it would do."""
+    """The result of a call that changes something; with `dry_run`, what it would change."""
 
     is_dry_run: bool
     said: str
@@ -47,13 +47,13 @@ class Change(Answer, kw_only=True):
     """The job that does it in the background."""
 
     @classmethod
-    def to_come(cls, found: Preview) -> Change:
-        """What a preview says, as the answer of a dry run."""
+    def dry_run_answer(cls, found: Preview) -> Change:
+        """Convert a preview to the answer of a dry run."""
         return cls(is_dry_run=True, said=found.said, count=found.count, rows=found.rows)
 
 
-class Deed(msgspec.Struct, kw_only=True):
-    """What every changing call takes."""
+class ChangeParameters(msgspec.Struct, kw_only=True):
+    """The parameters common to all calls that change something."""
 
     dry_run: bool = False
     """Tell what would be done, and do nothing."""
@@ -61,7 +61,7 @@ class Deed(msgspec.Struct, kw_only=True):
     """For the audit log."""
 
 
-Handler = Callable[[Asking, Any], Awaitable[Any]]
+Handler = Callable[[Caller, Any], Awaitable[Any]]
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,32 +82,32 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether somebody who may only look is refused."""
+        """Whether the call changes something, so that a user with read access is refused."""
         return self.method != "GET" and not self.is_open_to_viewers
 
     @property
     def in_path(self) -> list[str]:
-        """The parameters that stand in the path."""
+        """The parameters that are part of the path."""
         return _IN_PATH.findall(self.path)
 
-    async def __call__(self, asking: Asking, given: Mapping[str, object]) -> Any:  # noqa: ANN401
-        """The answer; Problem when there is none."""
-        if self.changes and not asking.who.may_change:
+    async def __call__(self, caller: Caller, given: Mapping[str, object]) -> Any:  # noqa: ANN401
+        """Return the answer. Raises Problem if there is none."""
+        if self.changes and not caller.who.may_change:
             raise Problem(
-                403, "read_only", f"{asking.who.name} may look, and change nothing",
-                "log in as somebody who may",
+                403, "read_only", f"{caller.who.name} has read access only",
+                "log in as a user that may change things",
             )  # fmt: skip
         wanted = self.read(given)
         try:
-            found = await self.handler(asking, wanted)
+            found = await self.handler(caller, wanted)
         except EscrowMQError as error:
             raise problem_of(error) from error
         if self.changes and not getattr(wanted, "dry_run", False):
-            asking.desk.memo.forget()
+            caller.desk.memo.forget()
         return found
 
     def read(self, given: Mapping[str, object]) -> msgspec.Struct:
-        """What is wanted, from what was given. Empty texts of forms count as not given."""
+        """Convert texts to the call's parameters. Empty texts of forms count as not given."""
         fields = {field.encode_name: field for field in msgspec.structs.fields(self.wants)}
         unknown = sorted(given.keys() - fields.keys())
         if unknown:

@@ -1,4 +1,4 @@
-"""What a console is told when it starts."""
+"""The options with which a console starts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from escrowmq.client.tls import TlsSetting
 
 
 class LocalUser(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody whom the console itself knows."""
+    """A user of the console itself."""
 
     name: str
     password: str
@@ -22,7 +22,7 @@ class LocalUser(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConsoleOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Which cluster, and who may look."""
+    """The cluster to show, and the users who may log in."""
 
     name_servers: str
     login: Literal["local", "accounts"]

@@ -1,4 +1,4 @@
-"""Which page stands where, and what it asks."""
+"""The table of pages: their paths, and the calls that each makes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ async def overview(page: Page) -> Response:
 
 
 async def transactions(page: Page) -> Response:
-    """What is pending, the oldest first."""
+    """Pending transactions, the oldest first."""
     query = page.query
     which = {name: query.get(name, "") for name in ("topic", "group", "state", "broker")}
     which["min_age_ms"] = minutes_as_ms(query.get("older_than", ""))
@@ -29,14 +29,14 @@ async def transactions(page: Page) -> Response:
 
 
 async def transaction(page: Page) -> Response:
-    """The life of one."""
+    """Everything known of one transaction."""
     name = page.request.path_params["transaction"]
     fates = await page.ask("transactions.show", transaction=name, topic=page.query.get("topic", ""))
     return page.render("transaction.html", fates=fates, name=name)
 
 
 async def discarded(page: Page) -> Response:
-    """What was given up."""
+    """Discarded transactions."""
     query = page.query
     which = {name: query.get(name, "") for name in ("topic", "group")}
     found = await page.ask("transactions.discarded", **which, page=query.get("page", ""))
@@ -44,7 +44,7 @@ async def discarded(page: Page) -> Response:
 
 
 async def topics(page: Page) -> Response:
-    """What there is to write to and to read from."""
+    """Topics."""
     found = await page.ask("topics.list", **listing(page))
     return page.render("topics.html", found=found)
 
@@ -58,7 +58,7 @@ async def topic(page: Page) -> Response:
 
 
 async def groups(page: Page) -> Response:
-    """Who reads, and how far they are."""
+    """Consumer groups and their lag."""
     found = await page.ask("groups.list", **listing(page))
     return page.render("groups.html", found=found)
 
@@ -74,7 +74,7 @@ async def group(page: Page) -> Response:
 
 
 async def messages(page: Page) -> Response:
-    """The box for whatever somebody has of a message."""
+    """The search box for messages."""
     text, topic = page.query.get("text", "").strip(), page.query.get("topic", "").strip()
     found = tail = None
     if text:
@@ -86,7 +86,7 @@ async def messages(page: Page) -> Response:
 
 
 async def message(page: Page) -> Response:
-    """One, with its body as text, JSON and hex."""
+    """One message, with its body as text, JSON and hex."""
     name, topic = page.request.path_params["id"], page.query.get("topic", "")
     found = await page.ask("messages.show", id=name, topic=topic)
     return page.render(
@@ -97,13 +97,13 @@ async def message(page: Page) -> Response:
 
 
 def listing(page: Page) -> dict[str, str]:
-    """What a page of a list may be asked for."""
+    """The parameters of a page that shows a list."""
     wanted = ("part", "system", "page", "sort", "order")
     return {key: page.query[key] for key in wanted if key in page.query}
 
 
 async def dead_letters(page: Page) -> Response:
-    """Those of one group."""
+    """Dead letters of one group."""
     name, topic = page.request.path_params["group"], page.query.get("topic", "")
     number = page.query.get("page", "")
     found = await page.try_ask("dead-letters.list", group=name, topic=topic, page=number)
@@ -116,12 +116,12 @@ async def dead_letters(page: Page) -> Response:
 
 
 async def brokers(page: Page) -> Response:
-    """All of them."""
+    """All brokers."""
     return page.render("brokers.html", found=await page.ask("brokers.list"))
 
 
 async def broker(page: Page) -> Response:
-    """One, with its settings."""
+    """One broker, with its settings."""
     name, query = page.request.path_params["broker"], page.query
     found = await page.ask("brokers.show", broker=name)
     settings = await page.try_ask(
@@ -140,7 +140,7 @@ async def replicas(page: Page) -> Response:
 
 
 async def accounts(page: Page) -> Response:
-    """Who may do what, and why."""
+    """Users, policies, and explanations of what a user may do."""
     query = page.query
     wanted = {key: query.get(key, "") for key in ("user", "action", "resource", "address")}
     verdicts = None
@@ -164,12 +164,13 @@ async def help_page(page: Page) -> Response:
 
 
 async def jobs(page: Page) -> Response:
-    """What is done in the background."""
+    """Jobs in the background."""
     return page.render("jobs.html", found=await page.ask("jobs.list"))
 
 
 def minutes_as_ms(text: str) -> str:
-    """Minutes of a form as the API wants them; what is no number is for the API to refuse."""
+    """Convert a form's minutes to milliseconds; a text that is no number is passed on for the API
+    to refuse."""
     try:
         return str(int(float(text) * 60_000)) if text else ""
     except (ValueError, OverflowError):

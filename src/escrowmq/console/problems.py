@@ -1,4 +1,4 @@
-"""What went wrong, as pages and the API tell it: a status, a code, a sentence, what to do."""
+"""Errors as pages and the API report them: a status, a code, a sentence, and advice."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from escrowmq.errors import (
 
 
 class Refused(Answer, kw_only=True):
-    """An error as the API answers with it."""
+    """The body of an error answer."""
 
     code: str
     """A word for programs, which stays what it is."""
@@ -38,7 +38,7 @@ class Refused(Answer, kw_only=True):
 
 
 class Problem(Exception):
-    """Ends a request with an answer that says why."""
+    """Ends a request with an error answer."""
 
     def __init__(self, status: int, code: str, message: str, hint: str = "") -> None:
         super().__init__(message)
@@ -73,7 +73,7 @@ _KINDS: Final[tuple[tuple[type[EscrowMQError], int, str, str], ...]] = (
 
 
 def problem_of(error: EscrowMQError) -> Problem:
-    """The answer for an error of the SDK."""
+    """Convert an error of the SDK to a Problem."""
     text = " ".join(str(error).split())
     for kind, status, code, hint in _KINDS:
         if isinstance(error, kind):

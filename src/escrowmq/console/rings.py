@@ -1,4 +1,4 @@
-"""Figures of the last hour: as many numbers as fit, the oldest goes."""
+"""Figures of the last hour, each in a ring of fixed length that drops the oldest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ UNKNOWN: Final = math.nan
 
 
 class Ring:
-    """One curve. A moment at which nothing is known has a gap."""
+    """One curve. A moment without a known value is a gap."""
 
     __slots__ = ("_count", "_next", "_tick", "_values")
 
@@ -31,7 +31,7 @@ class Ring:
         self._tick = -1
 
     def add(self, tick: int, value: float | None) -> None:
-        """The value at a moment. Those between it and the one before are unknown."""
+        """Add the value at a moment. Moments since the previous one count as unknown."""
         for _ in range(min(SIZE, tick - self._tick - 1) if self._count else 0):
             self._put(UNKNOWN)
         if tick > self._tick:
@@ -44,7 +44,7 @@ class Ring:
         self._count = min(SIZE, self._count + 1)
 
     def last(self, count: int) -> list[float | None]:
-        """So many of the newest, the oldest first; None where nothing was known."""
+        """The newest values, up to a number, the oldest first; None where unknown."""
         count = min(count, self._count)
         places = ((self._next - count + nth) % SIZE for nth in range(count))
         values = (self._values[place] for place in places)
@@ -58,7 +58,7 @@ class Rings:
         self._rings: OrderedDict[str, Ring] = OrderedDict()
 
     def add(self, name: str, tick: int, value: float | None) -> None:
-        """One more value of a curve; moments are numbered, `STEP_S` apart."""
+        """Add a value to a curve; moments are numbered, `STEP_S` apart."""
         ring = self._rings.get(name)
         if ring is None:
             while len(self._rings) >= SERIES_MAX:
@@ -68,6 +68,6 @@ class Rings:
         self._rings.move_to_end(name)
 
     def last(self, name: str, count: int = SIZE) -> list[float | None]:
-        """The newest values of a curve; none of one that there is not."""
+        """The newest values of a curve; empty if there is no such curve."""
         ring = self._rings.get(name)
         return [] if ring is None else ring.last(count)

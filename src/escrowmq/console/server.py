@@ -1,4 +1,4 @@
-"""The console on a door, in the thread that calls it: uvicorn on an event loop of its own."""
+"""Serves the console on an open port, in the calling thread: uvicorn on its own event loop."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _CHECK_S: Final = 1.0
 
 
 class ConsoleServer:
-    """Serves until it is stopped."""
+    """Serves until `stop` is called."""
 
     def __init__(self, door: socket.socket, options: ConsoleOptions, vitals: Vitals | None) -> None:
         self._door = door
-        self._waiting = Waiting()
+        self._idle = IdleConnections()
         port = int(door.getsockname()[1])
         app = build_app(
             options, vitals, now_s=steady_s, port=port, is_ending=lambda: self._server.should_exit
         )
         config = uvicorn.Config(
             app,
-            http=self._waiting.protocol(),
+            http=self._idle.protocol(),
             ws="none",
             lifespan="on",
             log_config=None,
@@ -57,12 +57,12 @@ class ConsoleServer:
         self._server = uvicorn.Server(config)
 
     def run(self) -> None:
-        """Serve."""
+        """Serve until stopped."""
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._serve())
 
     async def _serve(self) -> None:
-        cutting = asyncio.ensure_future(self._waiting.cut_late())
+        cutting = asyncio.ensure_future(self._idle.cut_late())
         try:
             await self._server.serve(sockets=[self._door])
         finally:
@@ -71,12 +71,12 @@ class ConsoleServer:
                 await cutting
 
     def stop(self) -> None:
-        """From another thread: end soon."""
+        """Stop soon; for other threads."""
         self._server.should_exit = True
 
 
-class Waiting:
-    """Connections of which nothing whole has come yet, or no more."""
+class IdleConnections:
+    """Connections without a complete request, before the first one or after an answer."""
 
     def __init__(self, *, count_max: int = CONNECTIONS_MAX, patience_s: float = PATIENCE_S) -> None:
         self._since_s: OrderedDict[asyncio.Transport, float] = OrderedDict()
@@ -85,54 +85,54 @@ class Waiting:
         self._patience_s = patience_s
 
     def protocol(self) -> type[asyncio.Protocol]:
-        """uvicorn's, which tells this one of its connections."""
+        """Uvicorn's protocol class, extended to report its connections here."""
         waiting = self
 
         class _Patient(H11Protocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
-                waiting.begins(transport)
+                waiting.connection_opened(transport)
 
             def handle_events(self) -> None:
                 super().handle_events()
                 cycle: RequestResponseCycle | None = self.cycle
                 if cycle is not None and not cycle.response_complete:
-                    waiting.asks(self.transport)
+                    waiting.request_received(self.transport)
 
             def on_response_complete(self) -> None:
                 super().on_response_complete()
-                waiting.idles(self.transport)
+                waiting.response_sent(self.transport)
 
             def connection_lost(self, exc: Exception | None) -> None:
-                waiting.ends(self.transport)
+                waiting.connection_closed(self.transport)
                 super().connection_lost(exc)
 
         return _Patient
 
-    def begins(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
-        """A connection is there."""
+    def connection_opened(self, transport: Any) -> None:  # noqa: ANN401 - uvloop's are no asyncio.Transport
+        """A connection was opened."""
         self._open_count += 1
         self._since_s[transport] = steady_s()
         if self._open_count > self._count_max:
             oldest, _ = self._since_s.popitem(last=False)
             oldest.abort()
 
-    def asks(self, transport: Any) -> None:  # noqa: ANN401
-        """It has asked, and is served."""
+    def request_received(self, transport: Any) -> None:  # noqa: ANN401
+        """Its request is complete and being served."""
         self._since_s.pop(transport, None)
 
-    def idles(self, transport: Any) -> None:  # noqa: ANN401
-        """It has its answer."""
+    def response_sent(self, transport: Any) -> None:  # noqa: ANN401
+        """Its answer was sent."""
         if not transport.is_closing():
             self._since_s[transport] = steady_s()
 
-    def ends(self, transport: Any) -> None:  # noqa: ANN401
-        """It is gone."""
+    def connection_closed(self, transport: Any) -> None:  # noqa: ANN401
+        """It was closed."""
         self._since_s.pop(transport, None)
         self._open_count = max(0, self._open_count - 1)
 
     async def cut_late(self) -> None:
-        """For ever: cut those that take too long to ask."""
+        """Close connections that take too long to send a request; runs until the server ends."""
         while True:
             await asyncio.sleep(_CHECK_S)
             late_s = steady_s() - self._patience_s

@@ -1,5 +1,5 @@
-"""Who is logged in, by cookie or token, and how often somebody may guess. All of it is in memory:
-a restart ends every session."""
+"""Sessions by cookie or token, and limits on failed logins. Everything is in memory: a restart ends
+every session."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ _TOKEN_SIZE: Final = 32
 T = TypeVar("T")
 
 
-class Who(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody who has proved who he is."""
+class SessionUser(msgspec.Struct, frozen=True, kw_only=True):
+    """An authenticated user."""
 
     name: str
     may_change: bool
@@ -50,9 +50,9 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Session(msgspec.Struct, kw_only=True):
-    """One browser."""
+    """A browser's session."""
 
-    who: Who
+    who: SessionUser
     csrf: str
     """What his forms repeat: a page of somebody else cannot know it."""
     began_s: float
@@ -62,7 +62,7 @@ class Session(msgspec.Struct, kw_only=True):
 
 
 class _Kept(Generic[T]):
-    """Values by secrets, of which only digests are kept; the oldest of too many goes."""
+    """Values by secrets, of which only digests are kept; beyond a limit the oldest is dropped."""
 
     def __init__(self, count_max: int) -> None:
         self._found: OrderedDict[bytes, T] = OrderedDict()
@@ -83,14 +83,14 @@ class _Kept(Generic[T]):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program shows instead of a password."""
+    """A secret that a program sends instead of a password."""
 
-    who: Who
+    who: SessionUser
     until_s: float
 
 
 class Sessions:
-    """All that are open. `now_s` is a clock that never goes back."""
+    """All open sessions. `now_s` is a monotonic clock."""
 
     def __init__(self, now_s: Callable[[], float], *, port: int = 0) -> None:
         self._now_s = now_s
@@ -98,14 +98,14 @@ class Sessions:
         self._sessions: _Kept[Session] = _Kept(SESSIONS_MAX)
         self._tokens: _Kept[Token] = _Kept(TOKENS_MAX)
 
-    def begin(self, who: Who) -> str:
-        """A new session; the cookie's value."""
+    def begin(self, who: SessionUser) -> str:
+        """Open a session; return the cookie's value."""
         now_s = self._now_s()
         csrf = secrets.token_urlsafe(_TOKEN_SIZE)
         return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
 
     def find(self, cookie: str) -> Session | None:
-        """The session of a cookie; None when it is over."""
+        """The session of a cookie; None if it has ended or expired."""
         found = self._sessions.get(cookie)
         if found is None:
             return None
@@ -120,11 +120,11 @@ class Sessions:
         """Log out."""
         self._sessions.drop(cookie)
 
-    def issue(self, who: Who, span_s: float) -> str:
-        """A token that holds for a time."""
+    def issue(self, who: SessionUser, span_s: float) -> str:
+        """Issue a token that is valid for a time."""
         return self._tokens.add(Token(who=who, until_s=self._now_s() + span_s))
 
-    def bearer(self, token: str) -> Who | None:
+    def bearer(self, token: str) -> SessionUser | None:
         """The account of a token; None when it is invalid or has expired."""
         found = self._tokens.get(token)
         if found is None:
@@ -135,17 +135,17 @@ class Sessions:
         return found.who
 
     def revoke(self, token: str) -> None:
-        """Let a token hold no longer."""
+        """Revoke a token."""
         self._tokens.drop(token)
 
 
 def same(given: str, expected: str) -> bool:
-    """Whether two secrets are the same, in a time that does not tell where they differ."""
+    """Compare two secrets in constant time."""
     return hmac.compare_digest(given.encode(), expected.encode())
 
 
 class Attempts:
-    """Failed logins, counted by address: who guesses has to wait."""
+    """Failed logins, counted by address; after too many, attempts are refused for a while."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
@@ -153,7 +153,7 @@ class Attempts:
         self._all: deque[float] = deque(maxlen=FAILURES_ALL_MAX)
 
     def check(self, address: str) -> None:
-        """Problem when this address, or everybody together, has failed too often."""
+        """Raise Problem if this address, or all addresses together, failed too often."""
         since_s = self._now_s() - FAILURE_SPAN_S
         mine = self._failures.get(address, ())
         recent = [at_s for at_s in mine if at_s > since_s]
@@ -167,7 +167,7 @@ class Attempts:
             )  # fmt: skip
 
     def failed(self, address: str) -> None:
-        """Count one."""
+        """Count a failed login."""
         now_s = self._now_s()
         while len(self._failures) >= ADDRESSES_MAX and address not in self._failures:
             self._failures.popitem(last=False)
@@ -176,7 +176,7 @@ class Attempts:
         self._all.append(now_s)
 
     def passed(self, address: str) -> None:
-        """Forget the failures of one who knows the password after all."""
+        """Forget the failures of an address after a successful login."""
         self._failures.pop(address, None)
 
 

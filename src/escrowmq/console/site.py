@@ -1,5 +1,5 @@
-"""The pages: what the API says, as HTML. A page asks calls of the API by name, and names each at
-its foot."""
+"""The pages: answers of the API as HTML. A page calls the API by name, and lists these calls in its
+footer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from escrowmq.console import charts
+from escrowmq.console.account_clients import AccountClients
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.assets import Assets
 from escrowmq.console.audit import audit
 from escrowmq.console.calls import BY_NAME
-from escrowmq.console.desk import Desks
-from escrowmq.console.doorman import (
+from escrowmq.console.live import MEDIA_TYPE, Streams
+from escrowmq.console.operations import PREFIX, Caller, Change
+from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.problems import Problem
+from escrowmq.console.request_checks import (
     CSRF,
     address_of,
     check_csrf,
@@ -31,10 +35,6 @@ from escrowmq.console.doorman import (
     form_of,
     session_of,
 )
-from escrowmq.console.live import MEDIA_TYPE, Streams
-from escrowmq.console.operations import PREFIX, Asking, Change
-from escrowmq.console.options import ConsoleOptions
-from escrowmq.console.problems import Problem
 from escrowmq.console.sessions import AGE_MAX_S, Session, Sessions
 from escrowmq.console.words import FILTERS, in_url
 from escrowmq.net.clock import SystemClock
@@ -76,12 +76,12 @@ class Page:
         self._site = site
         self.request = request
         self.session = session
-        self.asking = site.asking(session)
+        self.caller = site.caller(session)
         self.sources: list[Source] = []
         self.query = dict(request.query_params)
 
     async def ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - as the call has it
-        """The answer of a call; the page names it."""
+        """Return the answer of a call, and list the call in the footer."""
         operation = BY_NAME[name]
         wanted = {key: value for key, value in given.items() if value not in (None, "")}
         path = operation.path
@@ -90,11 +90,11 @@ class Page:
         rest = {key: value for key, value in wanted.items() if key not in operation.in_path}
         query = f"?{urlencode(rest)}" if rest else ""
         self.sources.append(Source(operation.name, f"{PREFIX}{path}{query}"))
-        return await operation(self.asking, wanted)
+        return await operation(self.caller, wanted)
 
     async def ask_soon(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
-        """The answer of a call that may take long; None if it is not there within SOON_S. It is
-        waited for all the same, so that the page's next look finds it."""
+        """Return the answer of a call that may take long; None if it takes longer than SOON_S. The
+        call continues, so that the page's next rendering finds its answer."""
         task = asyncio.ensure_future(self.ask(name, **given))
         done, _ = await asyncio.wait({task}, timeout=SOON_S)
         if done:
@@ -103,22 +103,23 @@ class Page:
         return None
 
     async def try_ask(self, name: str, **given: object) -> Any:  # noqa: ANN401 - see ask
-        """The answer of a call, or the Problem that there is none: the rest of the page stands."""
+        """Return the answer of a call, or the Problem that it raised, so that the rest of the page
+        can be shown."""
         try:
             return await self.ask(name, **given)
         except Problem as problem:
             return problem
 
     def name(self, call: str, rest: str) -> None:
-        """Say at the page's foot that a call has what is drawn."""
+        """List in the footer a call that returns the drawn values."""
         self.sources.append(Source(call, PREFIX + rest))
 
     def curve(self, name: str) -> list[float | None]:
-        """The hour of a figure, which GET /history has."""
-        return self.asking.desk.collector.rings.last(name)
+        """The last hour of a figure, as GET /history returns it."""
+        return self.caller.desk.collector.rings.last(name)
 
     def render(self, template: str, status: int = 200, **context: object) -> Response:
-        """The page."""
+        """Render the page."""
         session = self.session
         notice = "" if LIVE in self.request.headers else session.notice
         session.notice = session.notice.removeprefix(notice)
@@ -138,7 +139,7 @@ class Site:
     def __init__(
         self,
         options: ConsoleOptions,
-        desks: Desks,
+        desks: AccountClients,
         sessions: Sessions,
         accounts: Accounts,
         *,
@@ -173,14 +174,14 @@ class Site:
         }
 
     def keep(self, task: asyncio.Task[Any]) -> None:
-        """Let a question that no page waits for come to its end."""
+        """Keep a call running for which no page waits."""
         self._asked.add(task)
         task.add_done_callback(self._asked.discard)
         task.add_done_callback(lambda one: one.cancelled() or one.exception())
 
     def routes(self) -> list[Route]:
-        """Each page, the forms, and what all pages load."""
-        shown = [Route(path, self._shown(show)) for path, show in self._pages]
+        """Routes of the pages, the forms and the assets."""
+        shown = [Route(path, self._page_handler(show)) for path, show in self._pages]
         return [
             Route("/login", self._guarded(self._login_page)),
             Route("/login", self._guarded(self._login), methods=["POST"]),
@@ -190,19 +191,19 @@ class Site:
             *shown,
         ]
 
-    def asking(self, session: Session) -> Asking:
-        """Who asks on behalf of a session."""
+    def caller(self, session: Session) -> Caller:
+        """The caller for a session."""
         desk = self._desks.of(session.who.credentials)
         desk.collector.looked()
-        return Asking(desk=desk, who=session.who)
+        return Caller(desk=desk, who=session.who)
 
     def html(self, template: str, status: int, **context: object) -> HTMLResponse:
-        """A template as an answer."""
+        """Render a template as a response."""
         text = self._templates.get_template(template).render(now_ms=self._clock.now_ms(), **context)
         return HTMLResponse(text, status)
 
-    async def nowhere(self, request: Request, error: Exception) -> Response:
-        """A path that nothing has."""
+    async def not_found(self, request: Request, error: Exception) -> Response:
+        """Answer 404."""
         problem = Problem(404, "no_page", f"there is no page {request.url.path}")
         return self._problem(request, problem)
 
@@ -215,8 +216,8 @@ class Site:
     async def _login(self, request: Request) -> Response:
         check_origin(request)
         form = await form_of(request)
-        name, password = _one(form, "name"), _one(form, "password")
-        back = _local(_one(form, "back"))
+        name, password = _last_value(form, "name"), _last_value(form, "password")
+        back = _local(_last_value(form, "back"))
         try:
             who = await self._accounts.prove(name, password, address_of(request))
         except Problem as problem:
@@ -234,7 +235,7 @@ class Site:
     async def _logout(self, request: Request) -> Response:
         session = session_of(request, self._sessions)
         if session is not None:
-            check_csrf(session, _one(await form_of(request), CSRF))
+            check_csrf(session, _last_value(await form_of(request), CSRF))
             self._sessions.end(request.cookies.get(self._sessions.cookie, ""))
         answer = RedirectResponse("/login", SEE_OTHER)
         answer.delete_cookie(self._sessions.cookie, path="/")
@@ -243,21 +244,22 @@ class Site:
     # -- deeds -----------------------------------------------------------------------------------
 
     async def _do(self, request: Request) -> Response:
-        """A form that changes something: first what it would do, then, confirmed, that."""
+        """Handle a form that changes something: preview the change first, and make it when it is
+        confirmed."""
         check_origin(request)
         session = session_of(request, self._sessions)
         if session is None:
             return RedirectResponse("/login", SEE_OTHER)
         form = await form_of(request)
-        check_csrf(session, _one(form, CSRF))
+        check_csrf(session, _last_value(form, CSRF))
         operation = BY_NAME.get(request.path_params["call"])
         if operation is None or operation.method == "GET":
-            raise Problem(404, "no_call", "there is no such deed")
-        back = _local(_one(form, "back"))
-        is_confirmed = _one(form, "confirmed") == "yes"
+            raise Problem(404, "no_call", "there is no such operation")
+        back = _local(_last_value(form, "back"))
+        is_confirmed = _last_value(form, "confirmed") == "yes"
         given = _fields(operation.wants, form)
-        asking = self.asking(session)
-        change: Change = await operation(asking, {**given, "dry_run": not is_confirmed})
+        caller = self.caller(session)
+        change: Change = await operation(caller, {**given, "dry_run": not is_confirmed})
         if not is_confirmed:
             page = Page(self, request, session)
             hidden = [
@@ -269,14 +271,14 @@ class Site:
             )
         audit(
             "deed", who=session.who.name, peer=address_of(request), call=operation.name,
-            said=change.said, reason=_one(form, "reason"),
+            said=change.said, reason=_last_value(form, "reason"),
         )  # fmt: skip
         session.notice = change.said
         return RedirectResponse("/jobs" if change.job is not None else back, SEE_OTHER)
 
     # -- pages -----------------------------------------------------------------------------------
 
-    def _shown(self, show: Shown) -> Handler:
+    def _page_handler(self, show: Shown) -> Handler:
         async def serve(request: Request) -> Response:
             session = session_of(request, self._sessions)
             if session is None:
@@ -292,8 +294,8 @@ class Site:
         return self._guarded(serve)
 
     def _stream(self, request: Request, session: Session, show: Shown) -> Response:
-        """The page again and again. It is drawn once for all browsers of an account, with a mark
-        where each browser's forms have what only they know."""
+        """Stream a page. It is rendered once for all browsers of an account, with a placeholder for
+        the secrets of each browser's forms."""
         everybody = msgspec.structs.replace(session, csrf=self._csrf_mark, notice="")
 
         async def draw() -> Response:
@@ -302,7 +304,7 @@ class Site:
             except Problem as problem:
                 return Response(status_code=problem.status)
             except Exception:  # noqa: BLE001 - one page; logged with its trace
-                _log.exception("%s could not be drawn again", request.url.path)
+                _log.exception("%s could not be rendered again", request.url.path)
                 return Response(status_code=500)
 
         return self._streams.begin(
@@ -334,19 +336,19 @@ class Site:
         return page.render("problem.html", problem.status, problem=problem.refused)
 
 
-def _one(form: Mapping[str, list[str]], name: str) -> str:
+def _last_value(form: Mapping[str, list[str]], name: str) -> str:
     return form.get(name, [""])[-1]
 
 
 def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[str, object]:
-    """What a form says of a call's parameters; those that may be several as lists."""
+    """Read a call's parameters from a form; those that may have several values as lists."""
     found: dict[str, object] = {}
     for field in msgspec.structs.fields(wants):
         values = form.get(field.encode_name, [])
         is_list = isinstance(field.default_factory, type) and field.default_factory is list
         if is_list:
             if len(values) > _LISTED_MAX:
-                raise Problem(400, "bad_request", f"more than {_LISTED_MAX} are marked")
+                raise Problem(400, "bad_request", f"more than {_LISTED_MAX} items are selected")
             found[field.encode_name] = [value for value in values if value]
         elif values and values[-1] != "":
             found[field.encode_name] = values[-1]
@@ -354,7 +356,7 @@ def _fields(wants: type[msgspec.Struct], form: Mapping[str, list[str]]) -> dict[
 
 
 def _local(target: str) -> str:
-    """A path of this console; anything else is its first page."""
+    """Return a path of this console unchanged, and the first page's for anything else."""
     is_local = (
         target.startswith("/") and not target.startswith(("//", "/\\")) and "\n" not in target
     )
@@ -362,5 +364,5 @@ def _local(target: str) -> str:
 
 
 def _is_secure(request: Request) -> bool:
-    """Whether the browser speaks TLS, to this one or to a proxy before it."""
+    """Whether the browser uses TLS, to this server or to a proxy before it."""
     return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))

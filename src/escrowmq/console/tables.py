@@ -1,4 +1,4 @@
-"""Long lists in pages: sorted and cut before anything is asked about their items."""
+"""Long lists in pages: sorted and cut before their items are looked up."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ SIZE_MAX = 200
 
 
 class Paging(msgspec.Struct, kw_only=True):
-    """Which part of a list is wanted."""
+    """The part of a list to show."""
 
-    page: Annotated[int, Meta(ge=1, description="from 1 on")] = 1
-    size: Annotated[int, Meta(ge=1, le=SIZE_MAX, description="items of a page")] = 50
-    sort: Annotated[str, Meta(description="what is sorted by")] = ""
+    page: Annotated[int, Meta(ge=1, description="the first is 1")] = 1
+    size: Annotated[int, Meta(ge=1, le=SIZE_MAX, description="items per page")] = 50
+    sort: Annotated[str, Meta(description="the column to sort by")] = ""
     order: Literal["up", "down"] = "up"
 
 
@@ -36,7 +36,7 @@ class Listed(Answer, Generic[T], kw_only=True):
 
 
 def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
-    """The page that is wanted; past the end, an empty one."""
+    """Cut out the requested page; past the end, an empty one."""
     pages = max(1, -(-len(items) // wanted.size))
     first = (wanted.page - 1) * wanted.size
     return Listed(
@@ -51,8 +51,8 @@ def cut(items: Sequence[T], wanted: Paging) -> Listed[T]:
 def ordered(
     items: Sequence[T], wanted: Paging, by: dict[str, Callable[[T], Any]], default: str
 ) -> list[T]:
-    """The items in the order that is wanted. What is unknown comes last, whichever the order.
-    UsageError when there is no such column."""
+    """Sort items by a column; unknown values come last in either direction. Raises UsageError if
+    there is no such column."""
     column = wanted.sort or default
     if column not in by:
         raise UsageError(f"sort={column!r}; one of {', '.join(by)} is expected")

@@ -1,4 +1,4 @@
-"""Values as pages show them. What nobody knows is a word, never a number."""
+"""Values as pages show them. An unknown value is a word, never a number."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import quote
 
+from escrowmq.base.human_format import moment, size_text, span
 from escrowmq.base.printable import printable
-from escrowmq.base.spoken import moment, size_text, span
 from escrowmq.console.charts import short
 
 UNKNOWN: Final = "unknown"
@@ -20,57 +20,57 @@ _HEX_ROW: Final = 16
 
 
 def known(value: object) -> object:
-    """The value, or that nobody knows it."""
+    """The value, or the word for "unknown"."""
     return UNKNOWN if value is None else value
 
 
 def number(value: float | None) -> str:
-    """A number for people: 1 234 567."""
+    """Format a number with spaces: 1 234 567."""
     if value is None:
         return UNKNOWN
     return f"{value:,.0f}".replace(",", "\u202f") if float(value).is_integer() else short(value)
 
 
 def percent(value: float | None) -> str:
-    """A part as a percentage."""
+    """Format a part as a percentage."""
     return UNKNOWN if value is None else f"{value:.0%}"
 
 
 def when(ms: int | None) -> str:
-    """A moment for people; a dash when there is none."""
+    """Format a time; a dash if there is none."""
     return UNKNOWN if ms is None else moment(ms)
 
 
 def machine_time(ms: int) -> str:
-    """A moment for `<time datetime>`."""
+    """Format a time for `<time datetime>`."""
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
 
 
-def lasting(ms: int | None) -> str:
-    """A span for people."""
+def duration(ms: int | None) -> str:
+    """Format a duration."""
     return UNKNOWN if ms is None else span(ms)
 
 
-def roughly(ms: int) -> str:
-    """A round span: 5 min, 2 h."""
+def rough_duration(ms: int) -> str:
+    """Format a duration roughly: 5 min, 2 h."""
     for unit_ms, unit in ((3_600_000, "h"), (60_000, "min"), (1_000, "s")):
         if ms >= unit_ms and ms % unit_ms == 0:
             return f"{ms // unit_ms} {unit}"
     return span(ms)
 
 
-def sized(count: int | None) -> str:
-    """So many bytes."""
+def byte_size(count: int | None) -> str:
+    """Format a number of bytes."""
     return UNKNOWN if count is None else size_text(count)
 
 
 def in_url(name: object) -> str:
-    """A name as one step of an address."""
+    """Quote a name as one segment of a URL."""
     return quote(str(name), safe="")
 
 
 def as_text(body: bytes) -> str | None:
-    """A body as text; None when it is none."""
+    """Decode a body as text; None if it is not text."""
     try:
         text = body[:_TEXT_MAX].decode()
     except UnicodeDecodeError as error:
@@ -81,7 +81,7 @@ def as_text(body: bytes) -> str | None:
 
 
 def as_json(body: bytes) -> str | None:
-    """A body as JSON with its structure shown; None when it is none, or too large to be shown."""
+    """Format a body as indented JSON; None if it is not JSON, or too large."""
     if len(body) > _TEXT_MAX:
         return None
     try:
@@ -91,7 +91,7 @@ def as_json(body: bytes) -> str | None:
 
 
 def as_hex(body: bytes) -> str:
-    """The first bytes of a body as a dump."""
+    """Format the first bytes of a body as a hex dump."""
     rows = []
     for at in range(0, min(len(body), _HEX_MAX), _HEX_ROW):
         row = body[at : at + _HEX_ROW]
@@ -101,11 +101,12 @@ def as_hex(body: bytes) -> str:
 
 
 def cut_note(size: int, shown: int = _TEXT_MAX) -> str:
-    """What a view of a body leaves out."""
+    """Say how much of a body a view leaves out."""
     return f"the first {size_text(shown)} of {size_text(size)}" if size > shown else ""
 
 
 FILTERS: Final = {
-    "known": known, "number": number, "percent": percent, "when": when, "lasting": lasting,
-    "sized": sized, "in_url": in_url, "machine_time": machine_time, "roughly": roughly,
+    "known": known, "number": number, "percent": percent, "when": when, "duration": duration,
+    "byte_size": byte_size, "in_url": in_url, "machine_time": machine_time,
+    "rough_duration": rough_duration,
 }  # fmt: skip

@@ -45,9 +45,9 @@ class AutoCreateQuota:
         account = self._present.account
         if account and self._most and self._counts[account] >= self._most:
             raise UsageError(
-                f"{name}: account {account} has made {self._counts[account]} by using them, "
-                f"{self._setting}={self._most} allows no more; delete some, or let an operator "
-                "create it"
+                f"{name}: account {account} has already created {self._counts[account]} by "
+                f"using them, and {self._setting}={self._most} allows no more; delete some, "
+                "or have an operator create it"
             )
 
     def note(self, name: str) -> None:

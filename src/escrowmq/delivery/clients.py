@@ -112,25 +112,27 @@ class Clients:
         if count > CONNECTION_GROUPS_MAX:
             raise UsageError(
                 f"heartbeat: {count} producer and consumer groups on one connection; "
-                f"{CONNECTION_GROUPS_MAX} are allowed; share them out over several clients"
+                f"{CONNECTION_GROUPS_MAX} are allowed; distribute them over several clients"
             )
         topics = sum({**member.consumers, **consumers}.values())
         if topics > CONNECTION_SUBSCRIPTIONS_MAX:
             raise UsageError(
                 f"heartbeat: {topics} subscriptions on one connection; "
-                f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed; share them out over several clients"
+                f"{CONNECTION_SUBSCRIPTIONS_MAX} are allowed; distribute them over several "
+                "clients"
             )
         if count > known and self._count + count - known > self._count_max:
             raise UsageError(
-                f"heartbeat: the clients of this broker are in {self._count} groups already, each "
-                f"counted once a connection; {self._count_max} are allowed; stop clients that are "
-                "not needed, or add a broker"
+                f"heartbeat: the clients of this broker are already in {self._count} groups, "
+                f"counted once per connection; {self._count_max} are allowed; stop clients "
+                "that are not needed, or add a broker"
             )
         most, own = self._of_account_max, self._counts[member.account]
         if member.account and count > known and 0 < most < own + count - known:
             raise UsageError(
-                f"heartbeat: the clients of account {member.account} are in {own} groups already, "
-                f"each counted once a connection; escrowAccountMemberships={most} allows no more"
+                f"heartbeat: the clients of account {member.account} are already in {own} "
+                f"groups, counted once per connection; escrowAccountMemberships={most} "
+                "allows no more"
             )
 
     def _joined(self, channel: Channel) -> Membership:
@@ -142,7 +144,7 @@ class Clients:
         self._counts[member.account] += 1
         return member
 
-    def _left(self, peer: int) -> None:
+    def _uncount_group(self, peer: int) -> None:
         """Decrement the number of groups of a connection."""
         member = self._members[peer]
         self._count -= 1
@@ -172,7 +174,7 @@ class Clients:
         if not channels:
             del self.producers[group]
         self._members[peer].producers.discard(group)
-        self._left(peer)
+        self._uncount_group(peer)
 
     # -- consumers ---------------------------------------------------------------------------
 
@@ -200,7 +202,7 @@ class Clients:
         if not group.channels:
             del self.consumers[name]
         del self._members[peer].consumers[name]
-        self._left(peer)
+        self._uncount_group(peer)
         return group
 
     def find_consumer(self, name: str, client_id: str) -> Channel | None:

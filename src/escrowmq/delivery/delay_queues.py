@@ -7,8 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Property, Topic
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.delivery.data_version import DataVersion
@@ -71,7 +71,7 @@ class DelayQueues:
         for level, offset in self._offsets.items():
             start, end = self._store.bounds(Topic.SCHEDULE, level - 1)
             self._offsets[level] = min(max(offset, start), end)
-            self._look(level, now_ms)
+            self._update_due(level, now_ms)
         self._note()
 
     def _oldest_pending(self) -> int | None:
@@ -99,7 +99,7 @@ class DelayQueues:
         return min(self._due_ms.values(), default=NEVER_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due, if anything is."""
+        """Deliver due messages, if there are any."""
         if now_ms >= self.wake_at_ms():
             self.due(now_ms)
 
@@ -161,7 +161,7 @@ class DelayQueues:
                     return self._offsets[level] - start
                 self._stuck.discard(level)
                 self._offsets[level] += 1
-        self._look(level, now_ms)
+        self._update_due(level, now_ms)
         return self._offsets[level] - start
 
     def _guard(self, level: int, due_ms: int, now_ms: int) -> int:
@@ -183,7 +183,7 @@ class DelayQueues:
             self.courier.drop(log_offset, f"{type(error).__name__}: {error}")
             return True
 
-    def _look(self, level: int, now_ms: int) -> None:
+    def _update_due(self, level: int, now_ms: int) -> None:
         """Determine when the head of a level is due."""
         offset = self._offsets[level]
         start, _ = self._store.bounds(Topic.SCHEDULE, level - 1)

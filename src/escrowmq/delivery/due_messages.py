@@ -15,6 +15,6 @@ class Due:
         self._topics = topics
 
     def put(self, message: Message, now_ms: int) -> Put:
-        """Store one, in an existing queue."""
+        """Store a due message, in an existing queue."""
         message.queue_id = self._topics.queue_read(message.topic, message.queue_id)
         return self._store.put(message, now_ms)

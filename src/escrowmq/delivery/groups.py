@@ -12,7 +12,7 @@ from escrowmq.base.names import has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import Pieces, file_of, indented
+from escrowmq.delivery.table_text import EntryTexts, file_of, indented
 from escrowmq.errors import UsageError
 
 
@@ -87,7 +87,7 @@ class GroupTable:
         self.is_changed = False
         self.wishes_count = 0
         """See TopicTable."""
-        self._pieces = Pieces()
+        self._pieces = EntryTexts()
 
     def load(self, data: bytes | None) -> None:
         """Load subscriptionGroup.json."""
@@ -106,7 +106,7 @@ class GroupTable:
         self._groups = file.subscription_group_table
         self.forbidden = file.forbidden_table
         self.version = file.data_version
-        self._pieces = Pieces()
+        self._pieces = EntryTexts()
         self.is_changed = True
 
     def saved(self) -> None:
@@ -153,9 +153,9 @@ class GroupTable:
         if config is None and self._may_create(name):
             if len(self._groups) >= self._count_max:
                 raise UsageError(
-                    f"group {name}: {len(self._groups)} groups are known, and one more is created "
-                    f"by its first use while there are fewer than {self._count_max}; delete "
-                    f"unused ones, or have an operator create it"
+                    f"group {name}: there are {len(self._groups)} groups, and first use "
+                    f"creates groups only while there are fewer than {self._count_max}; "
+                    "delete unused ones, or have an operator create it"
                 )
             self.made.admit(f"group {name}")
             self.made.note(name)

@@ -70,7 +70,7 @@ class Polls(Generic[T]):
         return True
 
     def is_full(self, place: Place, queue_id: int, *, weight: int = 1) -> bool:
-        """Whether no more polls may wait for a queue, or none of this weight."""
+        """Whether too many polls wait for a queue to add one of this weight."""
         is_crowded = self.count(place, queue_id) > self._per_key_max
         return is_crowded or self._holds.count + weight > self._count_max
 

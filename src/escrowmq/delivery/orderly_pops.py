@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from escrowmq.codec import fastjson
-from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
+from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
 
 PATH: Final = "config/consumerOrderInfo.json"
 NEVER_MS: Final = 1 << 62
@@ -47,7 +47,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
         first = self.diffs[0] if self.diffs else 0
         return [first, *(first + diff for diff in self.diffs[1:])] if self.diffs else []
 
-    def free_ms(self) -> int:
+    def visible_again_ms(self) -> int:
         """When the last unacknowledged message becomes visible; 0 if all are acknowledged."""
         changed = self.visible_ms or {}
         until_ms = self.pop_ms + (self.invisible_ms or 0)
@@ -90,7 +90,7 @@ class OrderedBatch(msgspec.Struct, kw_only=True):
 class OrderTable:
     """The batches of all orderly groups."""
 
-    def __init__(self, is_there: IsThere = nobody_is_there) -> None:
+    def __init__(self, is_there: IsThere = never_renewed) -> None:
         self._batches: dict[GroupQueue, OrderedBatch] = {}
         self._frees: list[tuple[int, GroupQueue]] = []
         self._scheduled: dict[GroupQueue, int] = {}
@@ -120,7 +120,7 @@ class OrderTable:
                 found.append(((group, topic, int(queue_id)), batch))
         for line, batch in found:
             batch.count_from(now_ms)
-            self._keep(line, batch)
+            self._put_batch(line, batch)
 
     def saved(self) -> None:
         """The result of `save` is stored, or will be: changes count from now on."""
@@ -148,7 +148,7 @@ class OrderTable:
             return False
         if not batch.invisible_ms or batch.invisible_ms <= 0:
             batch.invisible_ms = invisible_ms
-        return now_ms < batch.free_ms() or self._renew(line, batch, now_ms)
+        return now_ms < batch.visible_again_ms() or self._renew(line, batch, now_ms)
 
     def hand_out(
         self,
@@ -178,7 +178,7 @@ class OrderTable:
         self._holders.pop(line, None)
         if holder:
             self._holders[line] = holder
-        self._keep(line, batch)
+        self._put_batch(line, batch)
         self.is_changed = True
         counts = batch.counts or {}
         is_all = len(counts) == len(queue_offsets)
@@ -219,13 +219,13 @@ class OrderTable:
             return False
         leapt_ms = self._leapt.get(line, 0)
         invisible_ms = span_ms(batch.pop_ms + leapt_ms, now_ms) if self._is_there(holder) else 0
-        if not invisible_ms or not batch.free_ms():
+        if not invisible_ms or not batch.visible_again_ms():
             del self._holders[line]
             self._leapt.pop(line, None)
             return False
         batch.invisible_ms = invisible_ms + leapt_ms
         self.is_changed = True
-        return now_ms < batch.free_ms()
+        return now_ms < batch.visible_again_ms()
 
     def clear(self, line: GroupQueue) -> None:
         """A queue is free: its offset was reset."""
@@ -255,16 +255,16 @@ class OrderTable:
 
     # -- when queues become free -----------------------------------------------------------------
 
-    def _keep(self, line: GroupQueue, batch: OrderedBatch) -> None:
+    def _put_batch(self, line: GroupQueue, batch: OrderedBatch) -> None:
         self._batches[line] = batch
         self._schedule(line, batch)
 
     def _schedule(self, line: GroupQueue, batch: OrderedBatch) -> None:
-        free_ms = batch.free_ms()
+        visible_again_ms = batch.visible_again_ms()
         # A later time needs no entry: `freed` runs at the earlier one and schedules again.
-        if free_ms and free_ms < self._scheduled.get(line, NEVER_MS):
-            self._scheduled[line] = free_ms
-            heapq.heappush(self._frees, (free_ms, line))
+        if visible_again_ms and visible_again_ms < self._scheduled.get(line, NEVER_MS):
+            self._scheduled[line] = visible_again_ms
+            heapq.heappush(self._frees, (visible_again_ms, line))
 
     def freed(self, now_ms: int) -> list[GroupQueue]:
         """Queues that have become free since."""
@@ -277,7 +277,7 @@ class OrderTable:
             batch = self._batches.get(line)
             if batch is None:
                 continue
-            if batch.free_ms() <= now_ms and not self._renew(line, batch, now_ms):
+            if batch.visible_again_ms() <= now_ms and not self._renew(line, batch, now_ms):
                 found.append(line)
             else:
                 self._schedule(line, batch)

@@ -21,7 +21,7 @@ IsThere = Callable[[int], bool]
 NOBODY: Final = 0
 
 
-def nobody_is_there(_: int) -> bool:
+def never_renewed(_: int) -> bool:
     """For tables without renewal."""
     return False
 

@@ -75,15 +75,15 @@ class Track:
         self.span_ms = invisible_ms + self.grace_ms
 
     def due_ms(self) -> int:
-        """When the first one is due, or will be retried."""
+        """When the first check point is due, or will be retried."""
         return self.until_ms or self.first_due_ms()
 
     def first_due_ms(self) -> int:
-        """When the first one was originally due."""
+        """When the first check point was originally due."""
         return self.points[0].pop_ms + self.span_ms
 
     def oldest(self) -> int:
-        """The first record of all."""
+        """The lowest offset of a check point's record in the revive queue."""
         # Postponed entries come from several tracks, in any order; elsewhere the first is first.
         points = self.points
         return min(p.revive_offset for p in points) if self.until_ms else points[0].revive_offset
@@ -133,7 +133,7 @@ class CheckPoint(msgspec.Struct, gc=False, eq=False):
         return self.acked == (1 << self.count) - 1
 
     def handle(self) -> CheckPointKey:
-        """Its identity."""
+        """The identity of the check point."""
         line, revive = self.line, self.track.revive_queue
         start, pop_ms = self.start_offset, self.pop_ms
         return CheckPointKey(line.group, line.topic, line.queue_id, start, pop_ms, revive)

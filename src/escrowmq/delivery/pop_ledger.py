@@ -22,14 +22,14 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import CHECK_POINTS_MAX, CHECK_POINTS_OF_GROUP_MAX, LONG_MAX
-from escrowmq.base.log_throttle import Repeats
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import Message, Property, StoredMessage
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, nobody_is_there, span_ms
+from escrowmq.delivery.pop_auto_renewal import NOBODY, IsThere, never_renewed, span_ms
 from escrowmq.delivery.pop_check_points import (
     MESSAGES_MAX,
     NEVER_MS,
@@ -89,14 +89,14 @@ class PopLedger:
         offsets: OffsetTable,
         host: bytes,
         later: Callable[[Message, int], object],
-        is_there: IsThere = nobody_is_there,
+        is_there: IsThere = never_renewed,
     ) -> None:
         self._store = store
         self._settings = settings
         self._offsets = offsets
         self._host = host
         self.popped = Popped()
-        self._unstored = Repeats()
+        self._unstored = RepeatedErrors()
         self._redelivery = Redelivery(
             store,
             settings,
@@ -106,7 +106,7 @@ class PopLedger:
             host=host,
             read=self._read,
             popped=self.popped,
-            came_again=self._came_again,
+            came_again=self._note_redelivered,
         )
         self._later = later
         self.topic = revive_topic(settings.cluster)
@@ -392,13 +392,13 @@ class PopLedger:
 
     def forget_group(self, group: str) -> None:
         """A group was deleted: nothing is redelivered to it. `flush` stores that."""
-        self._give_up(lambda line: line.group == group)
+        self._settle_deleted(lambda line: line.group == group)
 
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted: none of its messages is redelivered."""
-        self._give_up(lambda line: line.topic == topic)
+        self._settle_deleted(lambda line: line.topic == topic)
 
-    def _give_up(self, is_gone: Callable[[GroupQueue], bool]) -> None:
+    def _settle_deleted(self, is_gone: Callable[[GroupQueue], bool]) -> None:
         for point, offsets in self.popped.give_up(is_gone):
             self._acks.setdefault(point, []).extend(offsets)
 
@@ -479,7 +479,7 @@ class PopLedger:
         finally:  # also when something fails in the middle
             self.flush(now_ms)
 
-    def _came_again(self, point: CheckPoint, queue_offset: int) -> None:
+    def _note_redelivered(self, point: CheckPoint, queue_offset: int) -> None:
         self.log_end = self._store.end_offset
         self.popped.acknowledge(point, [queue_offset])
         self._acks.setdefault(point, []).append(queue_offset)

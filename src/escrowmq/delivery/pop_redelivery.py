@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.log_throttle import Repeats
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.measure import Counts
 from escrowmq.base.message import StoredMessage
 from escrowmq.codec.pop_receipt import normal_topic
@@ -18,7 +18,7 @@ from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.pop_check_points import CheckPoint, Popped
 from escrowmq.delivery.retry_topics import RetryTopics
-from escrowmq.delivery.revive_records import CheckPointKey, again
+from escrowmq.delivery.revive_records import CheckPointKey, redelivery_copy
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import StorageError
 from escrowmq.store.store import PutStatus, Store
@@ -50,7 +50,7 @@ class Redelivery:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
-        self._undelivered, self._lost = Repeats(), Repeats()
+        self._undelivered, self._lost = RepeatedErrors(), RepeatedErrors()
         self._retries = RetryTopics(topics, groups, offsets)
         self._host = host
         self._read = read
@@ -77,11 +77,11 @@ class Redelivery:
             if not is_done:
                 return False
             self._came_again(point, queue_offset)
-        self._put_off(point, failure, now_ms)
+        self._postpone(point, failure, now_ms)
         return True
 
-    def _put_off(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
-        """Postpone it after a failure. One per group and queue is logged."""
+    def _postpone(self, point: CheckPoint, failure: Exception | None, now_ms: int) -> None:
+        """Postpone a check point after a failure. One failure per group and queue is logged."""
         line = (group, topic, queue_id) = point.handle()[:3]
         if failure is None:
             if line in self._failing:
@@ -106,7 +106,7 @@ class Redelivery:
         except Exception as error:  # noqa: BLE001 - one message; set aside, the others' turn comes
             self.dropped_count += 1
             _log.exception(
-                "message %d of %s/%d is not delivered again to %s: %s",
+                "message %d of %s/%d is not redelivered to %s: %s",
                 queue_offset, handle.topic, handle.queue_id, handle.group, error,
             )  # fmt: skip
             return True
@@ -120,10 +120,10 @@ class Redelivery:
         if source is None:
             queue = f"{topic}/{handle.queue_id}"
             if (end := self._lost.ending(queue, now_ms)) is not None:
-                _log.warning("%s has no message %d any more%s", queue, queue_offset, end)
+                _log.warning("%s no longer has message %d%s", queue, queue_offset, end)
             return True
         is_v2 = self._retries.wants_newer(topic, group, is_v2=self._settings.has_retry_topic_v2)
-        message = again(source, handle, host=self._host, is_v2=is_v2)
+        message = redelivery_copy(source, handle, host=self._host, is_v2=is_v2)
         if self._topics.get(message.topic) is None:
             self._topics.ensure(message.topic, now_ms=now_ms)
             if self._offsets.get(group, message.topic, 0) < 0:
@@ -134,5 +134,5 @@ class Redelivery:
             return True
         if (end := self._undelivered.ending(topic, now_ms)) is not None:
             reason = put.reason or put.status.value
-            _log.warning("%s: not delivered again: %s%s", topic, reason, end)
+            _log.warning("%s: not redelivered: %s%s", topic, reason, end)
         return put.status in _LASTING

@@ -141,7 +141,9 @@ def encode_ack(
     return ACK_TAG if is_one else BATCH_ACK_TAG, msgspec.json.encode(body)
 
 
-def again(source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool) -> Message:
+def redelivery_copy(
+    source: StoredMessage, handle: CheckPointKey, *, host: bytes, is_v2: bool
+) -> Message:
     """The message for its next delivery (PopReviveService.reviveRetry), with the time of its first
     pop if there is room."""
     topic = source.topic

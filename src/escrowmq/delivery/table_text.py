@@ -14,7 +14,7 @@ from escrowmq.codec import fastjson
 _INDENT: Final = b"  "
 
 
-class Pieces:
+class EntryTexts:
     """The texts of a table's entries by name; callers that change an entry must forget its text."""
 
     def __init__(self) -> None:

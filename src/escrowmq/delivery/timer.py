@@ -190,7 +190,7 @@ class TimerQueue:
         return min(at_ms, self._unread.wake_at_ms())
 
     def wake(self, now_ms: int) -> None:
-        """Do what is due, if anything is."""
+        """Read new records and deliver due messages, if there are any."""
         if now_ms >= self.wake_at_ms():
             self.due(now_ms)
 
@@ -257,7 +257,8 @@ class TimerQueue:
         self._has_more = self._taken < end
 
     def _try_again(self, unread: Unread, now_ms: int) -> None:
-        """One that could not be read is due again, or, if its time is unknown, is read again."""
+        """Retry a record that could not be read: it is due again, or, if its time is unknown, is
+        read again."""
         _, queue_offset, key = unread
         if key != NOT_TAKEN:
             heapq.heappush(self._heap, key)
@@ -385,7 +386,7 @@ class TimerQueue:
             read_ms = min(read_ms, (self._heap[0] >> _OFFSET_BITS) - 1)
         if self._unread.count:  # that of one may not be known
             read_ms = 0
-        if self._store.behind_size:  # messages not visible yet may be late for their slot
+        if self._store.unseen_size:  # messages not visible yet may be late for their slot
             read_ms = min(read_ms, now_ms - _UNSEEN_MS)
         return _State(self._taken, self._border, oldest, read_ms - read_ms % self._precision_ms)
 

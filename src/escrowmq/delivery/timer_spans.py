@@ -31,12 +31,12 @@ class DueTimes:
         self._counts: dict[int, int] = {}
 
     def add(self, due_ms: int) -> None:
-        """One more waits."""
+        """Count one more waiting message."""
         slot = due_ms // _SLOT_MS
         self._counts[slot] = self._counts.get(slot, 0) + 1
 
     def drop(self, due_ms: int) -> None:
-        """One message was passed, and waits no more."""
+        """Count one waiting message fewer."""
         slot = due_ms // _SLOT_MS
         left = self._counts[slot] - 1
         if left:
@@ -45,8 +45,8 @@ class DueTimes:
             del self._counts[slot]
 
     def ahead(self, now_ms: int) -> dict[int, int]:
-        """Numbers by AHEAD_S, to within five seconds. What is late counts as due at once; what is
-        due in more than a day is not counted, as at RocketMQ."""
+        """Waiting messages by the bounds AHEAD_S, to within five seconds. Overdue messages count as
+        due at once; those due in more than a day are not counted, as in RocketMQ."""
         now = now_ms // _SLOT_MS
         bounds = [bound * 1_000 // _SLOT_MS for bound in AHEAD_S]
         found = [0] * len(bounds)
@@ -58,14 +58,14 @@ class DueTimes:
 
 
 class Delays:
-    """Delays that were asked for, by topic, since the start."""
+    """Requested delays by topic, since the start."""
 
     def __init__(self) -> None:
         self._counts: dict[str, list[int]] = {}
         self._sums_s: dict[str, int] = {}
 
     def note(self, topic: str, delay_s: int) -> None:
-        """A message was stored that is to be delivered so much later."""
+        """Count a stored message with this delay."""
         counts = self._counts.get(topic)
         if counts is None:
             if len(self._counts) >= TOPICS_MAX:

@@ -45,7 +45,7 @@ class UnreadRecords:
 
     @property
     def waiting(self) -> list[Unread]:
-        """Those that wait."""
+        """The records that wait for their retry."""
         return self._waiting
 
     def put_off(self, queue_offset: int, key: int, now_ms: int, error: Exception) -> None:

@@ -14,7 +14,7 @@ from escrowmq.base.names import NAME_LETTERS, has_name_letters
 from escrowmq.codec import fastjson
 from escrowmq.delivery.auto_created import AutoCreateQuota
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.delivery.table_text import Pieces, file_of, indented
+from escrowmq.delivery.table_text import EntryTexts, file_of, indented
 from escrowmq.errors import UsageError
 
 
@@ -143,7 +143,7 @@ class TopicTable:
         self.unregistered: set[str] = set()
         """Topics that changed since the last registration at name servers."""
         self.get = self._topics.get
-        self._pieces = Pieces()
+        self._pieces = EntryTexts()
 
     def load(self, data: bytes | None) -> None:
         """Load topics.json."""
@@ -154,8 +154,9 @@ class TopicTable:
             self._pieces.written(self._topics)  # all at once, while no request is served
 
     def take_over(self, data: bytes, keeps: Callable[[str], bool]) -> set[str]:
-        """Become what another broker's table is, as GET_ALL_TOPIC_CONFIG gives it; which topics
-        are gone. What every broker has is kept, and what is newer than that table."""
+        """Become a copy of another broker's table, as GET_ALL_TOPIC_CONFIG returns it; return the
+        removed topics. Topics that every broker has, and those created after that table was read,
+        are kept."""
         file = msgspec.convert(fastjson.decode(data), TopicFile)
         found = file.topic_config_table
         gone = {
@@ -294,9 +295,9 @@ class TopicTable:
             return None
         if len(self._topics) >= self._count_max:
             raise UsageError(
-                f"topic {name}: {len(self._topics)} topics are known, and one more is created by "
-                f"its first message while there are fewer than {self._count_max}; delete unused "
-                f"ones, or have an operator create it"
+                f"topic {name}: there are {len(self._topics)} topics, and first messages "
+                f"create topics only while there are fewer than {self._count_max}; delete "
+                "unused ones, or have an operator create it"
             )
         self.made.admit(f"topic {name}")
         self.made.note(name)

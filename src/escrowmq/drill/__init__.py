@@ -1,2 +1,2 @@
-"""`escrowmq cluster drill`: faults of a group on purpose, with clients of our SDK at work, and the
-judge of what they saw. No room below knows it; it talks to brokers over the wire only."""
+"""`escrowmq cluster drill`: injects faults into a group while clients of our SDK work, and judges
+what they observed. No lower room depends on it; it talks to brokers over the wire only."""

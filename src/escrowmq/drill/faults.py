@@ -1,4 +1,4 @@
-"""The faults of a drill: in which order, to whom, for how long, and what is expected of each."""
+"""The faults of a drill: their order, their targets, their durations, and the expected effects."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _DONE: Final = {
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One fault."""
+    """One fault of a drill."""
 
     fault: str
     at: Target
@@ -47,17 +47,17 @@ class Step(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        """As the user names it."""
+        """The fault's name on the command line."""
         return self.fault if self.at == "master" else f"{self.fault}@{self.at}"
 
     @property
     def what(self) -> str:
-        """What is done, as a clause about the member."""
+        """Describe the fault, as a clause about the member."""
         span = f" for {self.span_ms / 1000:g} s" if self.span_ms else ""
         return _DONE[self.fault] + span
 
     def moves_master(self, takeover_ms: int) -> bool:
-        """Whether another member has to be the master afterwards."""
+        """Whether another member must be master afterwards."""
         if self.at == "copy":
             return False
         if self.fault in SUDDEN:
@@ -65,7 +65,7 @@ class Step(msgspec.Struct, frozen=True):
         return self.fault in ("freeze", "isolate") and self.span_ms >= takeover_ms + _SURE_MS
 
     def expected(self, takeover_ms: int) -> str:
-        """What a sound group does."""
+        """The behaviour expected of a healthy group."""
         if self.at == "copy":
             return "the master goes on, without it until it is back"
         if self.fault == "switch":
@@ -94,8 +94,8 @@ def plan(names: Iterable[str], *, seconds: float, kills: bool, rounds: int = 1) 
         raise UsageError(f"{len(steps)} faults: 1 to {STEPS_MAX} are allowed in one drill")
     if not kills and any(step.fault == "kill" for step in steps):
         raise UsageError(
-            "kill ends processes, and a supervisor (systemd, Kubernetes, ...) must start them "
-            "again: --kill says that there is one"
+            "kill ends processes, and a supervisor (systemd, Kubernetes, ...) must restart "
+            "them: confirm with --kill that there is one"
         )
     return steps
 
@@ -104,7 +104,7 @@ def _step(name: str, seconds: float) -> Step:
     fault, _, at = name.partition("@")
     if fault not in KNOWN or at not in ("", "master", "copy"):
         raise UsageError(
-            f"{name}: one of {', '.join(KNOWN)} is expected, and @copy behind it if a copy is meant"
+            f"{name}: one of {', '.join(KNOWN)} is expected, with @copy appended for a copy"
         )
     if fault == "switch" and at == "copy":
         raise UsageError("switch@copy: only a master can hand over")

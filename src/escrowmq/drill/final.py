@@ -1,4 +1,4 @@
-"""The end of a drill: what was left open is settled, and all queues are read to their ends."""
+"""The end of a drill: settles open transactions, and reads all queues to their ends."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PULL_COUNT: Final = 32
 
 
 async def settle(admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S) -> int:
-    """Wait until no transaction of a producer group is pending; return how many still are. The
-    broker is made to ask about them at once."""
+    """Wait until no transaction of a producer group is pending, and have the broker check them at
+    once; return how many are left."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + within_s
     check_s = loop.time()

@@ -1,7 +1,8 @@
-"""What producers and consumers saw during fail-overs, one JSON object a line.
+"""The history of producers and consumers during fail-overs, one JSON object per line.
 
-Each process writes a file of its own. Times are CLOCK_MONOTONIC in ns, which all processes of a
-machine share: `begin_ns` before the request left, `end_ns` when its answer was there."""
+Each process writes its own file. Times are CLOCK_MONOTONIC in ns, which all processes of a machine
+share: `begin_ns` before the request left, `end_ns` when its answer had arrived.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +35,7 @@ class Sent(msgspec.Struct, tag="sent", tag_field="event", frozen=True):
 
 
 class Ended(msgspec.Struct, tag="ended", tag_field="event", frozen=True):
-    """An END was acknowledged; or (with `end_ns` 0) its producer answers checks so, and the broker
-    has asked as often as it took."""
+    """An END was acknowledged. With `end_ns` 0: the producer gives this answer to every check."""
 
     transaction: str
     outcome: Literal["commit", "rollback"]
@@ -67,7 +67,7 @@ def decode(line: bytes) -> Event:
 
 
 def write(file: BinaryIO, event: Event) -> None:
-    """Append a line. It is in the file when this returns, whatever becomes of the process."""
+    """Append a line. It is in the file when this returns, even if the process is killed."""
     file.write(msgspec.json.encode(event) + b"\n")
     file.flush()
 

@@ -1,5 +1,5 @@
-"""Judges histories: `python -m escrowmq.drill.judge FILE...` prints what is wrong; the exit code is
-1 if anything is. At the end of a history consumers must have read all queues to their ends."""
+"""Judges histories: `python -m escrowmq.drill.judge FILE...` prints violations; the exit code is 1
+if there are any. At the end of a history consumers must have read all queues to their ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from escrowmq.drill.history import Asked, Ended, Event, Read, Sent
 
 
 class Kind(enum.Enum):
-    """What can be wrong."""
+    """Kinds of violations."""
 
     LOST = "acknowledged, and never read"
     ABORTED = "rolled back, and read all the same"
@@ -30,7 +30,7 @@ class Kind(enum.Enum):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that is wrong."""
+    """A violation."""
 
     kind: Kind
     about: str
@@ -42,7 +42,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class _History:
-    """Events by what they are about."""
+    """Events by the message that they are about."""
 
     def __init__(self, events: Iterable[Event]) -> None:
         self.sent: list[Sent] = []
@@ -74,9 +74,9 @@ class _History:
 
 
 def judge(events: Iterable[Event], *, attempted: frozenset[str] | None = None) -> list[Finding]:
-    """All that is wrong. `attempted` has the keys of all sends, acknowledged or not (by default,
-    those of Asked events); without any nothing is said about messages that nobody is known to have
-    sent."""
+    """Return all violations. `attempted` has the keys of all sends, acknowledged or not (by
+    default, those of Asked events); if it is empty, messages without a known sender are not
+    reported."""
     seen = _History(events)
     if attempted is None and seen.asked:
         attempted = frozenset(seen.asked)
@@ -153,7 +153,7 @@ def _gaps(seen: _History) -> Iterator[Finding]:
 
 
 def main() -> int:
-    """Judge files."""
+    """Judge the given files."""
     findings = judge(history.read(map(Path, sys.argv[1:])))
     for finding in findings:
         sys.stdout.write(f"{finding}\n")

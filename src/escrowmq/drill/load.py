@@ -1,5 +1,5 @@
-"""Clients of a drill, by our SDK, on a topic of its own: sends in order, transactions (committed,
-rolled back, left to be checked back), and a consumer. All that they were told is kept."""
+"""Clients of a drill, by our SDK, on its own topic: sends in order, transactions (committed, rolled
+back, left to be checked back), and a consumer. All their results are recorded."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _FATES: Final = (
 
 
 class Load:
-    """Producers and a consumer at work, from `async with` on."""
+    """Producers and a consumer that run from `async with` on."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Load:
         rate: int,
         file: BinaryIO | None = None,
     ) -> None:
-        """`name`: of the topic, and of the groups; `file` gets every event as well."""
+        """`name`: the name of the topic and of the groups; `file` gets every event as well."""
         assert RATE_MIN <= rate <= RATE_MAX, rate
         self.topic = self.group = name
         self.readers = f"{name}-readers"
@@ -95,14 +95,14 @@ class Load:
         await self._stack.aclose()
 
     async def stop(self) -> None:
-        """Send no more; checks are answered, and messages consumed."""
+        """Stop sending; checks are still answered, and messages consumed."""
         self._stopping.set()
         await asyncio.gather(*self._tasks)
 
     # -- what is kept ------------------------------------------------------------------------
 
     def note(self, event: Event) -> None:
-        """Keep an event."""
+        """Record an event."""
         if self._file is not None:
             write(self._file, event)
         self.events.append(event)
@@ -138,7 +138,7 @@ class Load:
             pass
 
     def _key(self, sender: str) -> str:
-        """A key for each attempt: one that failed may have been stored."""
+        """A key for each attempt, because a failed attempt may have been stored."""
         self._count += 1
         key = f"{sender}-{self._count}"
         self.note(Asked(key, steady_ns()))
@@ -187,7 +187,7 @@ class Load:
         self._note_end(key, outcome, stored_ns, steady_ns())
 
     def _decide(self, key: str, outcome: Outcome) -> Outcome:
-        """A check that came first has decided."""
+        """Settle a transaction, unless a check has decided it already."""
         return self._decided.setdefault(key, outcome)
 
     def _note_end(self, key: str, outcome: Outcome, begin_ns: int = 0, end_ns: int = 0) -> None:

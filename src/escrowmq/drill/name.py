@@ -1,4 +1,4 @@
-"""Names of drills, by which they are found in logs."""
+"""Names of drills, which identify them in logs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ from escrowmq.net.clock import SystemClock
 
 
 def drill_name() -> str:
-    """When it begins, and something random."""
+    """Make a name of the start time and a random part."""
     now = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
     return f"{now:%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"

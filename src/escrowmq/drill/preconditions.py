@@ -1,4 +1,4 @@
-"""What must be so before anything is done to a group."""
+"""The preconditions of a drill."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from escrowmq.client.admin.replicas import DrillMember, ReplicaGroup
 from escrowmq.errors import UsageError
 
 
-class Ground(msgspec.Struct, kw_only=True, frozen=True):
-    """A group that a drill may begin with."""
+class HealthyGroup(msgspec.Struct, kw_only=True, frozen=True):
+    """A group that fulfils the preconditions."""
 
     broker: str
     members: dict[str, str]
@@ -23,9 +23,9 @@ class Ground(msgspec.Struct, kw_only=True, frozen=True):
     min_copies: int
 
 
-async def look(admin: Admin, broker: str, drill: str) -> Ground:
-    """Look at a group, and change nothing. Raises UsageError if a drill would prove nothing, or do
-    harm; ResponseError if a member would not obey."""
+async def inspect_group(admin: Admin, broker: str, drill: str) -> HealthyGroup:
+    """Inspect a group without changing it. Raises UsageError if a drill would prove nothing, or do
+    harm; ResponseError if a member would refuse faults."""
     group = await admin.replicas.group(broker)
     judge(group)
     addresses = {one.name: one.address for one in group.members}
@@ -34,14 +34,14 @@ async def look(admin: Admin, broker: str, drill: str) -> Ground:
         report = reports.get(address)  # one that is gone by now is found out below
         if report is not None and report.authority_fault:
             raise UsageError(
-                f"member {name} does not reach the authority: {report.authority_fault}. Nobody "
-                "could take over"
+                f"member {name} does not reach the authority: {report.authority_fault}. No "
+                "other member could take over"
             )
     found: list[DrillMember] = await asyncio.gather(*(
         admin.replicas.drill(address, drill, member=name, is_dry_run=True)
         for name, address in addresses.items()
     ))  # fmt: skip
-    return Ground(
+    return HealthyGroup(
         broker=broker,
         members=addresses,
         master=group.master,
@@ -51,7 +51,7 @@ async def look(admin: Admin, broker: str, drill: str) -> Ground:
 
 
 def judge(group: ReplicaGroup) -> None:
-    """Raise UsageError unless all of a group is well."""
+    """Raise UsageError unless the whole group is healthy."""
     name = group.broker
     if not group.master:
         raise UsageError(f"{name} has no master: {'; '.join(group.notes)}")
@@ -60,7 +60,7 @@ def judge(group: ReplicaGroup) -> None:
         raise UsageError(f"{name} would fail at once: {refused}")
     if len(group.members) < 2:
         raise UsageError(
-            f"{name} has one member, {group.master}: nobody could take over. Start another one"
+            f"{name} has only one member, {group.master}: none could take over. Start another one"
         )
     for one in group.members:
         who = f"member {one.name}" if one.name else f"the broker at {one.address}"

@@ -1,4 +1,4 @@
-"""What a drill has shown: a row for each fault, and a verdict."""
+"""The result of a drill: a row for each fault, and a verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MS_NS: Final = 1_000_000
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """One fault as it was done. Times in ns are of the monotonic clock, as in a history."""
+    """One injected fault. Times are of the monotonic clock in ns, as in a history."""
 
     fault: str
     member: str
@@ -41,7 +41,7 @@ class Span(msgspec.Struct, kw_only=True):
 
 
 class Row(msgspec.Struct, kw_only=True, rename="camel"):
-    """One fault, and what became of it. -1: it did not happen."""
+    """One fault and its effects. -1: the effect did not occur."""
 
     fault: str
     member: str
@@ -72,12 +72,12 @@ class Row(msgspec.Struct, kw_only=True, rename="camel"):
 
     @property
     def wrong(self) -> int:
-        """All that a judge found."""
+        """The number of violations of all kinds."""
         return self.lost + self.doubled + self.wrongly_visible + self.offsets_twice + self.other
 
 
 class Report(msgspec.Struct, kw_only=True, rename="camel"):
-    """A drill."""
+    """The report of a drill."""
 
     drill: str
     broker: str
@@ -119,8 +119,8 @@ def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -
 
 
 def found_in(events: Iterable[Event], final: Iterable[Event]) -> list[Finding]:
-    """What is wrong. `final`: all that is in the queues at the end. What a consumer has read once
-    must be there still, so the end is also judged by itself."""
+    """The violations. `final`: all messages in the queues at the end. A message that a consumer has
+    read must still be there, so the end is also judged by itself."""
     events, final = list(events), list(final)
     told = [event for event in events if not isinstance(event, Read)]
     return sorted({*judge([*events, *final]), *judge([*told, *final])}, key=str)
@@ -129,7 +129,8 @@ def found_in(events: Iterable[Event], final: Iterable[Event]) -> list[Finding]:
 def rows_of(
     spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
 ) -> list[Row]:
-    """A row for each fault. What is wrong with a message is counted where it was acknowledged."""
+    """Make a row for each fault. A violation counts for the fault during which its message was
+    acknowledged."""
     begins = [span.begin_ns for span in spans]
     ends = [*begins[1:], 1 << 62]
     times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended))
@@ -171,7 +172,7 @@ def _times_of(events: Iterable[Event]) -> dict[str, int]:
 
 
 def judged(report: Report, findings: Sequence[Finding]) -> Report:
-    """The report with its verdict."""
+    """The report, completed by its verdict."""
     report.findings = [str(finding) for finding in findings[:FINDINGS_MAX]]
     report.findings_count = len(findings)
     odd = [f"{row.fault}: {note}" for row in report.rows for note in row.notes] + report.notes

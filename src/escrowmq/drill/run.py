@@ -1,4 +1,4 @@
-"""Runs a drill: one fault after another on a group that is whole, with clients at work."""
+"""Runs a drill: injects one fault after another into a healthy group, while clients work."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.drill import final
 from escrowmq.drill.faults import STEADY, Step
 from escrowmq.drill.history import Event
 from escrowmq.drill.load import Load
-from escrowmq.drill.preconditions import Ground
+from escrowmq.drill.preconditions import HealthyGroup
 from escrowmq.drill.report import Report, Span, found_in, judged, rows_of
 from escrowmq.drill.watch import Watch
 from escrowmq.errors import EscrowMQError, UsageError
@@ -31,8 +31,8 @@ _SERVED_S: Final = 30.0
 _LOOK_S: Final = 0.05
 
 
-class Terms(msgspec.Struct, kw_only=True, frozen=True):
-    """How a drill is run."""
+class DrillParameters(msgspec.Struct, kw_only=True, frozen=True):
+    """The parameters of a drill."""
 
     drill: str
     rate: int
@@ -42,24 +42,24 @@ class Terms(msgspec.Struct, kw_only=True, frozen=True):
     """How long it may take until all members are in sync again."""
 
 
-class Unsound(Exception):
-    """The group did not do what a sound group does: nothing more is done to it."""
+class GroupUnhealthy(Exception):
+    """The group did not behave like a healthy one: the drill stops."""
 
 
 class Drill:
-    """One run. `stop`, from a signal's handler, ends what is being done: faults at first; then the
-    wait for the rest of the report."""
+    """One drill. `stop`, called by a signal's handler, ends the current phase: the faults first;
+    then the wait for the rest of the report."""
 
     def __init__(
         self,
         admin: Admin,
-        ground: Ground,
+        ground: HealthyGroup,
         steps: Sequence[Step],
-        terms: Terms,
+        terms: DrillParameters,
         *,
         tell: Callable[[str], None],
     ) -> None:
-        """`tell`: a line for people about what happens."""
+        """`tell` gets lines about the progress, for people."""
         self._admin = admin
         self._ground = ground
         self._steps = steps
@@ -77,7 +77,7 @@ class Drill:
         self._notes: list[str] = []
 
     def stop(self) -> None:
-        """End the present phase."""
+        """End the current phase."""
         self._is_stopped = True
         if self._phase is not None:
             self._phase.cancel()
@@ -85,7 +85,7 @@ class Drill:
     async def run(
         self, servers: str | None, settings: ConnectionSettings, file: BinaryIO | None = None
     ) -> Report:
-        """Do all of it, and return the report. `file` gets what clients are told."""
+        """Run the whole drill, and return the report. `file` gets the clients' results."""
         ground, terms = self._ground, self._terms
         topic = PREFIX + terms.drill
         begun_ms, begun_ns = self._clock.now_ms(), steady_ns()
@@ -97,7 +97,7 @@ class Drill:
             try:
                 async with self._watch, load:
                     if not self._is_stopped:
-                        await self._in_phase(self._suffer(load))
+                        await self._in_phase(self._inject_faults(load))
                     await self._leave()
                     await self._in_phase(self._finish(load))
             finally:
@@ -116,14 +116,14 @@ class Drill:
         return judged(report, findings)
 
     async def _in_phase(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do this, unless `stop` ends it. What it is refused is part of the report."""
+        """Run one phase, unless `stop` ends it. A refusal is added to the report."""
         self._phase = asyncio.create_task(work)
         try:
             await self._phase
         except asyncio.CancelledError:
             if not self._phase.cancelled() or not self._is_stopped:
                 raise
-        except (EscrowMQError, Unsound) as error:
+        except (EscrowMQError, GroupUnhealthy) as error:
             self._notes.append(str(error))
         finally:
             self._phase = None
@@ -136,30 +136,30 @@ class Drill:
         )
 
     async def _join(self) -> None:
-        """All members take part; no other drill begins meanwhile."""
+        """Reserve all members for this drill, so that no other one begins."""
         await asyncio.gather(*map(self._order, self._ground.members))
 
     async def _leave(self) -> None:
-        """Heal what was done; a member that is not reached heals itself."""
+        """Undo the faults; an unreachable member undoes its own by itself."""
         ends = (self._order(name, "end") for name in self._ground.members)
         await asyncio.gather(*ends, return_exceptions=True)
 
     # -- faults ------------------------------------------------------------------------------
 
-    async def _suffer(self, load: Load) -> None:
+    async def _inject_faults(self, load: Load) -> None:
         def is_warm() -> bool:
             return len(load.acknowledged_ns) >= _WARM_COUNT
 
-        if not await self._until(is_warm, _WARM_S):
+        if not await self._await_condition(is_warm, _WARM_S):
             raise UsageError(
                 f"the group acknowledges too little before any fault: {len(load.acknowledged_ns)} "
                 f"in {_WARM_S:g} s ({load.last_error or 'no error'})"
             )
         span = self._begin(STEADY, "", "nothing happens", "all is acknowledged without a pause")
         await asyncio.sleep(self._terms.steady_s)
-        await self._be_whole(span, load)
+        await self._await_recovery(span, load)
         for step in self._steps:
-            await self._one(step, load)
+            await self._run_step(step, load)
             await asyncio.sleep(self._terms.steady_s)
 
     def _begin(self, fault: str, member: str, what: str, expected: str) -> Span:
@@ -172,7 +172,7 @@ class Drill:
         self._spans.append(span)
         return span
 
-    async def _one(self, step: Step, load: Load) -> None:
+    async def _run_step(self, step: Step, load: Load) -> None:
         await self._join()
         watch, takeover_ms = self._watch, self._ground.takeover_ms
         copies = sorted(self._ground.members.keys() - {watch.master})
@@ -186,11 +186,11 @@ class Drill:
             if step.moves_master(takeover_ms):
                 await self._moved(span)
             if step.fault == "kill":
-                await self._back(member, silences)
-            await self._be_whole(span, load)
-        except (EscrowMQError, Unsound) as error:
+                await self._await_restart(member, silences)
+            await self._await_recovery(span, load)
+        except (EscrowMQError, GroupUnhealthy) as error:
             span.notes.append(str(error))
-            raise Unsound(f"no further fault was tried after {step.name}") from error
+            raise GroupUnhealthy(f"no further fault was tried after {step.name}") from error
         finally:
             self._end(span)
 
@@ -204,31 +204,33 @@ class Drill:
         def has_moved() -> bool:
             return watch.epoch > span.epoch_before and watch.master not in ("", span.master_before)
 
-        if not await self._until(has_moved, _MOVED_S):
-            raise Unsound(
+        if not await self._await_condition(has_moved, _MOVED_S):
+            raise GroupUnhealthy(
                 f"no other member became the master within {_MOVED_S:g} s; it is "
-                f"{watch.master or 'nobody'}"
+                f"{watch.master or 'none'}"
             )
 
-    async def _back(self, member: str, silences: int) -> None:
-        """A killed member ends, and is started again by its supervisor."""
+    async def _await_restart(self, member: str, silences: int) -> None:
+        """Wait until a killed member has ended and its supervisor has started it again."""
         watch = self._watch
-        if not await self._until(lambda: watch.silences[member] > silences, _ENDED_S):
-            raise Unsound(f"{member} did not end")
+        if not await self._await_condition(lambda: watch.silences[member] > silences, _ENDED_S):
+            raise GroupUnhealthy(f"{member} did not end")
         within_s = self._terms.within_s
-        if not await self._until(lambda: watch.said[member] is not None, within_s):
-            raise Unsound(
+        if not await self._await_condition(lambda: watch.said[member] is not None, within_s):
+            raise GroupUnhealthy(
                 f"{member} did not come back within {within_s:g} s: no supervisor started it"
             )
 
-    async def _be_whole(self, span: Span, load: Load) -> None:
-        """All members are in sync, and an attempt that began after that is acknowledged."""
+    async def _await_recovery(self, span: Span, load: Load) -> None:
+        """Wait until all members are in sync, and a send that began after that is acknowledged."""
         watch, within_s = self._watch, self._terms.within_s
-        if not await self._until(lambda: not watch.lacking, within_s):
-            raise Unsound(f"not in sync again within {within_s:g} s: {', '.join(watch.lacking)}")
+        if not await self._await_condition(lambda: not watch.lacking, within_s):
+            raise GroupUnhealthy(
+                f"not in sync again within {within_s:g} s: {', '.join(watch.lacking)}"
+            )
         span.in_sync_ns = steady_ns()
-        if not await self._until(lambda: load.begun_ns > span.in_sync_ns, _SERVED_S):
-            raise Unsound(
+        if not await self._await_condition(lambda: load.begun_ns > span.in_sync_ns, _SERVED_S):
+            raise GroupUnhealthy(
                 f"nothing was acknowledged for {_SERVED_S:g} s ({load.last_error or 'no error'})"
             )
         self._end(span)
@@ -239,9 +241,9 @@ class Drill:
                 f"are in sync after {took_s:.1f} s"
             )
         for epoch, names in watch.rivals.items():
-            raise Unsound(f"epoch {epoch} has several masters: {', '.join(names)}")
+            raise GroupUnhealthy(f"epoch {epoch} has several masters: {', '.join(names)}")
 
-    async def _until(self, what: Callable[[], bool], within_s: float) -> bool:
+    async def _await_condition(self, what: Callable[[], bool], within_s: float) -> bool:
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
         while not what():
@@ -255,7 +257,7 @@ class Drill:
     async def _finish(self, load: Load) -> None:
         self._tell("transactions settle, and all queues are read")
         within_s = self._terms.within_s
-        if not await self._until(lambda: not self._watch.lacking, within_s):
+        if not await self._await_condition(lambda: not self._watch.lacking, within_s):
             lacking = ", ".join(self._watch.lacking)
             self._notes.append(f"not in sync after {within_s:g} s: {lacking}")
         await load.stop()

@@ -1,4 +1,4 @@
-"""Watches the members of a group: who is master of which epoch, and who has everything."""
+"""Watches the members of a group: the master of each epoch, and the members in sync."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _POLL_S: Final = 0.1
 
 
 class Watch:
-    """What each member said last, from `async with` on; asked again and again, each by itself: one
-    that is silent delays nobody's answer."""
+    """The last state reported by each member, from `async with` on. Each member is polled by
+    itself, so that an unresponsive one delays no other."""
 
     def __init__(self, admin: Admin, broker: str, members: Mapping[str, str]) -> None:
         """`members`: addresses by name."""
@@ -33,7 +33,7 @@ class Watch:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        await asyncio.gather(*map(self._look, self.addresses))
+        await asyncio.gather(*map(self._poll_member, self.addresses))
         self._tasks = [asyncio.create_task(self._follow(name)) for name in self.addresses]
         return self
 
@@ -49,10 +49,10 @@ class Watch:
 
     async def _follow(self, name: str) -> None:
         while True:
-            await self._look(name)
+            await self._poll_member(name)
             await asyncio.sleep(_POLL_S)
 
-    async def _look(self, name: str) -> None:
+    async def _poll_member(self, name: str) -> None:
         address = self.addresses[name]
         report = (await self._admin.replicas.reports([address])).get(address)
         if report is None or report.member != name:
@@ -64,7 +64,7 @@ class Watch:
         self.hear(name, report)
 
     def hear(self, name: str, report: GroupReport | None) -> None:
-        """A member has answered, or not."""
+        """Process a member's answer, or that there was none."""
         self.said[name] = report
         if report is None:
             self.silences[name] += 1
@@ -75,7 +75,7 @@ class Watch:
 
     @property
     def epoch(self) -> int:
-        """The newest epoch that anybody knows."""
+        """The newest epoch that any member knows."""
         return max((one.epoch for one in self.said.values() if one is not None), default=0)
 
     @property
@@ -93,7 +93,7 @@ class Watch:
 
     @property
     def lacking(self) -> list[str]:
-        """Members that are not in sync, or do not answer; all while nobody serves."""
+        """Members that are not in sync, or do not answer; all of them while there is no master."""
         serving = self._serving
         if serving is None:
             return sorted(self.addresses)

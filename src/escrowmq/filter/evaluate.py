@@ -158,7 +158,7 @@ def all_of(nodes: list[Node], *, at: int) -> Node:
     terms = [node.evaluate for node in nodes]
     depth = _above(*nodes, at=at)
     if len(terms) == 2:
-        return _truth(_both(*terms), depth)
+        return _truth(_evaluate_and(*terms), depth)
 
     def evaluate(properties: Properties) -> bool | None:
         answer: bool | None = True
@@ -173,7 +173,7 @@ def all_of(nodes: list[Node], *, at: int) -> Node:
     return _truth(evaluate, depth)
 
 
-def _both(left: Evaluate, right: Evaluate) -> Truth:
+def _evaluate_and(left: Evaluate, right: Evaluate) -> Truth:
     def evaluate(properties: Properties) -> bool | None:
         first = left(properties)
         if first is False:

@@ -245,7 +245,7 @@ class _Parser:
         if kind == "text":
             return nodes.literal(self._text(), OperandKind.TEXT)
         if kind == "whole":
-            return _whole(self._take())
+            return _whole_number(self._take())
         if kind == "double":
             return _double(self._take())
         if kind in _LITERALS:
@@ -265,7 +265,7 @@ def _unquote(image: str) -> str:
     return image[1:-1].replace("''", "'")
 
 
-def _whole(token: _Token) -> Node:
+def _whole_number(token: _Token) -> Node:
     digits = token.text.rstrip("lL")
     number = int(digits) if len(digits) <= _LONG_DIGITS else _LONG_MAX + 1
     if number > _LONG_MAX:

@@ -1,4 +1,5 @@
-"""What a master knows of each copy: until when it had everything, and whether it may be in sync."""
+"""The master's knowledge of each copy: until when it had everything, and whether it may be in
+sync."""
 
 from __future__ import annotations
 
@@ -37,11 +38,11 @@ class Copies:
         self._has_all: Callable[[str, str], bool] = lambda _member, _incarnation: False
 
     def ask(self, has_all: Callable[[str, str], bool]) -> None:
-        """Use `has_all` to find out whether a member has everything that was acknowledged."""
+        """Set the function that tells whether a member has everything that was acknowledged."""
         self._has_all = has_all
 
-    def set_is(self, in_sync: Mapping[str, str], now_ms: int) -> None:
-        """Note the in-sync set of a record that was just written."""
+    def set_in_sync(self, in_sync: Mapping[str, str], now_ms: int) -> None:
+        """Note the in-sync set of the record that was just written."""
         for member, incarnation in in_sync.items():
             known = self._of.get(member)
             if known is None or known.incarnation != incarnation:
@@ -70,8 +71,8 @@ class Copies:
         if known is not None:
             known.current_ms = min(known.current_ms, now_ms - silence_ms + _GONE_MS)
 
-    def excuse(self, span_ms: int) -> None:
-        """Do not count the time in which this process was suspended: it makes no copy late."""
+    def ignore_suspension(self, span_ms: int) -> None:
+        """Ignore the time for which this process was suspended: it makes no copy late."""
         for copy in self._of.values():
             copy.current_ms += span_ms
 
@@ -88,7 +89,7 @@ class Copies:
         copy = self._of.get(member)
         return copy is None or copy.incarnation != incarnation or copy.current_ms < before_ms
 
-    def even(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
+    def caught_up(self, in_sync: Mapping[str, str], now_ms: int) -> Iterator[tuple[str, str]]:
         """Members that have everything and are not in the in-sync set."""
         for member, copy in self._of.items():
             is_rested = now_ms >= max(copy.may_join_ms, copy.left_ms + _REJOIN_MS)

@@ -47,8 +47,8 @@ class TurnedAway(RemoteProtocolError):
     """The master refuses this copy, for a reason that a person must see."""
 
 
-class Beside(Protocol):
-    """What a copy does with everything that is not log data."""
+class CopyEffects(Protocol):
+    """The effects of the master's frames other than log data."""
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
         """Note, durably, that the log is now a prefix of the log of this epoch's master."""
@@ -69,7 +69,7 @@ class Copy:
     def __init__(
         self,
         log: SlaveLog,
-        beside: Beside,
+        beside: CopyEffects,
         *,
         hello: Callable[[], Hello],
         secret: bytes,
@@ -117,8 +117,8 @@ class Copy:
     def _introduce(self, challenge: Challenge) -> bytes:
         if challenge.protocol != 1:
             raise TurnedAway(
-                f"the master speaks version {challenge.protocol} of the protocol, this member 1: "
-                "upgrade it"
+                f"the master uses version {challenge.protocol} of the protocol, and this "
+                "member version 1: upgrade this member"
             )
         hello = msgspec.structs.replace(self._hello(), nonce=self._nonce)
         proof = proof_of(self._secret, "copy", challenge.nonce, msgspec.json.encode(hello))
@@ -153,7 +153,7 @@ class Copy:
         elif kind is Kind.TABLE:
             table = decode_table(content)
             if table.path not in COPIED:
-                raise RemoteProtocolError(f"{table.path!r} is no table that is copied")
+                raise RemoteProtocolError(f"{table.path!r} is not a table that members copy")
             self._beside.take_table(*table)
             self._tables_count += 1
         elif kind is Kind.GONE:
@@ -168,7 +168,7 @@ class Copy:
         if part.log_offset != self._at:
             what = "a gap" if part.log_offset > self._at else "an overlap"
             raise RemoteProtocolError(
-                f"{what}: the master sends log offset {part.log_offset}, {self._at} is next"
+                f"{what}: the master sends log offset {part.log_offset}, but {self._at} is next"
             )
         self.confirmed, self.log_begin = part.confirmed, part.begin
         self._at += len(part.body)

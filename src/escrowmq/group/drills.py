@@ -1,6 +1,5 @@
-"""Faults that a member does to itself when an operator asks it to (`escrowmq cluster drill`).
-
-Each ends by itself, at the latest after `SPAN_MAX_MS`, whatever becomes of the one who asked."""
+"""Faults that a member injects into itself when an operator requests it (`escrowmq cluster drill`).
+Each ends by itself, at the latest after `SPAN_MAX_MS`, even if the operator is gone."""
 
 from __future__ import annotations
 
@@ -44,18 +43,18 @@ _WITHOUT_AUTHORITY: Final = frozenset({"isolate", "authority"})
 
 
 class ProcessFaults(Protocol):
-    """What only the process can do to itself. Both begin a little later, when the answer has
-    left."""
+    """Faults that only the process can inject. Both begin a little later, after the answer was
+    sent."""
 
     def kill(self) -> None:
         """End as by kill -9."""
 
     def freeze(self, span_ms: int) -> None:
-        """Stop as by SIGSTOP, and go on after a time."""
+        """Suspend the process as by SIGSTOP, and continue after a time."""
 
 
 class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
-    """What an operator asks for."""
+    """An operator's request for a fault."""
 
     fault: str
     span_ms: int
@@ -69,12 +68,12 @@ class FaultOrder(msgspec.Struct, kw_only=True, frozen=True):
 
     @property
     def is_fault(self) -> bool:
-        """Whether anything is done to the member."""
+        """Whether the request injects a fault into the member."""
         return self.fault not in (JOIN, END)
 
 
 def read_order(fields: Mapping[str, str], *, who: str, at_ms: int) -> FaultOrder:
-    """The order of a request. Raises UsageError."""
+    """Decode the request. Raises UsageError."""
     fault, span, drill = fields.get("fault", JOIN), fields.get("ms", "0"), fields.get("drill", "")
     if fault not in {JOIN, END} | SUDDEN | SPANS:
         raise UsageError(f"fault={fault}: one of {', '.join(sorted(SUDDEN | SPANS))} is expected")
@@ -116,26 +115,28 @@ class Drills:
         self._until_ms = 0
 
     def take(self, order: FaultOrder, *, me: str, now_ms: int) -> None:
-        """Obey, except for a switch, which is the master's to do. Raises UsageError, and nothing
-        has happened then."""
+        """Inject a fault; a switch of the master is left to the caller. Raises UsageError before
+        anything happens."""
         process = self._process
         if process is None:
             raise UsageError(
                 f"member {me} takes part in no drill: it was not started with escrowDrills=true"
             )
         if order.member not in ("", me):
-            raise UsageError(f"this is member {me}, and {order.member} was meant")
+            raise UsageError(f"this is member {me}, and the order is for {order.member}")
         is_busy = self._drill not in ("", order.drill) and now_ms < self._heard_ms + DRILL_MS
         if is_busy:
             raise UsageError(
-                f"member {me} is in drill {self._drill} of {self._who}, which was heard of "
-                f"{(now_ms - self._heard_ms) / 1000:.0f} s ago; one drill at a time, and one that "
-                f"ended without a word is forgotten after {DRILL_MS // 1000} s"
+                f"member {me} is in drill {self._drill} of {self._who}, which was active "
+                f"{(now_ms - self._heard_ms) / 1000:.0f} s ago; only one drill is allowed at "
+                "a time, and a drill that does not sign off is forgotten after "
+                f"{DRILL_MS // 1000} s"
             )
         if order.is_fault and self._active(now_ms):
             raise UsageError(
-                f"{self._fault} of member {me} lasts for {(self._until_ms - now_ms) / 1000:.1f} s "
-                "more; one fault at a time"
+                f"{self._fault} of member {me} lasts for another "
+                f"{(self._until_ms - now_ms) / 1000:.1f} s; only one fault is allowed at a "
+                "time"
             )
         if order.is_dry_run:
             return
@@ -177,5 +178,5 @@ class Drills:
         return self._active(now_ms) in _CUT
 
     def lacks_authority(self, now_ms: int) -> bool:
-        """Whether this member does not reach the authority."""
+        """Whether this member cannot reach the authority."""
         return self._active(now_ms) in _WITHOUT_AUTHORITY

@@ -86,7 +86,7 @@ class Hello(msgspec.Struct, rename="camel"):
 
 
 class Welcome(msgspec.Struct, rename="camel"):
-    """Where the copy continues."""
+    """The offset at which the copy continues."""
 
     group: str
     epoch: int
@@ -114,7 +114,7 @@ class Gone(msgspec.Struct, rename="camel"):
 
 
 class LogPart(NamedTuple):
-    """Process bytes that carry the log."""
+    """A part of the master's log."""
 
     log_offset: int
     confirmed: int
@@ -130,7 +130,7 @@ class Table(NamedTuple):
 
 
 class Report(NamedTuple):
-    """How much a copy has taken."""
+    """How much of the log and tables a copy has stored."""
 
     end: int
     tables_count: int
@@ -159,7 +159,7 @@ def encode_table(path: str, data: bytes) -> bytes:
 
 
 def encode_report(end: int, tables_count: int) -> bytes:
-    """How much a copy has taken."""
+    """Encode a report."""
     return encode_frame(Kind.REPORT, _REPORT.pack(end, tables_count))
 
 
@@ -168,7 +168,7 @@ def decode_struct(kind: type[S], content: bytes) -> S:
     try:
         return msgspec.json.decode(content, type=kind)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"this is no {kind.__name__.lower()}: {error}") from None
+        raise RemoteProtocolError(f"invalid {kind.__name__.lower()}: {error}") from None
 
 
 def decode_log(content: bytes) -> LogPart:
@@ -185,7 +185,7 @@ def decode_table(content: bytes) -> Table:
         size = _PATH.unpack_from(content)[0] + _PATH.size
         return Table(content[_PATH.size : size].decode(), content[size:])
     except (struct.error, UnicodeDecodeError) as error:
-        raise RemoteProtocolError(f"this is no table: {error}") from None
+        raise RemoteProtocolError(f"invalid table: {error}") from None
 
 
 def decode_report(content: bytes) -> Report:
@@ -219,7 +219,7 @@ class FrameReader:
                     return
                 number = held[begin]
                 if number not in _KINDS:
-                    raise RemoteProtocolError(f"a frame of kind {number} is not known")
+                    raise RemoteProtocolError(f"unknown kind of frame: {number}")
                 at = begin + size
                 yield Kind(number), bytes(held[begin + 1 : at])
         finally:
@@ -230,10 +230,10 @@ _KINDS: Final = frozenset(Kind)
 
 
 def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
-    """Shows that who made this content knows the secret and has seen the nonce."""
+    """A proof that the sender of this content knows the secret and has seen the nonce."""
     return hmac.new(secret, f"{role}\n{nonce}\n".encode() + content, sha256).hexdigest()
 
 
 def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
-    """Whether a proof is right."""
+    """Whether a proof is valid."""
     return hmac.compare_digest(proof_of(secret, role, nonce, content), proof)

@@ -1,5 +1,5 @@
-"""Which epoch wrote which part of a log. An epoch has one master, so two logs that have the same
-epoch at an offset have the same bytes there."""
+"""The epochs of a log: which epoch wrote which part. An epoch has one master, so two logs with the
+same epoch at an offset have the same bytes there."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def normal(history: Sequence[Began], end: int) -> History:
 
 
 def common_end(ours: Sequence[Began], our_end: int, theirs: Sequence[Began], their_end: int) -> int:
-    """Up to where two logs are the same for certain."""
+    """The offset up to which two logs are known to be equal."""
     ours, theirs = normal(ours, our_end), normal(theirs, their_end)
     same = [began for began in ours if began in theirs]
     if not same:

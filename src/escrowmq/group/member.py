@@ -15,10 +15,10 @@ from escrowmq.base.authority import Versioned
 from escrowmq.errors import UsageError
 from escrowmq.group.copies import Copies
 from escrowmq.group.history import begin
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
+from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
 from escrowmq.group.reasons import after_loss, why_not
 from escrowmq.group.record import Record, number_for, read_record
-from escrowmq.group.state import MemberState, Proposal
+from escrowmq.group.state import MemberState, Proposal, settling
 
 _AGAIN_MS: Final = 500
 """Pause before another attempt when the authority did not answer."""
@@ -36,12 +36,12 @@ _BIRTH_MS: Final = 3_000
 
 
 class Member:
-    """One member of one group."""
+    """The decisions of one member of a group."""
 
     def __init__(  # noqa: PLR0913 - what it was, where it is, and what it may ask the world
         self,
         state: MemberState,
-        terms: Terms,
+        terms: MemberTimeouts,
         *,
         mark: Callable[[], str],
         address: str,
@@ -51,8 +51,8 @@ class Member:
         jitter_ms: int,
         now_ms: int,
     ) -> None:
-        """`mark` gives a random text; `has_log`: whether the folder has messages already; `log`
-        reports what people should know."""
+        """`mark` returns a random text; `has_log`: whether the folder has messages already; `log`
+        reports events to operators."""
         self.state = state
         self.terms = terms
         self._mark = mark
@@ -90,7 +90,7 @@ class Member:
         self._said: set[str] = set()
 
     def take(self) -> list[Order]:
-        """Return, and forget, the orders."""
+        """Return the orders, and forget them."""
         orders, self._orders = self._orders, []
         return orders
 
@@ -102,7 +102,7 @@ class Member:
         self._woken_ms = now_ms
         if self.is_leader:
             if slept_ms > self.terms.silence_ms // 3:
-                self.copies.excuse(slept_ms)  # nobody was silent: this process did not run
+                self.copies.ignore_suspension(slept_ms)  # no copy was silent meanwhile
             self._change_set(now_ms)
         elif self._may_take_over(now_ms):
             self._take_over()
@@ -111,7 +111,7 @@ class Member:
         if self._followed is not None and now_ms - self._heard_ms > _QUIET_MS:
             self._look_ms = min(self._look_ms, self._looked_ms + _AGAIN_MS)
         if now_ms >= self._look_ms:
-            self._look(now_ms)
+            self._begin_read(now_ms)
 
     def _log_silence(self, now_ms: int) -> None:
         record = self.record
@@ -130,7 +130,7 @@ class Member:
         span_ms = self.terms.silence_ms // 10
         return min(self._look_ms, self._woken_ms + span_ms)
 
-    def _look(self, now_ms: int) -> None:
+    def _begin_read(self, now_ms: int) -> None:
         if self._is_asking:
             return
         self._is_asking = True
@@ -150,28 +150,28 @@ class Member:
         return terms.follower_look_ms if is_settled else terms.search_ms
 
     def look_soon(self, now_ms: int) -> None:
-        """Read the record soon: something has happened that it explains."""
+        """Read the record soon, because an event has occurred that it explains."""
         self._look_ms = min(self._look_ms, now_ms)
 
     # -- the authority's answers -------------------------------------------------------------
 
-    def heard(self, found: Versioned, now_ms: int) -> None:
+    def record_read(self, found: Versioned, now_ms: int) -> None:
         """Process the record that was read."""
-        self._is_asking = False
-        self.authority_fault = ""
+        self._is_asking, self.authority_fault = False, ""
         proposal = self.proposal
         if proposal is not None:
             if found.value == proposal.record.encode():
                 self._succeeded(proposal, found.revision, now_ms)
             elif found.revision == proposal.revision:
-                self._write(proposal)  # it may have been lost, or be late: either is settled now
+                self.proposal = settling(proposal, found, self.state, mark=self._mark)
+                self._write(self.proposal)  # it may have been lost, or be late: it is settled now
             else:
                 self._failed(now_ms)
                 self._consider(found, now_ms)
             return
         self._consider(found, now_ms)
 
-    def unheard(self, reason: str, now_ms: int) -> None:
+    def authority_failed(self, reason: str, now_ms: int) -> None:
         """The authority did not answer; a write may have taken effect."""
         self._is_asking = False
         self._look_ms = now_ms + _AGAIN_MS
@@ -189,7 +189,7 @@ class Member:
         """The record had another revision; it is read to see why."""
         self._is_asking = False
         self._look_ms = now_ms
-        self._look(now_ms)
+        self._begin_read(now_ms)
 
     def _write(self, proposal: Proposal) -> None:
         self._is_asking = True
@@ -203,11 +203,11 @@ class Member:
             assert before is not None
             if before.in_sync.keys() != record.in_sync.keys():
                 self._log(f"the group has changed: {record.text}")
-            self.copies.set_is(record.in_sync, now_ms)
+            self.copies.set_in_sync(record.in_sync, now_ms)
             return
         me, incarnation = self.state.member, self.state.incarnation
         is_mine = record.has(me, incarnation) and record.epoch > self.state.seen
-        self._keep(proposal=None, seen=max(record.epoch, self.state.seen), group=record.group)
+        self._change(proposal=None, seen=max(record.epoch, self.state.seen), group=record.group)
         self._is_forced = False
         if is_mine:
             self._is_opening = True
@@ -223,7 +223,7 @@ class Member:
         self.proposal = None
         self._is_forced = False
         if self.state.proposal is not None:
-            self._keep(proposal=None)
+            self._change(proposal=None)
 
     # -- being master ------------------------------------------------------------------------
 
@@ -235,12 +235,12 @@ class Member:
         history = self.state.epochs
         if not history and log_end:
             history = begin((), 0, 0)  # what was there before the group was
-        self._keep(history=begin(history, record.epoch, log_end), sound_end=-1)
+        self._change(history=begin(history, record.epoch, log_end), sound_end=-1)
         self._is_opening = False
         self.is_leader = True
         self._gone = 0
         self.copies = Copies()
-        self.copies.set_is(record.in_sync, now_ms)
+        self.copies.set_in_sync(record.in_sync, now_ms)
         self._look_ms = now_ms + self.terms.leader_look_ms
         self._log(f"this member is the master now: {record.text}; the epoch begins at {log_end}")
 
@@ -256,8 +256,8 @@ class Member:
         return needed
 
     def _change_set(self, now_ms: int) -> None:
-        """Remove members whose copy is behind for too long from the in-sync set, and add those that
-        have everything. One write at a time; all late members leave in one."""
+        """Remove members that have lagged for too long from the in-sync set, and add those that
+        have everything. One write at a time; all late members are removed by one write."""
         record = self.record
         assert record is not None
         if self.proposal is not None:
@@ -267,7 +267,7 @@ class Member:
         in_sync = {m: i for m, i in record.in_sync.items() if m not in late}
         numbers = record.numbers
         if not late:
-            for member, incarnation in self.copies.even(record.in_sync, now_ms):
+            for member, incarnation in self.copies.caught_up(record.in_sync, now_ms):
                 in_sync[member] = incarnation
                 numbers = number_for(replace(record, numbers=numbers), member)
         elif late:
@@ -296,7 +296,7 @@ class Member:
 
     # -- having a master ---------------------------------------------------------------------
 
-    def master_heard(self, now_ms: int) -> None:
+    def note_master_alive(self, now_ms: int) -> None:
         """The master has sent something."""
         self._heard_ms = now_ms
         self._gone = 0
@@ -309,7 +309,7 @@ class Member:
             self._look_ms = now_ms
 
     def take_over_now(self, now_ms: int, *, is_forced: bool = False) -> None:
-        """The master has handed over; or a person says so (`is_forced`), in sync or not."""
+        """Become master after a hand-over; or by force (`is_forced`), even if it lags."""
         self._is_forced = is_forced
         self._called = (0 if self.record is None else self.record.epoch, now_ms + _CALLED_MS)
         self._look_ms = now_ms
@@ -328,10 +328,10 @@ class Member:
         return record.has(self.state.member, self.state.incarnation)
 
     def _force(self, record: Record | None) -> None:
-        """Take over by force: a person accepts the loss of what only the others have."""
+        """Take over by force: an operator accepts the loss of records that this member lacks."""
         group = self.state.group
         if record is None:
-            self._found(group or self._mark(), self.state.seen + 1)
+            self._propose_group(group or self._mark(), self.state.seen + 1)
         else:
             self.record = replace(record, group=group or record.group, in_sync={record.master: ""})
             self._take_over()
@@ -360,7 +360,7 @@ class Member:
     def _ask_to_lead(self, record: Record) -> None:
         self._follow(None, "it asks the authority to be the master")
         self.proposal = Proposal(self.revision, record)
-        self._keep(proposal=self.proposal)
+        self._change(proposal=self.proposal)
         self._write(self.proposal)
 
     def _follow(self, record: Record | None, why: str) -> None:
@@ -375,7 +375,7 @@ class Member:
         """A start found that the log is damaged, or lacks something, from this offset on. It may
         have been reported as taken, so this member no longer counts as the one that is in sync."""
         sound_end = min(each for each in (log_offset, self.state.sound_end) if each >= 0)
-        self._keep(incarnation=self._mark(), sound_end=sound_end)
+        self._change(incarnation=self._mark(), sound_end=sound_end)
         self._log(
             f"the log is damaged, or lacks something, from offset {sound_end} on: it is copied "
             "again from there when there is a master"
@@ -409,7 +409,7 @@ class Member:
             self._log_once(why)
             return
         if record.epoch > self.state.seen or self.state.group != record.group:
-            self._keep(seen=record.epoch, group=record.group)
+            self._change(seen=record.epoch, group=record.group)
         if record.master != self.state.member:
             self._follow(record, "")
             if self._may_take_over(now_ms):
@@ -433,11 +433,11 @@ class Member:
             self._follow(None, why)
             self._log_once(why)
         elif self._has_log or now_ms >= self._born_ms + _BIRTH_MS + self._jitter_ms:
-            self._found(self._mark(), 1)
+            self._propose_group(self._mark(), 1)
         else:
             self._follow(None, "the group is being made")
 
-    def _found(self, group: str, epoch: int) -> None:
+    def _propose_group(self, group: str, epoch: int) -> None:
         me = self.state.member
         address, client_address = self._addresses
         self._ask_to_lead(
@@ -469,7 +469,7 @@ class Member:
                 self._log(f"another master was written: {record.text}; this one stops")
                 self.is_leader = False
                 self.record, self.revision = record, revision
-                self._keep(seen=max(self.state.seen, record.epoch))
+                self._change(seen=max(self.state.seen, record.epoch))
                 self._consider(Versioned(record.encode(), revision), now_ms)
                 return
             fault = f"the record was changed by somebody else ({record.text})"
@@ -487,7 +487,7 @@ class Member:
 
     # -- what is durable ---------------------------------------------------------------------
 
-    def _keep(self, **changes: object) -> None:
+    def _change(self, **changes: object) -> None:
         self.state = replace(self.state, **changes)
         self._orders.append(Keep(self.state))
 
@@ -497,4 +497,4 @@ class Member:
         state = self.state
         assert epoch >= state.promised, (epoch, state.promised)
         if (epoch, history, -1) != (state.seen, state.history, state.sound_end):
-            self._keep(seen=epoch, history=history, sound_end=-1)
+            self._change(seen=epoch, history=history, sound_end=-1)

@@ -8,7 +8,7 @@ from escrowmq.group.record import Record
 from escrowmq.group.state import MemberState
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class MemberTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """The timeouts of a member."""
 
     silence_ms: int = 3_000
@@ -22,24 +22,24 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Keep(msgspec.Struct, frozen=True):
-    """Make the state durable."""
+    """Store the state durably."""
 
     state: MemberState
 
 
 class Read(msgspec.Struct, frozen=True):
-    """Read the record; then call `heard`, or `unheard` without an answer."""
+    """Read the record; then call `record_read`, or `authority_failed` without an answer."""
 
 
 class Write(msgspec.Struct, frozen=True):
-    """Write the record if it has that revision; then `written`, `refused` or `unheard`."""
+    """Write the record if it has that revision; then `written`, `refused` or `authority_failed`."""
 
     record: Record
     revision: str
 
 
 class Follow(msgspec.Struct, frozen=True):
-    """Stop being master, if it is. Copy from the master of an epoch; from nobody without one."""
+    """Stop being master, if it is. Copy from the master of an epoch; from no broker without one."""
 
     record: Record | None
     why: str

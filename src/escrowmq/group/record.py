@@ -57,10 +57,11 @@ def read_record(value: bytes) -> Record:
     try:
         record = msgspec.json.decode(value, type=Record)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise UsageError(f"{value[:80]!r} is no record of a group: {error}") from None
+        raise UsageError(f"{value[:80]!r} is not a group's record: {error}") from None
     if record.format != _FORMAT:
         raise UsageError(
-            f"a record of format {record.format}; this release knows {_FORMAT}: upgrade it"
+            f"a record of format {record.format}; this release supports {_FORMAT}: upgrade "
+            "this broker"
         )
     if record.master not in record.in_sync:
         raise UsageError(f"the master {record.master} is not among its members in sync")

@@ -1,14 +1,16 @@
-"""What a member of a group keeps on its disk, beside its log and its tables."""
+"""The durable state of a member of a group, beside its log and its tables."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from escrowmq.errors import StorageError
+from escrowmq.base.authority import Versioned
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.group.history import Began, History
-from escrowmq.group.record import Record
+from escrowmq.group.record import Record, read_record
 
 PATH: Final = "group.json"
 
@@ -75,9 +77,26 @@ def read_state(data: bytes) -> MemberState:
 
 
 def started(state: MemberState, *, boot: str, loses_nothing: bool, fresh: str) -> MemberState:
-    """After a start. A member whose machine has restarted since, without having closed its files,
-    may have lost the end of its log; it is then another incarnation, unless each report was durable
-    (`loses_nothing`)."""
+    """The state after a start. A member whose machine has restarted since, without having closed
+    its files, may have lost the end of its log; it is then another incarnation, unless each report
+    was durable (`loses_nothing`)."""
     may_have_lost = state.is_open and (not boot or boot != state.boot) and not loses_nothing
     incarnation = fresh if may_have_lost else state.incarnation
     return msgspec.structs.replace(state, incarnation=incarnation, boot=boot, is_open=True)
+
+
+def settling(
+    proposal: Proposal, found: Versioned, state: MemberState, *, mark: Callable[[], str]
+) -> Proposal:
+    """What to write so that a proposal takes effect, or never can, while the record is still the
+    one that was found then. A member that asked to lead and has lost power since would depose a
+    master that serves, and could not serve itself: it writes the same record with another mark,
+    which has another revision."""
+    if proposal.record.has(state.member, state.incarnation) or not found.value:
+        return proposal
+    try:
+        return Proposal(
+            found.revision, msgspec.structs.replace(read_record(found.value), mark=mark())
+        )
+    except UsageError:  # edited by hand
+        return proposal

@@ -30,7 +30,7 @@ COPIED: Final = _OF_THE_LOG | _CONFIG
 
 
 def gone_key(topic: str) -> str:
-    """The path that stands for the deletion of a topic."""
+    """The path under which the deletion of a topic is queued."""
     return f"{_GONE}{topic}"
 
 
@@ -38,14 +38,15 @@ _GONE: Final = "gone:"
 
 
 class Pending:
-    """Tables that still have to be sent to one copy: the newest content of each."""
+    """The tables that one copy has not been sent yet: the newest content of each."""
 
     def __init__(self) -> None:
         self._of: dict[str, tuple[int, bytes]] = {}
 
     def add(self, path: str, frame: bytes, log_end: int) -> None:
-        """A table has changed when the log ended there. One of the log's comes behind that. Others
-        keep the place of their first change: its answer waits for a record behind it."""
+        """Add a table that has changed when the log ended there. A table that refers to the log is
+        sent after it. Others keep the place of their first change: its answer waits for a later
+        record."""
         place = log_end
         known = self._of.get(path)
         if known is not None and path not in _OF_THE_LOG and not path.startswith(_GONE):

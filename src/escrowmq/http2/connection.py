@@ -32,12 +32,12 @@ _LEAVING: Final = b"escrowmq"
 
 
 class _Enough(Exception):
-    """The rest of the input is for another turn. Raised, because this is rare, so that the loop
-    over frames need not test for it."""
+    """Raised to leave the rest of the input for another turn. It is rare, so that the loop over
+    frames need not test for it."""
 
 
 class Http2Connection(OutgoingStreams):
-    """One client."""
+    """The connection of one client."""
 
     def __init__(self, limits: Http2Limits | None = None) -> None:
         limits = limits or Http2Limits()
@@ -105,7 +105,7 @@ class Http2Connection(OutgoingStreams):
             try:
                 self._frame(size_kind & 0xFF, flags, stream_id & frames.STREAM_MASK, payload)
             except StreamFault as fault:
-                self._give_up(fault)
+                self._fail_stream(fault)
                 if self._headers.read_count > self._fields_max:
                     self._is_behind = at < end
                     break
@@ -196,7 +196,7 @@ class Http2Connection(OutgoingStreams):
             self._overhead.spend(self._now_ms)
             return
         if stream.expected_size >= 0:
-            stream.expected_size = _less(stream, len(payload), is_end=is_end)
+            stream.expected_size = _subtract_length(stream, len(payload), is_end=is_end)
         self._events.append(Data(stream_id, payload, is_end))
         if is_end:
             stream.is_remote_open = False
@@ -275,7 +275,7 @@ class Http2Connection(OutgoingStreams):
         stream.expected_size = request.content_size
         stream.is_remote_open = not is_end
         if is_end and request.content_size > 0:
-            _less(stream, 0, is_end=True)
+            _subtract_length(stream, 0, is_end=True)
         streams.open[stream_id] = stream
         self._events.append(Opened(stream_id, request, is_end))
 
@@ -292,7 +292,7 @@ class Http2Connection(OutgoingStreams):
         for field in fields:
             check(field)
         if stream.expected_size >= 0:
-            _less(stream, 0, is_end=True)
+            _subtract_length(stream, 0, is_end=True)
         self._events.append(Data(stream_id, b"", is_end=True))
         stream.is_remote_open = False
 
@@ -470,7 +470,7 @@ class Http2Connection(OutgoingStreams):
     }
 
 
-def _less(stream: Stream, size: int, *, is_end: bool) -> int:
+def _subtract_length(stream: Stream, size: int, *, is_end: bool) -> int:
     """The rest of a content-length after this many bytes."""
     left = stream.expected_size - size
     if left < 0 or (is_end and left):

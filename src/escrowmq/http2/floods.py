@@ -23,12 +23,11 @@ class Allowance:
         self._since_ms = -1
 
     def earn(self, count: int) -> None:
-        """Work was done that such frames belong to."""
+        """Grow the budget for work that such frames belong to."""
         self._left = min(self._most, self._left + count)
 
     def spend(self, now_ms: int, count: int = 1) -> None:
-        """Such a frame has come, or one that costs as much as several. Raises if the budget is used
-        up."""
+        """Spend the cost of such a frame, or of several. Raises if the budget is used up."""
         if self._since_ms < 0:
             self._since_ms = now_ms
         self._left -= count

@@ -143,7 +143,7 @@ class Calls:
         return self._take_events()
 
     def lost(self) -> list[CallEvent]:
-        """The connection is lost or over: no client waits any more."""
+        """The connection is lost or over: no client waits any longer."""
         self._cancel_all()
         return self._take_events()
 
@@ -217,7 +217,7 @@ class Calls:
                 self._events.append(HalfClosed(call.id))
 
     def _is_one_message(self, data: bytes) -> bool:
-        """Nearly all messages come in one frame of their own."""
+        """Fast path for a message that is exactly one frame, as nearly all are."""
         size = len(data) - _FRONT_SIZE
         return (
             not data[0]

@@ -51,7 +51,7 @@ class _Steps(dict[int, tuple[int, bytes, bool]]):
         for nibble in (key >> 4 & 0xF, key & 0xF):
             state, flags, symbol = HUFFMAN_TABLE[state * 16 + nibble]
             if flags & HUFFMAN_FAIL:
-                raise _wrong("what is no Huffman code")
+                raise _coding_error("what is no Huffman code")
             if flags & HUFFMAN_EMIT_SYMBOL:
                 out += bytes((symbol,))
         step = self[key] = state << 8, out, bool(flags & HUFFMAN_COMPLETE)
@@ -61,7 +61,7 @@ class _Steps(dict[int, tuple[int, bytes, bool]]):
 _STEPS: Final = _Steps()
 
 
-def _wrong(what: str) -> ConnectionFault:
+def _coding_error(what: str) -> ConnectionFault:
     return ConnectionFault(Error.COMPRESSION_ERROR, f"{what} in a header block")
 
 
@@ -72,11 +72,11 @@ def unhuffman(data: bytes) -> bytes:
         state, piece, is_complete = steps[state | byte]
         out += piece
     if not is_complete:
-        raise _wrong("half a Huffman code")
+        raise _coding_error("half a Huffman code")
     return bytes(out)
 
 
-class EnteredFields:
+class DynamicTable:
     """The dynamic table: the fields that the other end has entered, newest first (RFC 7541, 2.3.2
     and 4)."""
 
@@ -109,7 +109,7 @@ class BlockReader:
     """Decodes the blocks of one connection, in order."""
 
     def __init__(self, *, list_size_max: int) -> None:
-        self._table = EnteredFields()
+        self._table = DynamicTable()
         self._list_size_max = list_size_max
         self.list_size = 0
         """Size of the fields decoded last."""
@@ -147,7 +147,7 @@ class BlockReader:
                     field, at = self._literal(block, at, 0x0F)
                 fields.append(field)
         except IndexError as error:
-            raise _wrong("half a field") from error
+            raise _coding_error("half a field") from error
         size = sum(map(len, chain.from_iterable(fields))) + FIELD_SIZE * len(fields)
         self.list_size = size
         if size > self._list_size_max:
@@ -166,7 +166,7 @@ class BlockReader:
             return _STATIC[index]
         entries = self._table.entries
         if not 0 < index <= _STATIC_COUNT + len(entries):
-            raise _wrong(f"field {index}, which no table has,")
+            raise _coding_error(f"field {index}, which no table has,")
         return entries[index - _STATIC_COUNT - 1]
 
     def _literal(self, block: bytes, at: int, mask: int) -> tuple[Field, int]:
@@ -180,11 +180,11 @@ class BlockReader:
 
     def _resize(self, size: int, *, is_first: bool, count: int) -> None:
         if not is_first:
-            raise _wrong("a new size of the table behind a field")
+            raise _coding_error("a new size of the table behind a field")
         if count > _SIZES_MAX:
-            raise _wrong(f"{count} new sizes of the table ({_SIZES_MAX} allowed)")
+            raise _coding_error(f"{count} new sizes of the table ({_SIZES_MAX} allowed)")
         if size > TABLE_SIZE_MAX:
-            raise _wrong(f"a table of {size} bytes ({TABLE_SIZE_MAX} allowed)")
+            raise _coding_error(f"a table of {size} bytes ({TABLE_SIZE_MAX} allowed)")
         self._table.resize(size)
         self.changes_count += 1
 
@@ -204,7 +204,7 @@ def _integer(block: bytes, at: int, mask: int) -> tuple[int, int]:
             return number, at
         shift += 7
         if shift > _INTEGER_BITS_MAX:
-            raise _wrong("a number that is too long")
+            raise _coding_error("a number that is too long")
 
 
 def _string(block: bytes, at: int) -> tuple[bytes, int]:
@@ -212,6 +212,6 @@ def _string(block: bytes, at: int) -> tuple[bytes, int]:
     size, at = _integer(block, at, 0x7F)
     stop = at + size
     if stop > len(block):
-        raise _wrong("half a string")
+        raise _coding_error("half a string")
     data = block[at:stop]
     return (unhuffman(data) if is_encoded else data), stop

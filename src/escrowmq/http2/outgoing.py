@@ -78,11 +78,11 @@ class OutgoingStreams:
             if trailers:
                 self._end_stream(stream, trailers)
             return True
-        # Before `_keep`, which may send all of it and end the stream.
+        # Before `_queue_data`, which may send all of it and end the stream.
         stream.trailers = trailers
         stream.is_local_open = not trailers
         if data:
-            self._keep(stream, data)
+            self._queue_data(stream, data)
         stream.is_waiting = bool(stream.unsent)
         return not stream.is_waiting
 
@@ -127,7 +127,7 @@ class OutgoingStreams:
         self._out.append(data)
         return True
 
-    def _keep(self, stream: Stream, data: bytes) -> None:
+    def _queue_data(self, stream: Stream, data: bytes) -> None:
         if stream.unsent is None:
             stream.unsent = deque()
         stream.unsent.append(memoryview(data))
@@ -191,7 +191,7 @@ class OutgoingStreams:
             self._out.append(frames.reset(stream.id, Error.NO_ERROR))
         self._note_left()
 
-    def _give_up(self, fault: StreamFault) -> None:
+    def _fail_stream(self, fault: StreamFault) -> None:
         stream = self._streams.open.get(fault.stream_id)
         if stream is None:
             self._overhead.spend(self._now_ms)
@@ -208,4 +208,4 @@ class OutgoingStreams:
         self._note_left()
 
     def _note_left(self) -> None:
-        """One open stream fewer."""
+        """Decrement the number of open streams."""

@@ -97,7 +97,7 @@ class Streams:
             self._ready.setdefault(stream.id, stream)
 
     def take_ready(self) -> Stream | None:
-        """The next ready stream; `has_room` puts it behind the others."""
+        """The next ready stream; `has_room` puts it at the end of the queue."""
         return self._ready.popitem(last=False)[1] if self._ready else None
 
     def give_up(self, stream_id: int) -> None:

@@ -6,7 +6,7 @@ from escrowmq.http2.frames import WINDOW_MAX
 
 
 class Inflow:
-    """What the other end may still send. Room is returned in halves of the window, because an
+    """Bytes that the other end may still send. Room is returned in halves of the window, because an
     update per frame would cost more than the frame."""
 
     __slots__ = ("_given", "_taken", "_window")
@@ -16,12 +16,12 @@ class Inflow:
         self._taken = 0
 
     def take(self, size: int) -> bool:
-        """Bytes have come; return whether they were allowed."""
+        """Count received bytes; return whether they were allowed."""
         self._taken += size
         return self._taken <= self._window
 
     def give_back(self) -> int:
-        """How far to open the window now; 0 while it is open enough."""
+        """The window update to send now; 0 while the window is large enough."""
         taken = self._taken
         if taken < self._window >> 1:
             return 0
@@ -30,7 +30,7 @@ class Inflow:
 
 
 class Outflow:
-    """What this end may still send; negative after the other end reduced its windows."""
+    """Bytes that this end may still send; negative after the other end reduced its windows."""
 
     __slots__ = ("left",)
 

@@ -86,7 +86,7 @@ class _Open(Generic[T]):
             return value
 
 
-class _Handed:
+class _DeliverySpan:
     """The span of messages that were delivered together."""
 
     def __init__(self, span: Span, count: int) -> None:
@@ -119,7 +119,7 @@ class Tracing(Interceptor):
         self._namespace = namespace
         self._clock = clock or SystemClock()
         self._begun: _Open[Span] = _Open()
-        self._handed: _Open[_Handed] = _Open()
+        self._handed: _Open[_DeliverySpan] = _Open()
 
     # -- sending -----------------------------------------------------------------------------
 
@@ -250,7 +250,7 @@ class Tracing(Interceptor):
             attributes=attributes,
             links=links,
         )
-        handed = _Handed(span, len(messages))
+        handed = _DeliverySpan(span, len(messages))
         for message in messages:
             for late in self._handed.put(message, handed):
                 late.settled()
@@ -303,7 +303,7 @@ class Tracing(Interceptor):
 
     def _message(self, message: Message) -> Attributes:
         """A producer's attributes of a message before it is sent."""
-        found = _told(message)
+        found = _message_attributes(message)
         delay = delay_properties(message)
         if level := delay.get(Property.DELAY):
             found["messaging.rocketmq.message.delay_time_level"] = int(level)
@@ -329,7 +329,7 @@ def _name(key: object) -> object:
     return key if isinstance(key, str) else id(key)
 
 
-def _told(message: Message) -> Attributes:
+def _message_attributes(message: Message) -> Attributes:
     """Attributes that producers and consumers have in common."""
     kind = "fifo" if message.order_key else "delay" if delay_properties(message) else "normal"
     found: Attributes = {
@@ -367,7 +367,7 @@ def _server(result: SendResult) -> Attributes:
 
 def _received(message: ReceivedMessage) -> Attributes:
     """A consumer's attributes of a message."""
-    found = _told(message)
+    found = _message_attributes(message)
     if message.transaction_id:
         found["messaging.rocketmq.message.type"] = "transaction"
     found["messaging.message.id"] = message.message_id
@@ -412,13 +412,13 @@ def _current(span: Span, brought: Context | None) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        _tell(span, error)
+        _record_error(span, error)
         raise
     finally:
         detach(token)
 
 
-def _tell(span: Span, error: BaseException) -> None:
+def _record_error(span: Span, error: BaseException) -> None:
     span.record_exception(error)
     span.set_attribute("error.type", type(error).__qualname__)
     span.set_status(StatusCode.ERROR, str(error))
@@ -426,5 +426,5 @@ def _tell(span: Span, error: BaseException) -> None:
 
 def _end(span: Span, error: BaseException | None) -> None:
     if error is not None:
-        _tell(span, error)
+        _record_error(span, error)
     span.end()

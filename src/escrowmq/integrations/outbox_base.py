@@ -20,7 +20,7 @@ from escrowmq.integrations.outbox import expiry, kept, schema, verdict
 from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
-from escrowmq.integrations.outbox.handing_over import not_known, of_another
+from escrowmq.integrations.outbox.handing_over import log_other_table, not_known
 from escrowmq.integrations.outbox.kept import KeptStatus
 from escrowmq.integrations.outbox.steps import StepFailed, Steps, run, run_async
 from escrowmq.integrations.outbox.tables import Place, SqlFamily
@@ -31,8 +31,8 @@ from escrowmq.integrations.outbox_relay import (
     Database,
     Pass,
     Relay,
-    go_through,
-    go_through_awaited,
+    run_pass,
+    run_pass_awaited,
 )
 from escrowmq.net.clock import SystemClock
 
@@ -41,8 +41,8 @@ def circuit_of(when_away: str, kept_max: int) -> Circuit | None:
     """The circuit of an outbox that keeps messages; None if it refuses them."""
     if when_away not in ("refuse", "keep"):
         raise UsageError(
-            f"when_away={when_away!r}: 'refuse' lets a transaction fail whose messages no broker "
-            "takes, 'keep' keeps them in the database; one of these is expected"
+            f"when_away={when_away!r}; 'refuse' (the transaction fails if no broker takes "
+            "its messages) or 'keep' (they are kept in the database) is expected"
         )
     return Circuit(kept_max=kept_max) if when_away == "keep" else None
 
@@ -71,10 +71,10 @@ class _Checks:
             may_write=not owner or owner == self._own_mark,
         )
 
-    def _told(self, message: ReceivedMessage, answer: Answer) -> Outcome | None:
+    def _outcome_of(self, message: ReceivedMessage, answer: Answer) -> Outcome | None:
         self._place = answer.place
         if answer.outcome is None and answer.place is not None:
-            of_another(message, name=answer.place.name)
+            log_other_table(message, name=answer.place.name)
         return answer.outcome
 
 
@@ -88,7 +88,8 @@ class OutboxBase(_Checks):
         self._producer = producer
         self._database = database
         self._relaying = HandOver(producer.marked, new_name=new_name)
-        self._relay = Relay(circuit, self._go_through) if circuit is not None else None
+        self._circuit = circuit
+        self._relay = Relay(circuit, self._run_pass) if circuit is not None else None
         producer.answer_from(self._check, on_close=self._end)
 
     def create_tables(self) -> None:
@@ -137,7 +138,7 @@ class OutboxBase(_Checks):
     def hand_over_kept(self) -> int:
         """Send the kept messages now, as far as brokers accept them; return how many. With
         `when_away="keep"`, this also happens automatically."""
-        found = self._go_through()
+        found = self._run_pass()
         if found.error is not None:
             raise found.error
         return found.handed_over
@@ -159,11 +160,11 @@ class OutboxBase(_Checks):
     def _leave(self) -> None:
         """Refuse further sends."""
 
-    def _go_through(self) -> Pass:
-        return go_through(self._database, self._relaying)
+    def _run_pass(self) -> Pass:
+        return run_pass(self._database, self._relaying, self._circuit)
 
     def _note_kept(self) -> None:
-        """Messages are being kept."""
+        """Wake the relay: messages are kept in the database."""
         if self._relay is not None:
             self._relay.wake()
 
@@ -173,7 +174,7 @@ class OutboxBase(_Checks):
             answer = run(self._answer(database.family, message), database.execute)
         except StepFailed as error:
             return not_known(message, error)
-        return self._told(message, answer)
+        return self._outcome_of(message, answer)
 
 
 class AsyncOutboxBase(_Checks):
@@ -186,7 +187,8 @@ class AsyncOutboxBase(_Checks):
         self._producer = producer
         self._database = database
         self._relaying = AsyncHandOver(producer.marked, new_name=new_name)
-        self._relay = AsyncRelay(circuit, self._go_through) if circuit is not None else None
+        self._circuit = circuit
+        self._relay = AsyncRelay(circuit, self._run_pass) if circuit is not None else None
         self._relay_task: asyncio.Task[None] | None = None
         producer.answer_from(self._check, on_close=self._leave)
         with contextlib.suppress(RuntimeError):  # made before its event loop: the first keep does
@@ -241,7 +243,7 @@ class AsyncOutboxBase(_Checks):
     async def hand_over_kept(self) -> int:
         """Send the kept messages now, as far as brokers accept them; return how many. With
         `when_away="keep"`, this also happens automatically."""
-        found = await self._go_through()
+        found = await self._run_pass()
         if found.error is not None:
             raise found.error
         return found.handed_over
@@ -257,15 +259,15 @@ class AsyncOutboxBase(_Checks):
     def _leave(self) -> None:
         """Refuse further sends."""
 
-    async def _go_through(self) -> Pass:
-        return await go_through_awaited(self._database, self._relaying)
+    async def _run_pass(self) -> Pass:
+        return await run_pass_awaited(self._database, self._relaying, self._circuit)
 
     def _begin_relay(self) -> None:
         if self._relay is not None and self._relay_task is None:
             self._relay_task = self._producer.instance.keep("an outbox's relay", self._relay.run)
 
     def _note_kept(self) -> None:
-        """Messages are being kept."""
+        """Wake the relay: messages are kept in the database."""
         if self._relay is not None:
             self._begin_relay()
             self._relay.wake()
@@ -277,4 +279,4 @@ class AsyncOutboxBase(_Checks):
             answer = await run_async(steps, database.execute)
         except StepFailed as error:
             return not_known(message, error)
-        return self._told(message, answer)
+        return self._outcome_of(message, answer)

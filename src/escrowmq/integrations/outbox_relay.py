@@ -2,7 +2,7 @@
 
 Each transaction deletes rows and sends their messages, like any transaction of the outbox: its
 marker says whether both happened, so that no message is sent twice, and none is lost, whatever dies
-in between. Several processes may do this at the same time: the rows are locked."""
+in between. Several processes may do this at the same time (see `kept_walk`)."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ import contextlib
 import functools
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from escrowmq.client.outbox_messages import Marked
 from escrowmq.errors import EscrowMQError
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
+from escrowmq.integrations.outbox.handing_over import StagedMessages
+from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.kept_walk import KeptWalk
 from escrowmq.integrations.outbox.steps import (
     Rows,
@@ -52,7 +55,7 @@ class Database(Protocol):
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL dialect."""
+        """The database's SQL dialect."""
 
     def execute(self, step: SqlStep) -> Rows:
         """Run one step on a separate connection."""
@@ -65,7 +68,7 @@ class AsyncDatabase(Protocol):
     """`Database` for asyncio."""
 
     async def find_family(self) -> SqlFamily:
-        """Its SQL dialect; this may open a connection."""
+        """The database's SQL dialect; this may open a connection."""
 
     async def execute(self, step: SqlStep) -> Rows:
         """Run one step on a separate connection."""
@@ -76,69 +79,138 @@ class AsyncDatabase(Protocol):
         """Steps in one transaction on a separate connection, committed at the end."""
 
 
-def go_through(database: Database, course: HandOver) -> Pass:
-    """Make one pass. Failures are in the result."""
+def run_pass(database: Database, course: HandOver, circuit: Circuit | None) -> Pass:
+    """Make one pass, and report its progress to the outbox's circuit. Failures are in the
+    result."""
     clock = SystemClock()
-    walk = KeptWalk(database.family)
+    walk = KeptWalk(database.family, circuit)
     while not walk.is_over:
-        chosen: list[kept.KeptMessage] = []
         begun_ms = clock.now_ms()
+        hand_over = _send_first if walk.sends_first else _send_locked
+        chosen: list[KeptMessage] = []
         try:
-            with database.transaction() as execute:
-                rows = run(_rows(walk), execute)
-                chosen = walk.choose(rows)
-                if not chosen:
-                    continue
-                sent = course.store(
-                    database.family,
-                    functools.partial(run, execute=execute),
-                    [row.message for row in chosen],
-                    begun=[],
-                    then=kept.delete([row.position for row in chosen]),
-                )
-        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-            walk.failed(chosen, _known(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            sent = hand_over(database, course, walk, chosen)
+        except kept.SentMeanwhile:
             continue
-        sent.committed()
-        walk.handed_over(chosen)
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            walk.failed(chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            continue
+        if sent is not None:
+            sent.committed()
+            walk.handed_over(chosen)
     return _summary_of(walk, run(kept.look(database.family), database.execute))
 
 
-async def go_through_awaited(database: AsyncDatabase, course: AsyncHandOver) -> Pass:
-    """`go_through` for asyncio."""
+def _send_first(
+    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptMessage]
+) -> StagedMessages | None:
+    chosen += walk.choose(run(_rows(walk), database.execute))
+    if not chosen:
+        return None
+    place = run(course.find_place(walk.family), database.execute)
+    sent = course.store_first(place, [row.message for row in chosen])
+    with _abandoned_unless_left(sent) as leave, database.transaction() as execute:
+        run(course.record(walk.family, place, sent, chosen), execute)
+        leave()
+    return sent
+
+
+def _send_locked(
+    database: Database, course: HandOver, walk: KeptWalk, chosen: list[KeptMessage]
+) -> StagedMessages | None:
+    with database.transaction() as execute:
+        chosen += walk.choose(run(_rows(walk), execute))
+        if not chosen:
+            return None
+        return course.store(
+            walk.family,
+            functools.partial(run, execute=execute),
+            [row.message for row in chosen],
+            begun=[],
+            then=kept.delete([row.position for row in chosen]),
+        )
+
+
+async def run_pass_awaited(
+    database: AsyncDatabase, course: AsyncHandOver, circuit: Circuit | None
+) -> Pass:
+    """`run_pass` for asyncio."""
     clock = SystemClock()
     family = await database.find_family()
-    walk = KeptWalk(family)
+    walk = KeptWalk(family, circuit)
     while not walk.is_over:
-        chosen: list[kept.KeptMessage] = []
         begun_ms = clock.now_ms()
+        hand_over = _send_first_awaited if walk.sends_first else _send_locked_awaited
+        chosen: list[KeptMessage] = []
         try:
-            async with database.transaction() as execute:
-                rows = await run_async(_rows(walk), execute)
-                chosen = walk.choose(rows)
-                if not chosen:
-                    continue
-                sent = await course.store(
-                    family,
-                    functools.partial(run_async, execute=execute),
-                    [row.message for row in chosen],
-                    begun=[],
-                    then=kept.delete([row.position for row in chosen]),
-                )
-        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
-            walk.failed(chosen, _known(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            sent = await hand_over(database, course, walk, chosen)
+        except kept.SentMeanwhile:
             continue
-        sent.committed()
-        walk.handed_over(chosen)
+        except Exception as error:  # noqa: BLE001 - each driver has errors of its own
+            walk.failed(chosen, _as_own_error(error), took_s=(clock.now_ms() - begun_ms) / 1000)
+            continue
+        if sent is not None:
+            sent.committed()
+            walk.handed_over(chosen)
     return _summary_of(walk, await run_async(kept.look(family), database.execute))
 
 
-def _rows(walk: KeptWalk) -> Steps[list[kept.KeptMessage]]:
+async def _send_first_awaited(
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptMessage]
+) -> Marked | None:
+    chosen += walk.choose(await run_async(_rows(walk), database.execute))
+    if not chosen:
+        return None
+    place = await run_async(course.find_place(walk.family), database.execute)
+    sent = await course.store_first(place, [row.message for row in chosen])
+    with _abandoned_unless_left(sent) as leave:
+        async with database.transaction() as execute:
+            await run_async(course.record(walk.family, place, sent, chosen), execute)
+            leave()
+    return sent
+
+
+async def _send_locked_awaited(
+    database: AsyncDatabase, course: AsyncHandOver, walk: KeptWalk, chosen: list[KeptMessage]
+) -> Marked | None:
+    async with database.transaction() as execute:
+        chosen += walk.choose(await run_async(_rows(walk), execute))
+        if not chosen:
+            return None
+        return await course.store(
+            walk.family,
+            functools.partial(run_async, execute=execute),
+            [row.message for row in chosen],
+            begun=[],
+            then=kept.delete([row.position for row in chosen]),
+        )
+
+
+@contextlib.contextmanager
+def _abandoned_unless_left(sent: StagedMessages | Marked) -> Iterator[Callable[[], None]]:
+    """Messages are abandoned if the block raises, unless it has called what it is given: from then
+    on the marker alone decides."""
+    is_left = False
+
+    def leave() -> None:
+        nonlocal is_left
+        sent.leave()
+        is_left = True
+
+    try:
+        yield leave
+    except BaseException:
+        if not is_left:
+            sent.abandon()
+        raise
+
+
+def _rows(walk: KeptWalk) -> Steps[list[KeptMessage]]:
     rows = yield SqlStep(walk.query(), is_read=True)
     return kept.kept_messages(rows)
 
 
-def _known(error: Exception) -> Exception:
+def _as_own_error(error: Exception) -> Exception:
     return error if isinstance(error, EscrowMQError) else failed(error)
 
 
@@ -148,7 +220,7 @@ def _summary_of(walk: KeptWalk, status: kept.KeptStatus) -> Pass:
     return Pass(walk.count, status.count, walk.error)
 
 
-class _Pace:
+class _PassSchedule:
     """The schedule of one outbox's passes."""
 
     def __init__(self, circuit: Circuit) -> None:
@@ -173,7 +245,7 @@ class _Pace:
             _log.log(level, "kept messages cannot be sent, and are retried: %s", error)
         elif self._failures_count:
             self._failures_count = 0
-            _log.info("kept messages are sent again")
+            _log.info("kept messages can be sent again")
 
     @property
     def is_idle(self) -> bool:
@@ -185,7 +257,7 @@ class Relay:
     """A thread that makes passes while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], Pass]) -> None:
-        self._pace = _Pace(circuit)
+        self._pace = _PassSchedule(circuit)
         self._go = go
         self._woken = threading.Event()
         self._is_closed = False
@@ -227,7 +299,7 @@ class AsyncRelay:
     """A task that makes passes while its outbox is open."""
 
     def __init__(self, circuit: Circuit, go: Callable[[], Awaitable[Pass]]) -> None:
-        self._pace = _Pace(circuit)
+        self._pace = _PassSchedule(circuit)
         self._go = go
         self._woken = asyncio.Event()
 

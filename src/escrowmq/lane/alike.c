@@ -70,10 +70,11 @@ static int read_shape(PyObject *tuple, Shape *shape)
     return 0;
 }
 
-int frames_begin(Frames *frames, PyObject *const *args)
+int frames_begin(Frames *frames, PyObject *const *args, PyObject *count_max)
 {
     Span data;
     frames->texts = (Pile){NULL, 0, 0};
+    frames->begin = frames->at = NULL;
     frames->given = args[3];
     frames->last = 0;
     if (!PyList_Check(args[3])) {
@@ -84,6 +85,7 @@ int frames_begin(Frames *frames, PyObject *const *args)
         return -1;
     Py_ssize_t at = PyLong_AsSsize_t(args[1]), count = PyList_Size(args[3]);
     frames->size_max = PyLong_AsLongLong(args[2]);
+    frames->left = count_max == NULL ? INT64_MAX : PyLong_AsLongLong(count_max);
     if (PyErr_Occurred())
         return -1;
     if (at < 0 || at > data.size) {
@@ -227,8 +229,9 @@ static int read_json(Frames *frames, Request *found)
 int next_request(Frames *frames, Request *found)
 {
     const uint8_t *at = frames->at;
-    if (frames->end - at < 8 || at[4] > 1)
+    if (frames->left <= 0 || frames->end - at < 8 || at[4] > 1)
         return 0;
+    frames->left--;
     int64_t size = read_32(at), header_size = read_32(at + 4) & 0xFFFFFF;
     if (size > frames->end - at - 4 || 4 + header_size > size || size + 4 > frames->size_max)
         return 0;

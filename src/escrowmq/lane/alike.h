@@ -34,21 +34,21 @@ typedef struct {
    the same one as the request before. Nothing is set before it is used. */
 typedef struct {
     const uint8_t *begin, *at, *end;
-    int64_t size_max;
-    PyObject *given; /* a list of shapes */
+    int64_t size_max, left; /* left: how many requests are taken at most */
+    PyObject *given;        /* a list of shapes */
     int count, last;
     Pile texts; /* what JSON says of the last request */
     uint8_t is_read[SHAPES_MAX];
     Shape shape[SHAPES_MAX];
 } Frames;
 
-/* The arguments data, at, size_max, shapes: 0, or -1 with an exception. In both cases frames_forget
-   gives back what is held. */
-int frames_begin(Frames *frames, PyObject *const *args);
+/* The arguments data, at, size_max, shapes, and count_max, which may be NULL: 0, or -1 with an
+   exception. In both cases frames_forget gives back what is held. */
+int frames_begin(Frames *frames, PyObject *const *args, PyObject *count_max);
 void frames_forget(Frames *frames);
 
-/* The next request, after which `at` is moved: 1; 0 when it has no known shape, -1 with an
-   exception. */
+/* The next request, after which `at` is moved: 1; 0 when none is left, or it has no known shape, -1
+   with an exception. */
 int next_request(Frames *frames, Request *found);
 
 #endif

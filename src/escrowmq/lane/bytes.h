@@ -12,6 +12,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "functions.h"
+
 /* Bytes that somebody else keeps alive. */
 typedef struct {
     const uint8_t *at;
@@ -190,45 +192,7 @@ static inline uint32_t java_hash(uint32_t hash, Span text)
 void crc_prepare(void);
 uint32_t crc_of(Span data);
 
-PyObject *lay_out_sends(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char lay_out_sends_doc[];
-PyObject *find_ends(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_ends_doc[];
-PyObject *lay_out_ends(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char lay_out_ends_doc[];
-PyObject *index_key(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char index_key_doc[];
-PyObject *find_blocks(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_blocks_doc[];
-PyObject *chain(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char chain_doc[];
-PyObject *lead(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char lead_doc[];
-PyObject *find_signed(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_signed_doc[];
-PyObject *alike_halves(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char alike_halves_doc[];
-PyObject *find_starts(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_starts_doc[];
-PyObject *find_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_runs_doc[];
-PyObject *copy_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char copy_runs_doc[];
-PyObject *reply_with_runs(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char reply_with_runs_doc[];
-PyObject *are_whole(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char are_whole_doc[];
-PyObject *find_repeated(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_repeated_doc[];
-PyObject *find_records(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_records_doc[];
-PyObject *copy_cells(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char copy_cells_doc[];
-PyObject *copy_numbers(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char copy_numbers_doc[];
-PyObject *find_entries(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char find_entries_doc[];
-PyObject *copy_named(PyObject *module, PyObject *const *args, Py_ssize_t count);
-extern const char copy_named_doc[];
+#define DECLARED(name, wanted, arguments, where) PyObject *name(PyObject *const *args);
+FUNCTIONS(DECLARED)
 
 #endif

@@ -67,17 +67,10 @@ static int add_block(PyObject *blocks, uint32_t block)
     return done;
 }
 
-const char find_blocks_doc[] =
-    "find_blocks(keys, slots_count, slots_at, block_bits)\n\nSee store/index_chains.py.";
-
-PyObject *find_blocks(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_blocks(PyObject *const *args)
 {
     Span keys;
     Slots slots;
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "keys, slots_count, slots_at, block_bits");
-        return NULL;
-    }
     int64_t block_bits = PyLong_AsLongLong(args[3]);
     if (PyErr_Occurred() || read_keys(args[0], &keys) < 0)
         return NULL;
@@ -178,21 +171,13 @@ static PyObject *add_entries(Span keys, Slots slots, const Py_buffer *memory, Ta
                          table->count * (Py_ssize_t)sizeof(Newest), fresh_count);
 }
 
-const char chain_doc[] = "chain(memory, keys, slots_count, slots_at, first, begin_ms)\n\n"
-                         "See store/index_chains.py.";
-
-PyObject *chain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *chain(PyObject *const *args)
 {
     Span keys;
     Slots slots;
     Py_buffer memory;
     Table table = {NULL, NULL, 0, 0};
     PyObject *found = NULL;
-    if (count != 6) {
-        PyErr_SetString(PyExc_TypeError,
-                        "memory, keys, slots_count, slots_at, first, begin_ms");
-        return NULL;
-    }
     int64_t first = PyLong_AsLongLong(args[4]), begin_ms = PyLong_AsLongLong(args[5]);
     if (PyErr_Occurred() || read_keys(args[1], &keys) < 0)
         return NULL;
@@ -214,16 +199,10 @@ PyObject *chain(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t c
     return found;
 }
 
-const char lead_doc[] = "lead(memory, newest)\n\nSee store/index_chains.py.";
-
-PyObject *lead(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *lead(PyObject *const *args)
 {
     Span newest;
     Py_buffer memory;
-    if (count != 2) {
-        PyErr_SetString(PyExc_TypeError, "memory, newest");
-        return NULL;
-    }
     if (span_of(args[1], &newest) < 0 || PyObject_GetBuffer(args[0], &memory, PyBUF_WRITABLE) < 0)
         return NULL;
     int is_within = newest.size % (Py_ssize_t)sizeof(Newest) == 0;

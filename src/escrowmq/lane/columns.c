@@ -46,12 +46,8 @@ static void give_back(Py_buffer *views, int count)
 }
 
 /* The buffers of so many arguments; give_back when they are no longer read. */
-static int take_buffers(PyObject *const *args, Py_ssize_t given, Py_buffer *views, int count)
+static int take_buffers(PyObject *const *args, Py_buffer *views, int count)
 {
-    if (given < count) {
-        PyErr_SetString(PyExc_TypeError, "too few arguments");
-        return -1;
-    }
     for (int nth = 0; nth < count; nth++)
         if (PyObject_GetBuffer(args[nth], &views[nth], PyBUF_SIMPLE) < 0) {
             give_back(views, nth);
@@ -81,13 +77,11 @@ static PyObject *pile_bytes(Pile *pile)
     return found;
 }
 
-const char find_records_doc[] = "find_records(data)\n\nSee pipeline/arrow/columns.py.";
-
-PyObject *find_records(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_records(PyObject *const *args)
 {
     Py_buffer data;
     Pile places = {NULL, 0, 0};
-    if (take_buffers(args, count, &data, 1) < 0)
+    if (take_buffers(args, &data, 1) < 0)
         return NULL;
     const uint8_t *bytes = data.buf;
     int is_whole = 1;
@@ -130,13 +124,11 @@ static int64_t cells_size(const Py_buffer *views)
     return total;
 }
 
-const char copy_cells_doc[] = "copy_cells(data, starts, ends)\n\nSee pipeline/arrow/cells.py.";
-
-PyObject *copy_cells(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *copy_cells(PyObject *const *args)
 {
     Py_buffer views[3];
     PyObject *bounds = NULL, *cells = NULL;
-    if (take_buffers(args, count, views, 3) < 0)
+    if (take_buffers(args, views, 3) < 0)
         return NULL;
     Py_ssize_t many = views[1].len / (Py_ssize_t)sizeof(int64_t);
     int64_t total = cells_size(views);
@@ -178,14 +170,11 @@ static int copy_all(const Py_buffer *data, const Py_buffer *places, Py_ssize_t w
     return 0;
 }
 
-const char copy_numbers_doc[] =
-    "copy_numbers(data, places, width)\n\nSee pipeline/arrow/cells.py.";
-
-PyObject *copy_numbers(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *copy_numbers(PyObject *const *args)
 {
     Py_buffer views[2];
     PyObject *found = NULL;
-    if (take_buffers(args, count - 1, views, 2) < 0)
+    if (take_buffers(args, views, 2) < 0)
         return NULL;
     int64_t width = PyLong_AsLongLong(args[2]);
     Py_ssize_t many = views[1].len / (Py_ssize_t)sizeof(int64_t);
@@ -238,15 +227,12 @@ static int entries_of(const uint8_t *data, int32_t at, int32_t end, Entry *found
     return count;
 }
 
-const char find_entries_doc[] =
-    "find_entries(data, starts, ends)\n\nSee pipeline/arrow/compiled.py.";
-
-PyObject *find_entries(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_entries(PyObject *const *args)
 {
     Py_buffer views[3];
     Pile entries = {NULL, 0, 0};
     PyObject *bounds = NULL;
-    if (take_buffers(args, count, views, 3) < 0)
+    if (take_buffers(args, views, 3) < 0)
         return NULL;
     Py_ssize_t many = views[1].len / (Py_ssize_t)sizeof(int64_t);
     /* One byte more is stepped over behind the last entry. */
@@ -354,14 +340,11 @@ static PyObject *named_of(const Wanted *wanted, Py_ssize_t many)
     return found;
 }
 
-const char copy_named_doc[] =
-    "copy_named(data, bounds, entries, name)\n\nSee pipeline/arrow/compiled.py.";
-
-PyObject *copy_named(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *copy_named(PyObject *const *args)
 {
     Py_buffer views[4];
     PyObject *found = NULL;
-    if (take_buffers(args, count, views, 4) < 0)
+    if (take_buffers(args, views, 4) < 0)
         return NULL;
     Py_ssize_t many = views[1].len / (Py_ssize_t)sizeof(int32_t) - 1;
     if (many < 0 || views[1].len % (Py_ssize_t)sizeof(int32_t) != 0 ||

@@ -58,24 +58,15 @@ static int next_end(Frames *frames, End *found)
            is_number(value[HALF_LOG_OFFSET], &found->log_offset);
 }
 
-const char find_ends_doc[] =
-    "find_ends(data, at, size_max, shapes, count_max)\n\nSee lane/native.py.";
-
-PyObject *find_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_ends(PyObject *const *args)
 {
     Frames frames;
     End end;
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, count_max");
-        return NULL;
-    }
-    int64_t left = PyLong_AsLongLong(args[4]);
-    if (PyErr_Occurred())
-        return NULL;
     PyObject *queue_offsets = PyList_New(0), *log_offsets = PyList_New(0), *found = NULL;
-    int failed = frames_begin(&frames, args) < 0 || queue_offsets == NULL || log_offsets == NULL;
+    int failed = frames_begin(&frames, args, args[4]) < 0 || queue_offsets == NULL ||
+                 log_offsets == NULL;
     int is_one = 1;
-    while (!failed && left-- > 0 && (is_one = next_end(&frames, &end)) > 0)
+    while (!failed && (is_one = next_end(&frames, &end)) > 0)
         failed = append_number(queue_offsets, end.queue_offset) < 0 ||
                  append_number(log_offsets, end.log_offset) < 0;
     if (!failed && is_one >= 0)
@@ -250,58 +241,37 @@ static int halves_begin(Halves *halves, PyObject *log, PyObject *starts, PyObjec
 
 static PyObject *answer(Work *work, const Halves *halves, Py_ssize_t at)
 {
-    PyObject *tails = PyList_New(0), *found = NULL;
-    int failed = tails == NULL;
-    for (int nth = 0; !failed && nth < work->places_count; nth++)
-        failed = add_pair(tails, work->place[nth].tail.tail, work->place[nth].tail.units) < 0;
-    if (!failed)
-        found = Py_BuildValue("(nNNNOO)", at, bytes_of_pile(&work->records),
-                              bytes_of_pile(&work->replies), bytes_of_pile(&halves->notes), tails,
-                              work->keys);
-    Py_XDECREF(tails);
-    return found;
+    PyObject *tails = tails_of(work);
+    if (tails == NULL)
+        return NULL;
+    return Py_BuildValue("(nNNNNO)", at, bytes_of_pile(&work->records),
+                         bytes_of_pile(&work->replies), bytes_of_pile(&halves->notes), tails,
+                         work->keys);
 }
 
-const char lay_out_ends_doc[] =
-    "lay_out_ends(data, at, size_max, shapes, plans, places, moment, log, starts, rules)\n\n"
-    "See lane/native.py.";
-
-PyObject *lay_out_ends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *lay_out_ends(PyObject *const *args)
 {
-    Frames frames;
     Work work;
     Halves halves;
     End end;
     PyObject *found = NULL;
-    int is_put = 1;
-    if (count != 10 || !PyDict_Check(args[4]) || !PyDict_Check(args[5])) {
-        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, plans, places, moment, log, "
-                                         "starts, rules");
-        return NULL;
-    }
     if (halves_begin(&halves, args[7], args[8], args[9]) < 0)
         return NULL;
-    if (frames_begin(&frames, args) < 0) {
-        frames_forget(&frames);
-        return NULL;
-    }
-    if (work_begin(&work, args[4], args[5], args[6]) < 0)
-        is_put = -1;
-    else if (!work.has_half_tail || work.half_mark.size == 0)
+    int is_put = work_begin(&work, args, NULL) < 0 ? -1 : 1;
+    if (is_put > 0 && (!work.has_half_tail || work.half_mark.size == 0))
         is_put = 0;
-    const uint8_t *served_end = frames.at;
+    const uint8_t *served_end = work.frames.at;
     for (Py_ssize_t nth = 0; is_put > 0 && nth < PyList_Size(halves.starts); nth++) {
-        is_put = next_end(&frames, &end);
+        is_put = next_end(&work.frames, &end);
         if (is_put > 0)
             is_put = serve(&work, &halves, nth, &end);
         if (is_put > 0)
             served_end = end.end;
     }
     if (is_put >= 0)
-        found = halves.notes.size > 0 ? answer(&work, &halves, served_end - frames.begin)
+        found = halves.notes.size > 0 ? answer(&work, &halves, served_end - work.frames.begin)
                                       : Py_NewRef(Py_None);
     work_forget(&work);
-    frames_forget(&frames);
     PyMem_Free(halves.notes.bytes);
     return found;
 }

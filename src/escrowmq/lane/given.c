@@ -128,21 +128,28 @@ static int read_moment(Work *work, PyObject *moment)
     return 0;
 }
 
-int work_begin(Work *work, PyObject *plans, PyObject *places, PyObject *moment)
+int work_begin(Work *work, PyObject *const *args, PyObject *count_max)
 {
-    memset(work, 0, offsetof(Work, known));
-    known_begin(&work->known, plans);
-    work->places = places;
+    memset(work, 0, offsetof(Work, frames));
+    known_begin(&work->known, args[4]);
+    work->places = args[5];
+    if (frames_begin(&work->frames, args, count_max) < 0)
+        return -1;
+    if (!PyDict_Check(args[4]) || !PyDict_Check(args[5])) {
+        PyErr_SetString(PyExc_TypeError, "plans and places are dictionaries");
+        return -1;
+    }
     work->keys = PyByteArray_FromStringAndSize(NULL, 0);
     work->halves = PyList_New(0);
     if (work->keys == NULL || work->halves == NULL)
         return -1;
-    return read_moment(work, moment);
+    return read_moment(work, args[6]);
 }
 
 void work_forget(Work *work)
 {
     known_forget(&work->known);
+    frames_forget(&work->frames);
     for (int nth = 0; nth < work->places_count; nth++) {
         Place *place = &work->place[nth];
         forget_tail(&place->tail);
@@ -156,6 +163,19 @@ void work_forget(Work *work)
     PyMem_Free(work->records.bytes);
     PyMem_Free(work->replies.bytes);
     PyMem_Free(work->ids.bytes);
+}
+
+PyObject *tails_of(const Work *work)
+{
+    PyObject *tails = PyList_New(0);
+    int failed = tails == NULL;
+    for (int nth = 0; !failed && nth <= work->places_count; nth++) {
+        const Tail *tail = nth < work->places_count ? &work->place[nth].tail : &work->half_tail;
+        failed = add_pair(tails, tail->tail, tail->units) < 0;
+    }
+    if (failed)
+        Py_CLEAR(tails);
+    return tails;
 }
 
 int work_new_place(Work *work, PyObject *name, Place **found)

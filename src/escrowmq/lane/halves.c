@@ -81,13 +81,10 @@ static int add_half(PyObject *by_size, Span topic, Span data, int64_t base, PyOb
     return is_whole;
 }
 
-const char alike_halves_doc[] =
-    "alike_halves(data, base, entries, first, nth, topic, by_size)\n\nSee txn/stored_halves.py.";
-
-PyObject *alike_halves(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *alike_halves(PyObject *const *args)
 {
     Span data, topic;
-    if (count != 7 || !PyList_Check(args[2]) || !PyDict_Check(args[6])) {
+    if (!PyList_Check(args[2]) || !PyDict_Check(args[6])) {
         PyErr_SetString(PyExc_TypeError, "data, base, entries, first, nth, topic, by_size");
         return NULL;
     }

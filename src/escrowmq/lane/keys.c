@@ -61,16 +61,9 @@ static int hash_of(PyObject *key, uint32_t *hash)
     return done;
 }
 
-const char index_key_doc[] =
-    "index_key(prefix_hash, key, log_offset, stored_ms)\n\nSee store/index_chains.py.";
-
-PyObject *index_key(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *index_key(PyObject *const *args)
 {
     uint8_t key[KEY_SIZE];
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "prefix_hash, key, log_offset, stored_ms");
-        return NULL;
-    }
     int64_t prefix = PyLong_AsLongLong(args[0]), log_offset = PyLong_AsLongLong(args[2]);
     int64_t stored_ms = PyLong_AsLongLong(args[3]);
     if (PyErr_Occurred())

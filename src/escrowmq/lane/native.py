@@ -140,7 +140,7 @@ class LayOutSends(Protocol):
         count_max: int,
         /,
     ) -> LaidOut | None:
-        """Serves at most so many requests. None if not even the first is served."""
+        """Serve at most `count_max` requests. None if not even the first is served."""
 
 
 SignedParts = tuple[int, bytes, bytes, bytes, bytes, bytes]
@@ -192,7 +192,7 @@ class LayOutEnds(Protocol):
         rules: EndRules,
         /,
     ) -> EndsLaidOut | None:
-        """Serves at most as many ENDs as there are `starts`, the positions of their halves in the
+        """Serve at most as many ENDs as there are `starts`, the positions of their halves in the
         bytes of the log. None if not even the first is served."""
 
 
@@ -298,8 +298,8 @@ class CopyRuns(Protocol):
     """The type of `copy_runs`."""
 
     def __call__(self, memory: Buffer, base: int, runs: bytes, /) -> bytes | None:
-        """Their bytes, where the memory begins at position `base`; None if one of them is not
-        completely in it."""
+        """The bytes of the runs, from memory that begins at position `base`; None if one of them is
+        not completely in it."""
 
 
 class ReplyWithRuns(Protocol):

@@ -18,15 +18,9 @@ static int begins(const uint8_t *at, Py_ssize_t left, int64_t log_offset, Py_ssi
            *size <= left;
 }
 
-const char find_starts_doc[] = "find_starts(data, base, mask, kind)\n\nSee codec/log_stretches.outline.";
-
-PyObject *find_starts(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_starts(PyObject *const *args)
 {
     Span data;
-    if (count != 4) {
-        PyErr_SetString(PyExc_TypeError, "data, base, mask, kind");
-        return NULL;
-    }
     if (span_of(args[0], &data) < 0)
         return NULL;
     int64_t base = PyLong_AsLongLong(args[1]);

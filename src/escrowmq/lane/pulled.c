@@ -61,17 +61,9 @@ static PyObject *pulled_of(const Pulled *pulled, const Chosen *chosen)
     return tuple_taking(found, 4);
 }
 
-const char reply_with_runs_doc[] =
-    "reply_with_runs(units, first, codes, count_max, size_max, memory, base, pieces, opaque, low, "
-    "high)\n\nSee store/queue_reading.QueueReader.reply.";
-
-PyObject *reply_with_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *reply_with_runs(PyObject *const *args)
 {
     Pulled pulled;
-    if (count != 11) {
-        PyErr_SetString(PyExc_TypeError, "what find_runs wants, and six more");
-        return NULL;
-    }
     if (pulled_begin(args + 5, &pulled) < 0)
         return NULL;
     Chosen chosen;

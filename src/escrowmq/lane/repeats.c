@@ -118,13 +118,10 @@ static PyObject *found_among(PyObject *all, const uint8_t *header, Py_ssize_t si
     return Py_NewRef(Py_None);
 }
 
-const char find_repeated_doc[] =
-    "find_repeated(data, at, known)\n\nSee codec/repeated_requests.RepeatedRequests.find.";
-
-PyObject *find_repeated(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_repeated(PyObject *const *args)
 {
     Span data;
-    if (count != 3 || !PyDict_Check(args[2])) {
+    if (!PyDict_Check(args[2])) {
         PyErr_SetString(PyExc_TypeError, "data, at, known by the size of their headers");
         return NULL;
     }

@@ -121,15 +121,8 @@ void forget_chosen(Chosen *chosen)
     Py_XDECREF(chosen->offsets);
 }
 
-const char find_runs_doc[] =
-    "find_runs(units, first, codes, count_max, size_max)\n\nSee store/unit_runs.find_runs.";
-
-PyObject *find_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_runs(PyObject *const *args)
 {
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "units, first, codes, count_max, size_max");
-        return NULL;
-    }
     Chosen chosen;
     int done = choose_units(args, &chosen);
     PyObject *found = done > 0 ? chosen_of(&chosen) : done == 0 ? Py_NewRef(Py_None) : NULL;
@@ -170,15 +163,9 @@ static PyObject *copied(const uint8_t *memory, Py_ssize_t memory_size, int64_t b
     return found;
 }
 
-const char copy_runs_doc[] = "copy_runs(memory, base, runs)\n\nSee base/runs.joined.";
-
-PyObject *copy_runs(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *copy_runs(PyObject *const *args)
 {
     Span runs;
-    if (count != 3) {
-        PyErr_SetString(PyExc_TypeError, "memory, base, runs");
-        return NULL;
-    }
     int64_t base = PyLong_AsLongLong(args[1]);
     if (PyErr_Occurred() || span_of_runs(args[2], &runs) < 0)
         return NULL;

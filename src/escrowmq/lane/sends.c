@@ -178,16 +178,13 @@ static PyObject *asked(const Work *work)
 
 static PyObject *answer(Work *work, Py_ssize_t at)
 {
-    PyObject *tails = PyList_New(0), *sent = PyList_New(0), *found = NULL;
+    PyObject *tails = tails_of(work), *sent = PyList_New(0), *found = NULL;
     int failed = tails == NULL || sent == NULL;
-    for (int nth = 0; !failed && nth < work->places_count; nth++) {
-        Place *place = &work->place[nth];
-        failed = add_pair(sent, place->target, place->sizes) < 0 ||
-                 add_pair(tails, place->tail.tail, place->tail.units) < 0;
-    }
+    for (int nth = 0; !failed && nth < work->places_count; nth++)
+        failed = add_pair(sent, work->place[nth].target, work->place[nth].sizes) < 0;
     if (work->batches == NULL)
         failed |= (work->batches = PyList_New(0)) == NULL;
-    if (!failed && add_pair(tails, work->half_tail.tail, work->half_tail.units) == 0)
+    if (!failed)
         found = tuple_taking(
             (PyObject *[]){PyLong_FromSsize_t(at), bytes_of_pile(&work->records),
                            bytes_of_pile(&work->replies), Py_NewRef(tails), Py_NewRef(sent),
@@ -200,42 +197,23 @@ static PyObject *answer(Work *work, Py_ssize_t at)
     return found;
 }
 
-const char lay_out_sends_doc[] =
-    "lay_out_sends(data, at, size_max, shapes, plans, places, moment, count_max)\n\n"
-    "See lane/native.py.";
-
-PyObject *lay_out_sends(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *lay_out_sends(PyObject *const *args)
 {
-    Frames frames;
     Work work;
     Message message;
     PyObject *found = NULL;
-    int is_put = 1;
-    if (count != 8 || !PyDict_Check(args[4]) || !PyDict_Check(args[5])) {
-        PyErr_SetString(PyExc_TypeError,
-                        "data, at, size_max, shapes, plans, places, moment, count_max");
-        return NULL;
-    }
-    int64_t left = PyLong_AsLongLong(args[7]);
-    if (PyErr_Occurred())
-        return NULL;
-    if (frames_begin(&frames, args) < 0) {
-        frames_forget(&frames);
-        return NULL;
-    }
-    const uint8_t *begin = frames.at, *served_end = begin;
-    if (work_begin(&work, args[4], args[5], args[6]) < 0)
-        is_put = -1;
-    while (is_put > 0 && left-- > 0 && work.asking == NULL) {
-        is_put = take_apart(&work.known, &frames, &message);
+    int is_put = work_begin(&work, args, args[7]) < 0 ? -1 : 1;
+    const uint8_t *begin = work.frames.at, *served_end = begin;
+    while (is_put > 0 && work.asking == NULL) {
+        is_put = take_apart(&work.known, &work.frames, &message);
         if (is_put > 0)
             is_put = serve(&work, &message);
         if (is_put > 0)
             served_end = message.end;
     }
     if (is_put >= 0)
-        found = served_end > begin ? answer(&work, served_end - frames.begin) : Py_NewRef(Py_None);
+        found = served_end > begin ? answer(&work, served_end - work.frames.begin)
+                                   : Py_NewRef(Py_None);
     work_forget(&work);
-    frames_forget(&frames);
     return found;
 }

@@ -17,22 +17,12 @@ static int add_signed(PyObject *list, const Frames *frames, const Request *reque
     return done;
 }
 
-const char find_signed_doc[] =
-    "find_signed(data, at, size_max, shapes, count_max)\n\nSee lane/native.py.";
-
-PyObject *find_signed(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *find_signed(PyObject *const *args)
 {
     Frames frames;
     Request request;
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "data, at, size_max, shapes, count_max");
-        return NULL;
-    }
-    int64_t left = PyLong_AsLongLong(args[4]);
-    if (PyErr_Occurred())
-        return NULL;
-    PyObject *found = frames_begin(&frames, args) < 0 ? NULL : PyList_New(0);
-    while (found != NULL && left-- > 0) {
+    PyObject *found = frames_begin(&frames, args, args[4]) < 0 ? NULL : PyList_New(0);
+    while (found != NULL) {
         int is_one = next_request(&frames, &request);
         if (is_one == 0 || request.value[SIGNATURE].size == 0)
             break;

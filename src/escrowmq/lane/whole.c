@@ -84,17 +84,10 @@ static int are_runs_whole(Span data, Span runs, Promised *promised)
     return at == end && promised->nth == promised->count;
 }
 
-const char are_whole_doc[] =
-    "are_whole(data, runs, topic, queue_offsets, has_crc)\n\nSee store/queue_reading.";
-
-PyObject *are_whole(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t count)
+PyObject *are_whole(PyObject *const *args)
 {
     Span data, runs;
     Promised promised = {0};
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "data, runs, topic, queue_offsets, has_crc");
-        return NULL;
-    }
     if (span_of(args[0], &data) < 0 || span_of_runs(args[1], &runs) < 0 ||
         span_of(args[2], &promised.topic) < 0)
         return NULL;

@@ -48,6 +48,7 @@ typedef struct {
     const Message *asking; /* a half whose sender wants a signed id, which Python answers */
 
     /* From here on nothing is set before it is used: to clear it would take as long as a send. */
+    Frames frames;
     Known known;
     Place place[PLACES_MAX];
 } Work;
@@ -55,9 +56,13 @@ typedef struct {
 /* Once, before all else: 0, or -1 with an exception. */
 int given_prepare(void);
 
-/* 0, or -1 with an exception. In both cases work_forget gives back all that is held. */
-int work_begin(Work *work, PyObject *plans, PyObject *places, PyObject *moment);
+/* The arguments data, at, size_max, shapes, plans, places, moment, and count_max, which may be NULL: 0,
+   or -1 with an exception. In both cases work_forget gives back all that is held. */
+int work_begin(Work *work, PyObject *const *args, PyObject *count_max);
 void work_forget(Work *work);
+
+/* The queues where something was put, and their units: a list of pairs, or NULL with an exception. */
+PyObject *tails_of(const Work *work);
 
 /* Where a message is to go: 1; 0 when that is not known, -1 with an exception. */
 int work_place(Work *work, const Message *message, Place **found);

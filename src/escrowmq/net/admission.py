@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
-from escrowmq.base.log_throttle import Seldom
+from escrowmq.base.log_throttle import LogThrottle
 from escrowmq.base.ports import Clock
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.connection_counts import Admission
@@ -67,7 +67,7 @@ class IncomingConnections:
         self._clock = clock
         self._name = name
         self._admitted: dict[int, tuple[str, asyncio.Transport]] = {}
-        self._complaints = Seldom(
+        self._complaints = LogThrottle(
             lines_max=_COMPLAINTS_MAX, span_ms=_COMPLAINT_SPAN_MS, kinds_max=_COMPLAINERS_MAX
         )
 
@@ -136,11 +136,11 @@ class IncomingConnections:
         """Log a problem with a connection, a limited number of times per address and minute."""
         now_ms = self._clock.now_ms()
         for host, count in self._complaints.take_left_out(now_ms):
-            _log.warning("%s: %d more connections of %s were refused", self._name, count, host)
+            _log.warning("%s: %d more connections from %s were refused", self._name, count, host)
         host = host_of(transport)
         if self._complaints.says(host, now_ms):
             what = " is refused" if is_refused else ""
-            _log.warning("%s: a connection of %s%s: %s", self._name, host, what, reason)
+            _log.warning("%s: a connection from %s%s: %s", self._name, host, what, reason)
 
     def close(self) -> None:
         """Accept no more connections."""

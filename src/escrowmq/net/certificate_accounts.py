@@ -86,9 +86,9 @@ def read_identities(text: str) -> Identities:
         kind, _, name = named.partition(":")
         if kind not in _KINDS.values() or not name or not account:
             raise UsageError(
-                f"{SETTING}: {item!r}; KIND:name=account is expected, with ; between, KIND being "
-                f"one of {', '.join(_KINDS.values())}, or a KIND alone"
+                f"{SETTING}: {item!r}; KIND:name=account, separated by `;`, is expected, "
+                f"KIND being one of {', '.join(_KINDS.values())}, or a KIND alone"
             )
         if accounts.setdefault((kind, name), account) != account:
-            raise UsageError(f"{SETTING}: {kind}:{name} stands for two accounts; choose one")
+            raise UsageError(f"{SETTING}: {kind}:{name} is mapped to two accounts; choose one")
     return Identities(accounts, frozenset(kinds))

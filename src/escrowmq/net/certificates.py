@@ -61,7 +61,7 @@ def load_pair(context: ssl.SSLContext, *, certificate: str, key: str, password: 
     """Load a certificate into a context; raises UsageError with the invalid file."""
     for path in (certificate, key):
         if not os.access(path or certificate, os.R_OK):
-            raise UsageError(f"{path or certificate!r} cannot be read; name a PEM file that can")
+            raise UsageError(f"{path or certificate!r} cannot be read; name a readable PEM file")
     try:
         # Without a password OpenSSL would ask the terminal for one.
         context.load_cert_chain(certificate, key or None, lambda: password)
@@ -121,7 +121,7 @@ class Certificates:
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files
-        self._stamp = self._look()
+        self._stamp = self._read_stamps()
         self._seen = self._stamp
         self._refused: Stamp | None = None
         self.trouble = ""
@@ -138,7 +138,7 @@ class Certificates:
         """Reload changed files; return whether that was done. Files are loaded once two polls find
         the same content, because while a pair is being written its files do not match. Invalid
         files change nothing, and are logged once."""
-        stamp = self._look()
+        stamp = self._read_stamps()
         if stamp == self._stamp:
             self._seen, self.trouble = stamp, ""
             return False
@@ -152,10 +152,10 @@ class Certificates:
             _log.error("TLS continues with the last valid certificate: %s", error)
             return False
         self._stamp, self._refused, self.trouble = stamp, None, ""
-        _log.warning("TLS: %s is shown to new connections from now on", self._files.certificate)
+        _log.warning("TLS: new connections get %s from now on", self._files.certificate)
         return True
 
-    def _look(self) -> Stamp:
+    def _read_stamps(self) -> Stamp:
         found = []
         for path in self._files.paths:
             try:

@@ -51,12 +51,12 @@ class SystemClock:
             self._on_leap(leap_ns // _MS_NS)
         return self._now_ms
 
-    def tell_leaps(self, on_leap: Callable[[int], None]) -> None:
+    def set_leap_listener(self, on_leap: Callable[[int], None]) -> None:
         """Register a function that is called with the milliseconds by which the clock was set
         forward, before the clock shows it."""
         self._on_leap = on_leap
 
-    def go_on_from(self, time_ms: int) -> None:
+    def continue_from(self, time_ms: int) -> None:
         """Continue from a time, if it is later than now."""
         self._ahead_ns += max(0, time_ms - self.now_ms()) * _MS_NS
         self._until_ns = 0

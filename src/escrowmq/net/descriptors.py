@@ -41,7 +41,7 @@ def connections_max() -> int:
     return max(left, _CONNECTIONS_MIN)
 
 
-class Spare:
+class SpareDescriptor:
     """A descriptor in reserve for when the process has used up all others."""
 
     def __init__(self) -> None:

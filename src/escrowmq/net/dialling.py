@@ -37,7 +37,7 @@ def open_gate(host: str, port: int, gate: Gate) -> None:
 
 
 def close_gate(host: str, port: int) -> None:
-    """Refuse them from now on."""
+    """Refuse connections to an address from now on."""
     if (host, port) in _gates:
         _gates[host, port] = None
 

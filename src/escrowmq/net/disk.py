@@ -57,7 +57,7 @@ class FileDisk:
         self._open: list[MappedFile] = []
         self._locks: dict[str, int] = {}
         self._new_folders: set[str] = set()
-        self.spare = descriptors.Spare()
+        self.spare = descriptors.SpareDescriptor()
         self.pages = PageFiller()
         self._kinds: dict[str, type[MappedFile]] = {}
         for place in (self.root, *self._elsewhere.values()):
@@ -68,7 +68,7 @@ class FileDisk:
         try:
             os.makedirs(place, FOLDER_MODE, exist_ok=True)
         except OSError as error:
-            raise StorageError(f"{place}: {error.strerror}; name a folder to write to") from error
+            raise StorageError(f"{place}: {error.strerror}; name a writable folder") from error
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
         """See Disk.open."""
@@ -176,14 +176,14 @@ class FileDisk:
         full = self._full(path)
         self._make_folders(os.path.dirname(full))
         if full in FileDisk._locked:
-            raise StoreLocked(f"{full} is held by this process already")
+            raise StoreLocked(f"{full} is already locked by this process")
         descriptor = os.open(full, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(descriptor)
             raise StoreLocked(
-                f"{full} is held by another process; stop that broker or use another data folder"
+                f"{full} is locked by another process; stop that broker or use another data folder"
             ) from error
         os.pwrite(descriptor, b"lock", 0)
         FileDisk._locked.add(full)

@@ -30,8 +30,8 @@ class IdleSpin:
         self.looked_s = 0.0
         """The total time of polling, which does not count as work."""
 
-    def came(self) -> None:
-        """An input has arrived."""
+    def note_input(self) -> None:
+        """Note that an input has arrived."""
         gap_s = steady_s() - self._done_s
         # Asleep it came later by what waking up takes.
         if gap_s <= (self.span_s if self._is_looking else 2 * self.span_s):
@@ -44,12 +44,12 @@ class IdleSpin:
         self._done_s = steady_s()
         if self._credit > 0 and not self._is_looking:
             self._is_looking = True
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
 
-    def _look(self) -> None:
-        """One turn of the loop that handles what has arrived, and does not sleep."""
+    def _poll(self) -> None:
+        """Poll once: a turn of the loop that handles input and does not sleep."""
         if self._credit > 0 and steady_s() - self._done_s < self.span_s:
-            self._call_soon(self._look)
+            self._call_soon(self._poll)
             return
         self._is_looking = False
         self._credit -= _MISS

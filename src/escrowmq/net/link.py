@@ -34,7 +34,7 @@ class LinkOwner(Protocol):
     entrance: IncomingConnections
 
     def connected(self, link: Link) -> None:
-        """A link has its transport."""
+        """A link has connected its transport."""
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
         """A connected link has presented a certificate, or none."""
@@ -42,7 +42,7 @@ class LinkOwner(Protocol):
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
 
-    def go_on_later(self, link: Link) -> None:
+    def serve_later(self, link: Link) -> None:
         """The core has kept requests of a peer for later."""
 
     def lost(self, link: Link) -> None:
@@ -54,7 +54,7 @@ class LinkOwner(Protocol):
     def unreached(self, peer: int) -> None:
         """A dial failed."""
 
-    def distrusted(self, peer: int, fault: str) -> None:
+    def tls_failed(self, peer: int, fault: str) -> None:
         """There is no TLS with a dialled peer; it will be lost."""
 
 
@@ -148,10 +148,10 @@ class Link(asyncio.BufferedProtocol):
         self.stop_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """The peer reads again."""
         self._is_stopped = False
         if self._is_held:
-            self._shell.go_on_later(self)
+            self._shell.serve_later(self)
         else:
             self._take_turn()
 
@@ -162,10 +162,10 @@ class Link(asyncio.BufferedProtocol):
             return
         self.transport.pause_reading()
         if not self._is_stopped:
-            self._shell.go_on_later(self)
+            self._shell.serve_later(self)
 
     def go_on(self) -> None:
-        """This peer's turn again: the core has kept requests of it."""
+        """Continue with requests of this peer that the core has kept."""
         if not self._is_held or self._is_stopped:
             return
         if self.transport is None or self.transport.is_closing():
@@ -204,7 +204,7 @@ class Link(asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_later(flush_s, transport.abort)
 
     def abort(self) -> None:
-        """Cut it at once; unsent bytes are dropped."""
+        """Close it at once; unsent bytes are dropped."""
         if self.transport is not None:
             self.transport.abort()
 

@@ -29,7 +29,7 @@ class Links:
         self.reads = Reads()
 
     def values(self) -> list[Link]:
-        """All of them."""
+        """All connections."""
         return list(self.by_peer.values())
 
     def add(self, link: Link, now_ms: int) -> None:

@@ -7,7 +7,7 @@ import socket
 import msgspec
 
 from escrowmq.base.wire import Wire
-from escrowmq.net.tls import TlsDoor
+from escrowmq.net.tls import TlsPolicy
 
 BOTH = (Wire.REMOTING, Wire.GRPC)
 """A port that serves either protocol, by the first bytes of a connection."""
@@ -18,7 +18,7 @@ class Listener(msgspec.Struct, frozen=True):
 
     socket: socket.socket
     wires: tuple[Wire, ...] = (Wire.REMOTING,)
-    tls: TlsDoor | None = None
+    tls: TlsPolicy | None = None
     """How this port speaks TLS where `PortOptions.tls` says nothing."""
     has_tls: bool = True
     """Whether TLS of `PortOptions.tls` is spoken there."""

@@ -22,13 +22,13 @@ class Spans:
         self.longest_s = 0.0
 
     def note(self, span_s: float) -> None:
-        """One is over."""
+        """Record the length of one span."""
         self._counts[bisect_left(_BOUNDS_S, span_s)] += 1
         self._sum_s += span_s
         self.longest_s = max(self.longest_s, span_s)
 
     def families(self) -> list[Family]:
-        """Their distribution, and the longest since the start."""
+        """Metrics: the distribution of the lengths, and the longest since the start."""
         buckets = tuple(zip(_BOUNDS_S, accumulate(self._counts), strict=True))
         return [
             Family(
@@ -40,7 +40,7 @@ class Spans:
             Family(
                 f"{self._name}_longest_seconds",
                 "gauge",
-                "The longest of them since the start.",
+                "The longest since the start.",
                 samples=(Sample((), self.longest_s),),
             ),
         ]
@@ -49,10 +49,10 @@ class Spans:
 def turns() -> Spans:
     """Turns of the loop, in time that was computed: a machine that gives the process no time does
     not count."""
-    text = "Time that the loop computed between looks at its timers while there was work."
+    text = "Computing time of each turn of the event loop."
     return Spans("escrowmq_turn", text)
 
 
 def syncs() -> Spans:
-    """Syncs of the store's files, from when one is wanted until the loop hears that it is done."""
+    """Syncs of the store's files, from the request until the loop knows that it is done."""
     return Spans("escrowmq_sync", "Time until what was written was durable (fdatasync).")

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from escrowmq.base.runs import joined, sliced
 from escrowmq.errors import DiskFull, StorageError
 from escrowmq.lane import native
-from escrowmq.net.descriptors import Spare
+from escrowmq.net.descriptors import SpareDescriptor
 from escrowmq.net.page_filler import PageFiller
 
 NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
@@ -30,7 +30,7 @@ _AHEAD_SIZE_MAX: Final = 16 * 1024 * 1024
 class Folder(Protocol):
     """What a file needs of its disk."""
 
-    spare: Spare
+    spare: SpareDescriptor
     pages: PageFiller
 
     def make_room(self, opened: MappedFile) -> None:

@@ -11,7 +11,7 @@ from typing import Final, cast
 
 from escrowmq.base.wire import Wire
 from escrowmq.net.link import Link, LinkOwner
-from escrowmq.net.tls import MemberDoor, Session, TlsDoor, TlsLink
+from escrowmq.net.tls import MemberTlsPolicy, Session, TlsLink, TlsPolicy
 
 _HANDSHAKE: Final = 0x16
 """The first byte of a TLS connection. A remoting frame begins with its length, which would be over
@@ -28,7 +28,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         self,
         shell: LinkOwner,
         peer: int,
-        tls: TlsDoor | None,
+        tls: TlsPolicy | None,
         *,
         wires: tuple[Wire, ...],
         patience_s: float,
@@ -46,11 +46,13 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         if not self._shell.entrance.admit(self._peer, self._transport):
             return
-        if isinstance(self._tls, MemberDoor):
+        if isinstance(self._tls, MemberTlsPolicy):
             self._shell.entrance.handshake_begins(
                 self._peer, self._transport, limit=self._tls.handshakes_max
             )
-        self._timer = asyncio.get_running_loop().call_later(self._patience_s, self._give_up)
+        self._timer = asyncio.get_running_loop().call_later(
+            self._patience_s, self._detection_timeout
+        )
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """The buffer for the first bytes."""
@@ -65,11 +67,11 @@ class ProtocolDetector(asyncio.BufferedProtocol):
             assert self._tls is not None
             self._refuse(self._tls.plain_fault)
             return
-        self._go_on_as(link)
+        self._continue_with(link)
         # The bytes lie where all connections read to: the link finds them there.
         link.buffer_updated(nbytes)
 
-    def _go_on_as(self, link: Link) -> None:
+    def _continue_with(self, link: Link) -> None:
         assert self._transport is not None
         if not isinstance(link, TlsLink):
             self._shell.entrance.handshake_ended(self._peer)
@@ -79,7 +81,7 @@ class ProtocolDetector(asyncio.BufferedProtocol):
     def _refuse(self, reason: str) -> None:
         assert self._transport is not None
         self._shell.entrance.complain(self._transport, reason)
-        if isinstance(self._tls, MemberDoor):
+        if isinstance(self._tls, MemberTlsPolicy):
             self._transport.write(self._tls.refusal)
             self._transport.close()
         else:
@@ -104,18 +106,18 @@ class ProtocolDetector(asyncio.BufferedProtocol):
         return Link(self._shell, self._peer, Wire.GRPC if is_grpc else self._wires[0])
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It left without sending anything."""
+        """The peer left without sending anything."""
         self._stop_timer()
         self._shell.entrance.dismiss(self._peer)
 
-    def _give_up(self) -> None:
+    def _detection_timeout(self) -> None:
         self._timer = None
         if self._transport is None or self._transport.is_closing():
             return
         tls = self._tls
-        if isinstance(tls, MemberDoor) and tls.mode == "permissive":
-            self._go_on_as(Link(self._shell, self._peer, self._wires[0]))
-        elif isinstance(tls, MemberDoor):
+        if isinstance(tls, MemberTlsPolicy) and tls.mode == "permissive":
+            self._continue_with(Link(self._shell, self._peer, self._wires[0]))
+        elif isinstance(tls, MemberTlsPolicy):
             self._refuse(tls.plain_fault)
         else:
             self._refuse(f"silent for {self._patience_s:.0f} s")

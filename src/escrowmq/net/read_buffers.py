@@ -12,10 +12,11 @@ SHARE_SIZE_MIN: Final = 8_192
 
 
 class Reads:
-    """One buffer for all, since each takes its bytes out at once.
+    """The read buffer, which all connections share, since each takes its bytes out at once.
 
     Peers with a backlog share a turn's bytes, because all others wait during each one's turn
-    (benchmarks/transactions.py --only overload: ends beside eight that flood the broker)."""
+    (benchmarks/transactions.py --only overload: ends beside eight that flood the broker).
+    """
 
     def __init__(self) -> None:
         self._all = memoryview(bytearray(READ_SIZE))
@@ -25,13 +26,13 @@ class Reads:
         """Peers that have sent more than one turn reads."""
 
     def fall_behind(self, peer: int) -> None:
-        """There may be more bytes of this peer."""
+        """Note that there may be more bytes of this peer."""
         if peer not in self.behind:
             self.behind.add(peer)
             self._share()
 
     def catch_up(self, peer: int) -> None:
-        """All bytes of this peer were read, or it is gone."""
+        """Note that all bytes of this peer were read, or that it is gone."""
         if peer in self.behind:
             self.behind.discard(peer)
             self._share()

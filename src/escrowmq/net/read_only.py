@@ -65,7 +65,7 @@ class ReadOnlyDisk(FileDisk):
         """An existing file."""
         found = self.size(path)
         if found is None:
-            raise SegmentMissing(f"{path} is not there")
+            raise SegmentMissing(f"{path} does not exist")
         if found != size:
             raise StorageError(f"{path} has {found} bytes, {size} expected")
         return _ReadOnlyFile(self._full(path), size)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from escrowmq.base.core import Core, Judging, Knocking, Prompt, Proving
+from escrowmq.base.core import AccountsCore, Core, DiallingCore, GuardedCore, Prompt
 from escrowmq.base.effects import Close, Dial, Effect, Hold, Replace, Send, Sync
 from escrowmq.base.ports import Clock, Disk, File
 from escrowmq.base.wire import Wire
@@ -26,7 +26,7 @@ from escrowmq.net.loop_turns import syncs
 from escrowmq.net.protocol_detection import ProtocolDetector
 from escrowmq.net.sync_thread import FileWork
 from escrowmq.net.timeouts import DIAL_S, DRAIN_S, FLUSH_S, IDLE_SCAN_S, first_words_s
-from escrowmq.net.tls import MemberDoor, PortOptions, Session, TlsDoor, TlsLink
+from escrowmq.net.tls import MemberTlsPolicy, PortOptions, Session, TlsLink, TlsPolicy
 from escrowmq.net.wake_timer import Alarm
 
 _log = logging.getLogger(__name__)
@@ -58,7 +58,7 @@ class Shell:
             Admission(self._doors.limits, self._doors.total),
             clock,
             name=name,
-            is_stranger=core.is_stranger if isinstance(core, Judging) else None,
+            is_stranger=core.is_stranger if isinstance(core, GuardedCore) else None,
         )
         self._loop = asyncio.get_running_loop()
         self.links = Links(clock, self._doors.unsent, name=name, idle_ms=idle_ms, flush_s=flush_s)
@@ -71,14 +71,14 @@ class Shell:
         self.spin = IdleSpin(spin_s, self._loop.call_soon)
         self.alarm = Alarm(clock, self.spin, name=name, wake=self.wake, wake_at_ms=core.wake_at_ms)
         if isinstance(core, Prompt):
-            core.set_writer(self._say)
+            core.set_writer(self._write_to)
         self.syncs = syncs()
         self._next_peer = 1
         self._is_closed = False
         self._idle_scan_s = min(IDLE_SCAN_S, idle_ms / 4_000)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
         self._look_timer: asyncio.TimerHandle | None = None
-        self._look_later()
+        self._schedule_reload()
 
     async def listen(self, listener: Listener) -> None:
         """Accept peers on a port."""
@@ -92,7 +92,7 @@ class Shell:
 
     def wake(self) -> None:
         """Let the core do what is due."""
-        self._tell(lambda: self.core.wake(self._clock.now_ms()))
+        self._notify_core(lambda: self.core.wake(self._clock.now_ms()))
         self.perform()
 
     @property
@@ -125,7 +125,7 @@ class Shell:
     def accept(
         self,
         wires: tuple[Wire, ...] = (Wire.REMOTING,),
-        own_tls: TlsDoor | None = None,
+        own_tls: TlsPolicy | None = None,
         *,
         has_tls: bool = True,
     ) -> asyncio.BaseProtocol:
@@ -137,7 +137,7 @@ class Shell:
             return Link(self, peer, wires[0])
         handshake_s = tls.handshake_s if tls is not None and tls.mode == "enforcing" else None
         patience_s = first_words_s(idle_ms=self._idle_ms, handshake_s=handshake_s)
-        if isinstance(tls, MemberDoor):
+        if isinstance(tls, MemberTlsPolicy):
             patience_s = tls.silent_s
         return ProtocolDetector(self, peer, tls, wires=wires, patience_s=patience_s)
 
@@ -154,13 +154,15 @@ class Shell:
         now_ms = self._clock.now_ms()
         self.links.add(link, now_ms)
         name = link.transport.get_extra_info("peername") or ("127.0.0.1", 0)
-        self._tell(lambda: self.core.connected(link.peer, name[0], name[1], now_ms, link.wire))
+        self._notify_core(
+            lambda: self.core.connected(link.peer, name[0], name[1], now_ms, link.wire)
+        )
         self.perform()
 
     def identify(self, link: Link, certificate: dict[str, Any] | None) -> None:
         """A connected link has presented a certificate, or none."""
         identities, core, transport = self._doors.identities, self.core, link.transport
-        if identities is None or not isinstance(core, Proving) or transport is None:
+        if identities is None or not isinstance(core, AccountsCore) or transport is None:
             return
         found = identities.of(certificate)
         if found.fault:
@@ -168,13 +170,13 @@ class Shell:
                 transport, f"{found.fault}; it must sign requests", is_refused=False
             )
         if found.account:
-            self._tell(lambda: core.proved(link.peer, found.account))
+            self._notify_core(lambda: core.proved(link.peer, found.account))
 
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
         spin = self.spin
         if spin.span_s:
-            spin.came()
+            spin.note_input()
         now_ms = self._clock.now_ms()
         link.last_active_ms = now_ms
         late_ms = self.alarm.begin(now_ms)
@@ -192,27 +194,27 @@ class Shell:
         if spin.span_s:
             spin.done()
 
-    def go_on_later(self, link: Link) -> None:
+    def serve_later(self, link: Link) -> None:
         """The core has kept requests of a peer. In each round of the loop one such peer has its
         turn, however many there are."""
         self._held.append(link)
         if len(self._held) == 1:
-            self._loop.call_soon(self._go_on)
+            self._loop.call_soon(self._serve_kept)
 
-    def _go_on(self) -> None:
+    def _serve_kept(self) -> None:
         link = self._held[0]  # it stays at the front, so that its next turn is not requested twice
         try:
             link.go_on()
         finally:
             self._held.popleft()
             if self._held:
-                self._loop.call_soon(self._go_on)
+                self._loop.call_soon(self._serve_kept)
 
     def lost(self, link: Link) -> None:
         """A peer is gone."""
         self.entrance.dismiss(link.peer)
         if self.links.remove(link):
-            self._tell(lambda: self.core.lost(link.peer, self._clock.now_ms()))
+            self._notify_core(lambda: self.core.lost(link.peer, self._clock.now_ms()))
             if not self._is_closed:
                 self.perform()
 
@@ -229,18 +231,18 @@ class Shell:
     def unreached(self, peer: int) -> None:
         """A dial failed."""
         if not self._is_closed:
-            self._tell(lambda: self.core.lost(peer, self._clock.now_ms()))
+            self._notify_core(lambda: self.core.lost(peer, self._clock.now_ms()))
             self.perform()
 
-    def distrusted(self, peer: int, fault: str) -> None:
+    def tls_failed(self, peer: int, fault: str) -> None:
         """There is no TLS with a dialled member of the group; it will be lost."""
         core, members = self.core, self._doors.members
         if members is not None:
             members.failed()
-        if isinstance(core, Knocking):
-            self._tell(lambda: core.dial_distrusted(peer, fault, self._clock.now_ms()))
+        if isinstance(core, DiallingCore):
+            self._notify_core(lambda: core.dial_tls_failed(peer, fault, self._clock.now_ms()))
 
-    def _tell(self, tell: Callable[[], object]) -> None:
+    def _notify_core(self, tell: Callable[[], object]) -> None:
         """Notify the core of an event, and perform its effects."""
         try:
             tell()
@@ -253,7 +255,7 @@ class Shell:
         """Perform the core's queued effects, and arm its timer."""
         for effect in self.core.take_effects():
             if type(effect) is Send:
-                self._say(effect.peer, effect.chunks)
+                self._write_to(effect.peer, effect.chunks)
                 continue
             try:
                 self._perform_rare(effect)
@@ -263,13 +265,13 @@ class Shell:
         if self.alarm.arming is None:
             self.alarm.done()
 
-    def _say(self, peer: int, chunks: list[bytes]) -> None:
+    def _write_to(self, peer: int, chunks: list[bytes]) -> None:
         link = self.links.by_peer.get(peer)
         try:
             if link is not None and not link.write(chunks):
                 self.links.note_cut(peer)
         except Exception:  # noqa: BLE001 - one peer; logged
-            _log.exception("%s: peer %d could not be told", self._name, peer)
+            _log.exception("%s: peer %d could not be notified", self._name, peer)
 
     def _perform_rare(self, effect: Effect) -> None:
         match effect:
@@ -290,7 +292,7 @@ class Shell:
 
     def _close_idle(self) -> None:
         for link in self.links.idle():
-            self._tell(link.close_idle)
+            self._notify_core(link.close_idle)
         self._idle_timer = self._loop.call_later(self._idle_scan_s, self._close_idle)
 
     async def _dial(self, called: Dial) -> None:
@@ -306,11 +308,11 @@ class Shell:
         except (OSError, TimeoutError) as error:
             _log.debug("%s: no connection to %s:%d: %s", self._name, host, port, error)
             core = self.core
-            if isinstance(error, ConnectionRefusedError) and isinstance(core, Knocking):
-                self._tell(lambda: core.dial_refused(peer, self._clock.now_ms()))
+            if isinstance(error, ConnectionRefusedError) and isinstance(core, DiallingCore):
+                self._notify_core(lambda: core.dial_refused(peer, self._clock.now_ms()))
             self.unreached(peer)
         except Exception:  # noqa: BLE001 - one address; logged, tried again as one that is away
-            _log.exception("%s: %s:%d cannot be called", self._name, host, port)
+            _log.exception("%s: %s:%d cannot be dialled", self._name, host, port)
             self.unreached(peer)
 
     def _tls_link(self, called: Dial) -> TlsLink | None:
@@ -334,16 +336,16 @@ class Shell:
         session = Session(self._doors.dials_tls, is_server=False, host=called.host)
         return TlsLink(self, called.peer, session)
 
-    def _look_later(self) -> None:
+    def _schedule_reload(self) -> None:
         doors = [door for door in (self._doors.tls, self._doors.members) if door is not None]
         if doors:
             look_s = min(door.look_s for door in doors)
-            self._look_timer = self._loop.call_later(look_s, self._look, doors)
+            self._look_timer = self._loop.call_later(look_s, self._reload_certificates, doors)
 
-    def _look(self, doors: list[TlsDoor]) -> None:
+    def _reload_certificates(self, doors: list[TlsPolicy]) -> None:
         for door in doors:
-            self._tell(door.certificates.look)
-        self._look_later()
+            self._notify_core(door.certificates.look)
+        self._schedule_reload()
 
     # -- files, off the loop -----------------------------------------------------------------
 
@@ -354,9 +356,9 @@ class Shell:
             now_ms = self._clock.now_ms()
             self.syncs.note(steady_s() - begun_s)
             if failure:
-                self._tell(lambda: self.core.sync_failed(failure, now_ms))
+                self._notify_core(lambda: self.core.sync_failed(failure, now_ms))
             else:
-                self._tell(lambda: self.core.synced(log_offset, now_ms))
+                self._notify_core(lambda: self.core.synced(log_offset, now_ms))
             self.perform()
 
         self._files.sync(files, done)

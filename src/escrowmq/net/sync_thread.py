@@ -84,8 +84,8 @@ class FileWork:
         if not outcome.is_begun and not self._is_closed:
             if wait_s == AGAIN_S:
                 _log.error(
-                    "%s: a sync could not begin: %s; nothing is lost, it is retried; allow the "
-                    "process more files (ulimit -n), or fewer connections",
+                    "%s: a sync could not begin: %s; nothing is lost, and it is retried. "
+                        "Allow the process more files (ulimit -n), or fewer connections",
                     self._name, outcome.failure,
                 )  # fmt: skip
             again_s = min(2 * wait_s, AGAIN_MAX_S)
@@ -135,13 +135,13 @@ class FileWork:
             return
         self._newest.setdefault(path, data)  # unless newer content came during the write
         if wait_s == AGAIN_S:
-            self._tell(path, error)
+            self._log_failure(path, error)
         if self._is_closed:
             return
         timer = self._loop.call_later(wait_s, self._write, path)
         self._again[path] = _Waiting(timer, min(2 * wait_s, AGAIN_MAX_S))
 
-    def _tell(self, path: str, error: Exception) -> None:
+    def _log_failure(self, path: str, error: Exception) -> None:
         if isinstance(error, (StorageError, OSError)):  # no room, read-only, broken: the disk's
             _log.error("%s: %s; it is retried until it is saved", self._name, error)
         else:
@@ -161,8 +161,8 @@ class FileWork:
                 await self._no_sync.wait()
         except TimeoutError:
             _log.error(
-                "%s: the disk did not answer within %g s: clients that wait for it get no answer, "
-                "and send again",
+                "%s: the disk did not answer within %g s: clients that wait for it get no "
+                    "answer, and will retry",
                 self._name, timeout_s,
             )  # fmt: skip
 

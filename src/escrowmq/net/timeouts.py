@@ -24,6 +24,6 @@ DRAIN_S: Final = 5.0
 
 
 def first_words_s(*, idle_ms: int, handshake_s: float | None) -> float:
-    """How long a new connection has to show its protocol: as long as any may be idle, or the time
+    """The time in which a new connection must show its protocol: the idle timeout, or the timeout
     of a handshake where it must begin with one."""
     return idle_ms / 1_000 if handshake_s is None else handshake_s

@@ -31,7 +31,7 @@ def _as_openssl_says(reason: str) -> str:
     return f"TLS: {reason}"
 
 
-class TlsDoor(msgspec.Struct, kw_only=True):
+class TlsPolicy(msgspec.Struct, kw_only=True):
     """The TLS policy of a port."""
 
     mode: Mode
@@ -45,9 +45,9 @@ class TlsDoor(msgspec.Struct, kw_only=True):
     """What the log says of a plain connection that is refused."""
 
 
-class MemberDoor(TlsDoor, kw_only=True):
-    """The TLS policy between members of a group, for both ends. In plain it is the master that
-    speaks first, so a silent peer is not waited for."""
+class MemberTlsPolicy(TlsPolicy, kw_only=True):
+    """The TLS policy between members of a group, for both ends. Without TLS the master sends first,
+    so a connection that stays silent is not waited for."""
 
     refusal: bytes
     """What a plain peer gets before it is cut: the reason, in words of the plain protocol."""
@@ -76,13 +76,13 @@ class PortOptions(msgspec.Struct, kw_only=True):
     """Shared by all shells with these doors."""
     unsent: Unsent = msgspec.field(default_factory=Unsent)
     """The shared count of unsent bytes."""
-    tls: TlsDoor | None = None
+    tls: TlsPolicy | None = None
     """None refuses TLS."""
     identities: Identities | None = None
     """Accounts for clients' certificates; None: for none."""
     dials_tls: ssl.SSLContext | None = None
     """For connections that the core dials; None makes plain ones."""
-    members: MemberDoor | None = None
+    members: MemberTlsPolicy | None = None
     """For the port of copies in a group, and for dialling the master's; None: plainly."""
 
 
@@ -187,7 +187,9 @@ class TlsLink(Link):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The peer is connected; the handshake begins."""
         self._attach(transport)
-        self._handshake = asyncio.get_running_loop().call_later(self._handshake_s, self._give_up)
+        self._handshake = asyncio.get_running_loop().call_later(
+            self._handshake_s, self._handshake_timeout
+        )
 
     def begin(self) -> None:
         """Start the handshake, as the dialling side."""
@@ -212,10 +214,10 @@ class TlsLink(Link):
         try:
             found = session.receive(data)
         except ssl.SSLError as error:
-            self._say(session.pending())
+            self._write(session.pending())
             self._refuse(session.reason(error))
             return b""
-        self._say(session.pending())
+        self._write(session.pending())
         if session.is_open and not was_open:
             self._stop_timer()
             if session.protocol == HTTP2 and Wire.GRPC in self._wires:
@@ -226,7 +228,7 @@ class TlsLink(Link):
                 self._shell.identify(self, session.certificate())
         return found
 
-    def _say(self, data: bytes) -> None:
+    def _write(self, data: bytes) -> None:
         if data and self.transport is not None and not self.transport.is_closing():
             self.transport.write(data)
 
@@ -238,11 +240,11 @@ class TlsLink(Link):
     def _complain(self, fault: str) -> None:
         assert self.transport is not None
         if self._is_dialled and self.wire is Wire.GROUP:
-            self._shell.distrusted(self.peer, fault)
+            self._shell.tls_failed(self.peer, fault)
         else:
             self._shell.entrance.complain(self.transport, fault)
 
-    def _give_up(self) -> None:
+    def _handshake_timeout(self) -> None:
         self._handshake = None
         if self.transport is not None and not self.transport.is_closing():
             self._complain(f"TLS: no handshake within {self._handshake_s:.0f} s")
@@ -268,5 +270,5 @@ class TlsLink(Link):
 
     def close(self, *, flush_s: float) -> None:
         """Close after written bytes are sent."""
-        self._say(self._session.end())
+        self._write(self._session.end())
         super().close(flush_s=flush_s)

@@ -92,7 +92,7 @@ class Alarm:
         try:
             at_ms = self._wake_at_ms()
         except Exception:  # noqa: BLE001 - without a timer nothing would ever be due again
-            _log.exception("%s: it is not known when to wake the core", self._name)
+            _log.exception("%s: the core did not say when to wake it", self._name)
             at_ms = self._clock.now_ms() + _UNKNOWN_MS
         if at_ms == self._timer_at_ms and self._timer is not None:
             return

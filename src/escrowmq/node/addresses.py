@@ -48,10 +48,10 @@ def log_open(host: str, *, has_accounts: bool) -> None:
     """Log that a broker reachable from other machines has no access control."""
     if not has_accounts and not _is_loopback(host):
         _log.warning(
-            "anyone who reaches %s may read, write and change everything: there is no access "
-            "control (aclEnable, "
-            "authenticationEnabled; docs/security.md)", host or "this machine",
-        )  # fmt: skip
+            "anyone who can reach %s may read, write and change everything: there is no access "
+            "control (aclEnable, authenticationEnabled; docs/security.md)",
+            host or "this machine",
+        )
 
 
 def own_address() -> str:

@@ -11,10 +11,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.core import BrokerCore
 from escrowmq.errors import UsageError
@@ -26,17 +27,17 @@ from escrowmq.net.listener import Listener
 from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.addresses import advertised, joined, log_advertised, log_open
-from escrowmq.node.broker_doors import HA_ABOVE, GroupDoors, bind_fast, bind_ha
+from escrowmq.node.broker_ports import HA_ABOVE, GroupPorts, bind_fast, bind_ha
 from escrowmq.node.build import build_name
 from escrowmq.node.config import NodeSettings, check_texts, convert, store_settings, warn_unknown
-from escrowmq.node.grpc_port import speak
+from escrowmq.node.grpc_port import grpc_front
 from escrowmq.node.port_settings import PortSettings
 from escrowmq.node.refused_settings import as_rocketmq_takes, refuse_unserved
 from escrowmq.node.self_made_certificate import self_made_tls
 from escrowmq.store.commit_log import FOLDER
 
 if TYPE_CHECKING:
-    from escrowmq.group.seat import Seat
+    from escrowmq.group.membership import GroupMembership
     from escrowmq.node.vitals import Vitals
     from escrowmq.proxy.front import GrpcFront
 
@@ -69,10 +70,10 @@ class BrokerNode:
         signs_as: tuple[str, str] | None = None,
         grpc_door: socket.socket | None = None,
         replica: ReplicaSettings | None = None,
-        seat: Seat | None = None,
-        doors: GroupDoors | None = None,
+        membership: GroupMembership | None = None,
+        doors: GroupPorts | None = None,
     ) -> None:
-        """`seat` and `doors` are a group's."""
+        """`membership` and `doors` are those of a member of a group."""
         self._host = host
         self._has_accounts = settings.acl_enabled or settings.authenticates
         self._door = bind(host, port) if doors is None else doors.door()
@@ -81,14 +82,14 @@ class BrokerNode:
         self._fast_door = bind_fast(host, port) if doors is None else doors.fast_door()
         told = settings.advertised_host
         self._is_slave = replica is not None and replica.is_slave
-        self._seat = seat
+        self._membership = membership
         self._letting_in: asyncio.Task[None] | None = None
         ha_port = self._open_ha_door(replica, port=port, doors=doors)
         ha_host = replica.ha_host if replica is not None else ""
         self._clock = SystemClock()
         self._disk = FileDisk(data, elsewhere={FOLDER: log} if log else None)
         self.core = BrokerCore(
-            self._disk if seat is None else _watched(self._disk, seat),
+            self._disk if membership is None else _watched(self._disk, membership),
             settings,
             store,
             address=(told, self.port),
@@ -100,34 +101,34 @@ class BrokerNode:
             zone=LocalZone(),
             signs_as=signs_as,
             replica=replica,
-            seat=seat,
+            membership=membership,
         )
         self.core.broker.identity.release = self.build = build_name()
         self.grpc_port = 0
         if grpc_door is not None:
             self.grpc_port = int(grpc_door.getsockname()[1])
-            self._front = self._speak(told, store.body_size_max)
+            self._front = self._grpc_front(told, store.body_size_max)
         self._flushing = "SYNC_FLUSH" if store.is_sync_flush else "ASYNC_FLUSH"
         self._shell: Shell | None = None
         names = {"cluster": settings.cluster, "node_id": settings.name}
         self.labels = {**names, "node_type": "broker"}
 
-    def _speak(self, host: str, body_size_max: int) -> GrpcFront:
-        return speak(
+    def _grpc_front(self, host: str, body_size_max: int) -> GrpcFront:
+        return grpc_front(
             self.core,
             host=host,
             port=self.grpc_port,
             body_size_max=body_size_max,
-            is_of_group=self._seat is not None,
+            is_of_group=self._membership is not None,
         )
 
     def _open_ha_door(
-        self, replica: ReplicaSettings | None, *, port: int, doors: GroupDoors | None
+        self, replica: ReplicaSettings | None, *, port: int, doors: GroupPorts | None
     ) -> int:
-        """The port of copies, which is open at a master."""
+        """Open the port for copies, if this is a master."""
         self._ha_door: socket.socket | None = None
-        if doors is not None and self._seat is not None:
-            if self._seat.leads is not None:
+        if doors is not None and self._membership is not None:
+            if self._membership.leads is not None:
                 self._ha_door = doors.ha_door()
             return doors.ha_port
         if replica is None or replica.is_slave:
@@ -140,8 +141,8 @@ class BrokerNode:
     ) -> None:
         """Load the store, then accept clients."""
         began_s = time.monotonic()
-        self._clock.go_on_from(self.core.open(self._clock.now_ms()))
-        self._clock.tell_leaps(self.core.clock_leapt)
+        self._clock.continue_from(self.core.open(self._clock.now_ms()))
+        self._clock.set_leap_listener(self.core.clock_leapt)
         _log.info(
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
             self.labels["node_id"],
@@ -164,19 +165,20 @@ class BrokerNode:
             spin_s=spin_us / 1e6,
         )
         self._ports = ports
-        seat = self._seat
+        membership = self._membership
         if self._ha_door is not None:
-            wire = Wire.HA if seat is None else Wire.GROUP
-            tls = None if seat is None else doors.members
+            wire = Wire.HA if membership is None else Wire.GROUP
+            tls = None if membership is None else doors.members
             await self._shell.listen(Listener(self._ha_door, (wire,), tls, has_tls=False))
-        if seat is None or seat.leads is None:
+        if membership is None or membership.leads is None:
             await self._let_in()
         else:
-            seat.when_ready(self._let_in_soon)
+            membership.when_ready(self._let_in_soon)
         self._shell.start()
 
     def _let_in_soon(self) -> None:
-        """From now on, what a consumer may see here is still there after the next fail-over."""
+        """Accept clients soon: from then on, a message that consumers see survives the next
+        fail-over."""
         self._letting_in = asyncio.get_running_loop().create_task(self._let_in())
 
     async def _let_in(self) -> None:
@@ -199,7 +201,7 @@ class BrokerNode:
             self._shell.perform()
 
     def _names(self) -> tuple[str, ...]:
-        """What clients may call this machine by."""
+        """The names by which clients may address this machine."""
         told = self.core.broker.settings.advertised_host
         return tuple(filter(None, ("localhost", "127.0.0.1", "::1", told, socket.gethostname())))
 
@@ -213,7 +215,7 @@ class BrokerNode:
         return found
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """How the broker on this loop is, for other threads."""
+        """The health of the broker on this loop, for other threads."""
         from escrowmq.node.vitals import Vitals
 
         return Vitals(
@@ -222,15 +224,15 @@ class BrokerNode:
 
     @property
     def instance(self) -> str:
-        """Its name."""
+        """The broker's name."""
         return self.labels["node_id"]
 
     def refusal(self) -> str:
-        """Why it takes no messages; empty while it does."""
+        """The reason why it accepts no messages; empty if it does."""
         return self.core.refusal()
 
     def unready(self) -> str:
-        """Why this broker is not ready; empty when it is."""
+        """The reason why this broker is not ready; empty if it is."""
         if not self.core.registration.is_known:
             return "not registered: no name server has taken this broker's registration yet"
         refusal = self.refusal()
@@ -255,7 +257,7 @@ class BrokerNode:
         if self._letting_in is not None:
             await asyncio.gather(self._letting_in, return_exceptions=True)
         if self._shell is not None:
-            self.core.farewell()
+            self.core.unregister()
             if self._grpc_door is not None:
                 self._front.drain()
             self._shell.perform()
@@ -266,15 +268,15 @@ class BrokerNode:
         for door in (self._fast_door, self._grpc_door, self._ha_door):
             if door is not None:
                 door.close()
-        if self._seat is not None:
+        if self._membership is not None:
             self._disk.close()  # the next broker of the member opens the folder again
 
 
-def _watched(disk: FileDisk, seat: Seat) -> Disk:
-    """Of the master of a group, tables that are written go to its copies as well."""
-    if seat.leads is None:
+def _watched(disk: FileDisk, membership: GroupMembership) -> Disk:
+    """The disk, with its writes reported: a group's master sends changed tables to its copies."""
+    if membership.leads is None:
         return disk
-    from escrowmq.broker.replication.copied_tables import WatchedDisk
+    from escrowmq.broker.replication.table_marks import WatchedDisk
 
     return WatchedDisk(disk)
 
@@ -296,7 +298,9 @@ def broker_settings(
     found = as_rocketmq_takes(found, source=source)
     node = convert(NodeSettings, found, source=source)
     if node.exporter not in ("DISABLE", "PROM"):
-        raise UsageError(f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is there")
+        raise UsageError(
+            f"{source}: metricsExporterType={node.exporter}: DISABLE or PROM is expected"
+        )
     preset = convert(BrokerSettings, found, source=source).preset
     settings = convert(BrokerSettings, _PRESETS.get(preset, {}) | found, source=source)
     store = store_settings(found, node, source=source)

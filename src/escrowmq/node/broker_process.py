@@ -1,5 +1,4 @@
-"""What the process of a broker knows, and opens brokers with: one, or in a group one after
-another."""
+"""Creates the brokers of a process from its settings: one, or in a group one after another."""
 
 from __future__ import annotations
 
@@ -9,20 +8,21 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.net.tls import PortOptions
 from escrowmq.node import config
 from escrowmq.node.broker import BrokerNode
-from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.port_settings import PortSettings
 
 if TYPE_CHECKING:
-    from escrowmq.group.seat import Seat
+    from escrowmq.group.membership import GroupMembership
 
 
 class BrokerProcess(msgspec.Struct, kw_only=True):
-    """Settings and ports."""
+    """The settings and ports of a broker's process, from which it creates brokers."""
 
     settings: BrokerSettings
     store: StoreSettings
@@ -41,7 +41,7 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
         return config.accounts_folder(self.node, data=self.data)
 
     def broker(self) -> BrokerNode:
-        """A broker that is in no group."""
+        """Create a broker that is in no group."""
         return BrokerNode(
             self.settings,
             self.store,
@@ -54,8 +54,8 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
             replica=self.replica,
         )
 
-    def member(self, seat: Seat, number: int, doors: GroupDoors) -> BrokerNode:
-        """A broker of a group, in one role; it may change its settings."""
+    def member(self, membership: GroupMembership, number: int, doors: GroupPorts) -> BrokerNode:
+        """Create a broker of a group, in one role; it may change its settings."""
         settings = copy.copy(self.settings)
         settings.broker_id = number
         return BrokerNode(
@@ -66,8 +66,8 @@ class BrokerProcess(msgspec.Struct, kw_only=True):
             port=doors.port,
             log=self.node.log,
             accounts=self.accounts,
-            grpc_door=None if seat.leads is None else doors.grpc_door(),
-            seat=seat,
+            grpc_door=None if membership.leads is None else doors.grpc_door(),
+            membership=membership,
             doors=doors,
         )
 

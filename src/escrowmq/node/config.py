@@ -11,11 +11,12 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 
 import msgspec
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, unit_in_words
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
@@ -50,8 +51,8 @@ class NodeSettings(msgspec.Struct, kw_only=True):
         msgspec.Meta(
             ge=-1,
             le=_PORT_MAX,
-            description="of clients of RocketMQ 5; 0: any free one, -1: none; `serve` takes 8081 "
-            "when it is not set",
+            description="port for clients of RocketMQ 5; 0: any free one, -1: none; 8081 for "
+            "`serve` if it is not set",
         ),
     ] = msgspec.field(default=-1, name="grpcServerPort")
     http_port: Annotated[
@@ -59,26 +60,27 @@ class NodeSettings(msgspec.Struct, kw_only=True):
         msgspec.Meta(
             ge=-1,
             le=_PORT_MAX,
-            description="of the console, its API, /healthz, /readyz and /metrics; 0: any free "
-            "one, -1: none; `serve` takes 8082 when it is not set",
+            description="port of the console, its API, /healthz, /readyz and /metrics; 0: any "
+            "free one, -1: none; 8082 for `serve` if it is not set",
         ),
     ] = msgspec.field(default=-1, name="escrowHttpPort")
     data: str = msgspec.field(default="", name="storePathRootDir")
     log: Annotated[
-        str, msgspec.Meta(description="folder of the log; commitlog of the data folder by default")
+        str, msgspec.Meta(description="folder of the log; by default commitlog in the data folder")
     ] = msgspec.field(default="", name="storePathCommitLog")
     flush: str = msgspec.field(default="ASYNC_FLUSH", name="flushDiskType")
     exporter: str = msgspec.field(default="DISABLE", name="metricsExporterType")
     exporter_host: str = msgspec.field(default="", name="metricsPromExporterHost")
     exporter_port: Port = msgspec.field(default=5557, name="metricsPromExporterPort")
     names_exporter_port: Annotated[
-        int, msgspec.Meta(ge=-1, le=_PORT_MAX, description="of the name server; -1 for none")
+        int,
+        msgspec.Meta(ge=-1, le=_PORT_MAX, description="metrics port of the name server; -1: none"),
     ] = msgspec.field(default=-1, name="escrowNameServerMetricsPort")
     otlp: Annotated[
         str,
         msgspec.Meta(
-            description="where metrics are sent by OTLP/HTTP, as http://HOST:4318; the standard "
-            "variables OTEL_EXPORTER_OTLP_... count where it is empty"
+            description="URL to which metrics are sent by OTLP/HTTP, such as http://HOST:4318; "
+            "if empty, the standard variables OTEL_EXPORTER_OTLP_... apply"
         ),
     ] = msgspec.field(default="", name="escrowOtlpEndpoint")
     idle_s: int = msgspec.field(default=120, name="serverChannelMaxIdleTimeSeconds")
@@ -165,8 +167,8 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
     expected."""
     if not are_delay_levels(store.delay_levels):
         raise UsageError(
-            f"{source}: messageDelayLevel={store.delay_levels}: spans like 1s 5m 2h 1d are "
-            "expected, blanks between"
+            f"{source}: messageDelayLevel={store.delay_levels}: durations like 1s 5m 2h 1d, "
+            "separated by blanks, are expected"
         )
     for address in filter(None, (part.strip() for part in settings.name_servers.split(";"))):
         host, _, port = address.rpartition(":")
@@ -179,8 +181,8 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
         ipaddress.ip_address(settings.advertised_host)
     except ValueError as error:
         raise UsageError(
-            f"{source}: brokerIP1={settings.advertised_host}: an IP address is expected, which "
-            "messages and message ids can hold"
+            f"{source}: brokerIP1={settings.advertised_host}: an IP address is expected, "
+            "because it becomes part of messages and message ids"
         ) from error
 
 
@@ -211,7 +213,7 @@ def warn_unknown(found: dict[str, str], *, source: str) -> None:
     """Log keys without effect."""
     unknown = unknown_keys(found)
     if unknown:
-        _log.warning("%s: not known here, and without effect: %s", source, ", ".join(unknown))
+        _log.warning("%s: unknown settings, without effect: %s", source, ", ".join(unknown))
 
 
 def accounts_folder(node: NodeSettings, *, data: str) -> str:
@@ -245,7 +247,7 @@ def replica_settings(found: dict[str, str], *, source: str) -> ReplicaSettings |
     if settings.is_slave:
         if not found.get("brokerId", "").isdigit() or int(found["brokerId"]) <= 0:
             raise UsageError(
-                f"{source}: brokerRole=SLAVE needs brokerId, a number from 1 on: 0 is its master"
+                f"{source}: brokerRole=SLAVE needs a brokerId of 1 or more: 0 is the master"
             )
         host, _, port = settings.ha_master.rpartition(":")
         if settings.ha_master and not (host and port.isdigit()):
@@ -271,7 +273,8 @@ def group_settings(
     for name in _DECIDED:
         if name in found:
             raise UsageError(
-                f"{source}: {name}={found[name]}: the authority decides who is the master of a "
-                f"group, and its members in sync are waited for; leave {name} out"
+                f"{source}: {name}={found[name]}: in a group the authority decides which "
+                "member is the master, and senders wait for the members in sync; leave "
+                f"{name} out"
             )
     return settings

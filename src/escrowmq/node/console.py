@@ -1,4 +1,4 @@
-"""`escrowmq console`: the console alone, before a cluster that runs elsewhere."""
+"""`escrowmq console`: the console alone, for a cluster that runs elsewhere."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 
 def serve_console(options: ConsoleOptions, *, host: str, port: int) -> int:
-    """Serve pages and API until a signal comes; the exit code."""
+    """Serve pages and API until a signal arrives; return the exit code."""
     from escrowmq.console.server import ConsoleServer
 
     http = HttpPort(bind(host, port), lambda door: ConsoleServer(door, options, None))

@@ -1,4 +1,5 @@
-"""What a drill does to this process, and to its way to the authority (`group/drills`)."""
+"""Faults that a drill injects into this process, and into its connection to the authority
+(`group/drills`)."""
 
 from __future__ import annotations
 
@@ -37,17 +38,17 @@ then it is no longer the parent, and nobody gets a signal."""
 
 
 class OwnProcess:
-    """This process, on whose loop it lives."""
+    """The faults of this process: it can be killed or frozen."""
 
     def __init__(self) -> None:
         self._stoppers: set[asyncio.Task[None]] = set()
 
     def kill(self) -> None:
-        """End at once: nothing is flushed, nobody is told."""
+        """End at once, without flushing or notifying anything."""
         asyncio.get_running_loop().call_later(_ANSWER_S, _end)
 
     def freeze(self, span_ms: int) -> None:
-        """Stop, and go on after a time."""
+        """Suspend the process, and continue after a time."""
         loop = asyncio.get_running_loop()
         if os.getpid() == _INIT:
             # The first process of a container gets no SIGSTOP from inside.
@@ -74,13 +75,13 @@ async def _stopped(span_s: float) -> None:
             *words, stdin=asyncio.subprocess.DEVNULL, start_new_session=True
         )
     except OSError as error:
-        _log.warning("this process is not stopped: %s", error)
+        _log.warning("this process cannot be suspended: %s", error)
         return
     await stopper.wait()
 
 
 class DrilledAuthority:
-    """An authority that this member does not reach while a drill says so."""
+    """An authority that a drill can make unreachable for this member."""
 
     def __init__(self, real: Authority, drills: Drills, now_ms: Callable[[], int]) -> None:
         self._real = real
@@ -100,8 +101,8 @@ class DrilledAuthority:
         return found
 
     async def write_if(self, key: str, value: bytes, revision: str) -> Versioned | None:
-        """Write a record if its key still has a revision. An answer that comes during a drill is
-        lost, as a network loses it: the write may have taken effect."""
+        """Write a record if its key still has a revision. During a drill the answer is lost, as a
+        network loses it: the write may have taken effect."""
         self._reach()
         found = await self._real.write_if(key, value, revision)
         self._reach()
@@ -109,7 +110,7 @@ class DrilledAuthority:
 
     def _reach(self) -> None:
         if self._drills.lacks_authority(self._now_ms()):
-            raise AuthorityUnreachable(f"{self.name}: a drill keeps this member from it")
+            raise AuthorityUnreachable(f"{self.name}: a drill cuts this member off from it")
 
     async def prove(self) -> None:
         """Raise AuthorityUnfit unless the engine compares."""

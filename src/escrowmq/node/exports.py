@@ -1,4 +1,4 @@
-"""Metrics as the settings want them: served to Prometheus on a port of their own, sent by OTLP."""
+"""Exports metrics according to the settings: served to Prometheus on a port, sent by OTLP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OTLP: Final = "OTEL_EXPORTER_OTLP_"
 loaded."""
 
 
-class Measured(Protocol):
+class MetricsSource(Protocol):
     """A broker, or a member of a group, which is one broker after another."""
 
     labels: dict[str, str]
@@ -28,34 +28,34 @@ class Measured(Protocol):
 
     @property
     def instance(self) -> str:
-        """A name that no other process of the cluster has."""
+        """A name that is unique in the cluster."""
 
     def measure(self) -> list[Family]:
         """The metrics."""
 
     def refusal(self) -> str:
-        """Why it takes no messages; empty while it does."""
+        """The reason why it accepts no messages; empty if it does."""
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """For other threads."""
+        """The server's health, for other threads."""
 
 
 class Exports:
-    """What is open of both."""
+    """The open exporters of a process."""
 
     def __init__(self) -> None:
         self._exporter: Exporter | None = None
         self._otlp: OtlpExport | None = None
 
-    def open(self, measured: Measured, node: NodeSettings, *, host: str) -> dict[str, str]:
+    def open(self, source: MetricsSource, node: NodeSettings, *, host: str) -> dict[str, str]:
         """Serve and send metrics if the settings say so; return the open port."""
         loop = asyncio.get_running_loop()
         if node.otlp or any(name.startswith(_OTLP) for name in os.environ):
             from escrowmq.node.otlp import start_export
 
             self._otlp = start_export(
-                lambda: measured.vitals(loop), node.otlp, node=measured.instance,
-                version=measured.build,
+                lambda: source.vitals(loop), node.otlp, node=source.instance,
+                version=source.build,
             )  # fmt: skip
         if node.exporter != "PROM":
             return {}
@@ -63,17 +63,17 @@ class Exports:
 
         host = node.exporter_host or host
         self._exporter = Exporter(
-            measured.measure,
-            labels=measured.labels,
+            source.measure,
+            labels=source.labels,
             host=host,
             port=node.exporter_port,
-            refusal=measured.refusal,
-            version=measured.build,
+            refusal=source.refusal,
+            version=source.build,
         )
         return {"metrics": joined(host, self._exporter.port)}
 
     async def close(self) -> None:
-        """Send once more, and end both."""
+        """Send the metrics a last time, and close the exporters."""
         if self._otlp is not None:
             await self._otlp.close()
         if self._exporter is not None:

@@ -29,11 +29,13 @@ def warn_of_wide_permissions(*, data: str, accounts: str, settings: str | None) 
         every.append(Path(settings))
     wide = [str(path) for path in every if _mode(path) & _READ]
     for path in wide[:_TOLD_MAX]:
-        _log.warning("%s holds secrets, and others on this machine may read it: chmod 600 it", path)
+        _log.warning(
+            "%s contains secrets, and other users of this machine can read it: chmod 600 it", path
+        )
     if _mode(Path(data)) & _OTHERS and _mode(Path(data) / "commitlog") & _OTHERS:
         wide.append(data)
         _log.warning(
-            "%s holds messages, and others on this machine may look into it: chmod 700 it", data
+            "%s contains messages, and other users of this machine can read it: chmod 700 it", data
         )
     return wide
 

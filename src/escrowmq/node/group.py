@@ -21,9 +21,9 @@ from escrowmq.errors import AuthorityUnreachable, EscrowMQError
 from escrowmq.group.copying import Cut
 from escrowmq.group.drills import Drills
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Lead, Order, Read, Terms, Write
+from escrowmq.group.membership import GroupMembership
+from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
 from escrowmq.group.record import Record
-from escrowmq.group.seat import Seat
 from escrowmq.node.build import build_name
 from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
 from escrowmq.node.group_folder import Folder
@@ -45,11 +45,11 @@ def steady_ms() -> int:
 
 
 class Plan:
-    """What a member needs to create its brokers."""
+    """The means by which a member creates its brokers."""
 
     def __init__(
         self,
-        make: Callable[[Seat, int], BrokerNode],
+        make: Callable[[GroupMembership, int], BrokerNode],
         *,
         cluster: str,
         broker: str,
@@ -78,7 +78,7 @@ class GroupNode:
         client_address: str,
         on_failure: Callable[[], None],
     ) -> None:
-        """`on_failure` ends the process: a member that works by half is worse than none."""
+        """`on_failure` ends the process: a member that works in part is worse than none."""
         self._on_failure = on_failure
         self._settings = settings
         self._plan = plan
@@ -94,7 +94,7 @@ class GroupNode:
         spread = int(hashlib.sha256(state.member.encode()).hexdigest()[:4], 16) % 300
         self.member = Member(
             state,
-            Terms(silence_ms=settings.silence_ms, takeover_ms=settings.takeover_ms),
+            MemberTimeouts(silence_ms=settings.silence_ms, takeover_ms=settings.takeover_ms),
             mark=lambda: secrets.token_hex(8),
             address=address,
             client_address=client_address,
@@ -125,8 +125,8 @@ class GroupNode:
         try:
             await self._authority.prove()
         except AuthorityUnreachable as error:
-            _log.warning("%s; it is proved when it answers", error)
-        await self._be(None)
+            _log.warning("%s; it is tested as soon as it answers", error)
+        await self._open_role(None)
         self._spawn(self._carry_out())
         self._spawn(self._keep_time())
 
@@ -138,7 +138,7 @@ class GroupNode:
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            _log.critical("this member stops: a task of it has failed", exc_info=error)
+            _log.critical("this member stops: one of its tasks has failed", exc_info=error)
             self._on_failure()
 
     async def close(self) -> None:
@@ -207,7 +207,7 @@ class GroupNode:
             self._acted.clear()
             self._after()
 
-    def _act(self) -> None:
+    def _perform_orders(self) -> None:
         """Carry out orders after the broker has changed the member, and set its timer anew."""
         self.perform()
         self._acted.set()
@@ -221,7 +221,7 @@ class GroupNode:
                 try:
                     await self._do(order)
                 except (EscrowMQError, OSError):
-                    _log.exception("this member cannot go on; it is tried again")
+                    _log.exception("this member cannot continue; it is retried")
                     await asyncio.sleep(1)
                     self._todo.appendleft(order)
 
@@ -235,7 +235,7 @@ class GroupNode:
                 await self._lead(record)
             case Follow(record, why):
                 if self._copy is None:
-                    await self._be(None)
+                    await self._open_role(None)
                 assert self._copy is not None
                 self._copy.follow_record(record, why, self._now_ms())
                 self._after()
@@ -248,9 +248,9 @@ class GroupNode:
         try:
             found = await self._authority.read(self._key)
         except EscrowMQError as error:
-            self.member.unheard(str(error), steady_ms())
+            self.member.authority_failed(str(error), steady_ms())
         else:
-            self.member.heard(found, steady_ms())
+            self.member.record_read(found, steady_ms())
         self._after()
 
     async def _write(self, record: Record, revision: str) -> None:
@@ -258,7 +258,7 @@ class GroupNode:
         try:
             found = await self._authority.write_if(self._key, record.encode(), revision)
         except EscrowMQError as error:
-            self.member.unheard(str(error), steady_ms())
+            self.member.authority_failed(str(error), steady_ms())
         else:
             if found is None:
                 self.member.refused(steady_ms())
@@ -272,50 +272,53 @@ class GroupNode:
         began_s = time.monotonic()
         copy, member = self._copy, self.member
         if copy is not None:
-            await self._shut()
+            await self._close_broker()
             member.begin_epoch(self._folder.log_end, steady_ms())
             self.perform()
         elif not member.is_leader or member.record is None or member.record.epoch != record.epoch:
             return  # it could not be opened as master, and has been replaced since
         before = None if copy is None else copy.transactions
-        await self._be(record, epoch_end=self._folder.log_end, before=before)
+        await self._open_role(record, epoch_end=self._folder.log_end, before=before)
         self._after()
         _log.info("open as master %.2f s later", time.monotonic() - began_s)
 
-    async def _shut(self) -> None:
+    async def _close_broker(self) -> None:
         """Close the broker, and note where its log ends."""
         node, self.current = self.current, None
         if node is not None:
             await node.close()
             self._folder.log_end = node.core.broker.store.end_offset
 
-    async def _be(self, leads: Record | None, *, epoch_end: int = 0, before: object = None) -> None:
-        """Open the folder as the master of an epoch, or as a copy. `before`: what the copy that
-        becomes the master knows of transactions."""
-        await self._shut()
+    async def _open_role(
+        self, leads: Record | None, *, epoch_end: int = 0, before: object = None
+    ) -> None:
+        """Open the folder as the master of an epoch, or as a copy. `before`: the pending
+        transactions known to the copy that becomes the master."""
+        await self._close_broker()
         member, plan = self.member, self._plan
-        seat = Seat(
+        membership = GroupMembership(
             member,
             cluster=plan.cluster,
             broker=plan.broker,
             secret=self._secret,
             nonce=lambda: secrets.token_hex(_NONCE_SIZE),
-            perform=self._act,
+            perform=self._perform_orders,
             now_ms=steady_ms,
             timeout_ms=plan.timeout_ms,
             min_copies=self._settings.min_copies,
             leads=leads,
             authority=self._authority.name,
         )
-        seat.drills = self._drills
-        seat.epoch_end = epoch_end
-        seat.before = before
-        seat.on_cut = self._wants_cut
+        membership.drills = self._drills
+        membership.catch_up_rate = self._settings.catch_up_rate << 20
+        membership.epoch_end = epoch_end
+        membership.before = before
+        membership.on_cut = self._wants_cut
         number = 0 if leads is not None else self._number()
-        node = plan.make(seat, number)
+        node = plan.make(membership, number)
         assert self._open is not None
         await self._open(node)
-        seat.before = None  # its store is closed, and would stay in memory
+        membership.before = None  # its store is closed, and would stay in memory
         self.current = node
         self._folder.log_end = node.core.broker.store.end_offset
 
@@ -332,10 +335,11 @@ class GroupNode:
             return
         if self.current is not None:
             self._cut_from = record_before(self.current.core.broker.store, cut.log_offset)
-            await self._shut()
+            await self._close_broker()
         if cut.is_anew:
             _log.warning(
-                "nothing of this member's log is the master's: it begins anew, empty, at %d",
+                "this member's log has nothing in common with the master's: it is emptied, "
+                "and begins at %d",
                 cut.log_offset,
             )
             self.member.state = self._folder.empty(self.member.state)
@@ -349,7 +353,7 @@ class GroupNode:
                 else "is copied again from there",
             )
             self._folder.cut(at=cut.log_offset, read_from=self._cut_from)
-        await self._be(None)
+        await self._open_role(None)
         assert self._copy is not None
         self._copy.follow_record(self.member.record, "", self._now_ms())
         self._after()
@@ -358,7 +362,7 @@ class GroupNode:
 
     @property
     def instance(self) -> str:
-        """The broker's name, which all members have, and the member's."""
+        """The broker's name, which all members share, with the member's own name."""
         return f"{self._plan.broker}/{self.member.state.member}"
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
@@ -370,7 +374,7 @@ class GroupNode:
         )
 
     def refusal(self) -> str:
-        """Why this member takes no messages; empty while it does."""
+        """The reason why this member accepts no messages; empty if it does."""
         return "changing its role" if self.current is None else self.current.refusal()
 
     def _unready(self) -> str:
@@ -395,7 +399,7 @@ def read_secret(path: str) -> bytes:
         raise UsageError(f"escrowGroupSecretFile={path}: {error.strerror}") from None
     if len(secret) < _SECRET_SIZE_MIN:
         raise UsageError(
-            f"escrowGroupSecretFile={path}: {len(secret)} bytes; {_SECRET_SIZE_MIN} at least, as "
-            "`openssl rand -hex 32` gives"
+            f"escrowGroupSecretFile={path}: {len(secret)} bytes; at least {_SECRET_SIZE_MIN} "
+            "are required, such as `openssl rand -hex 32` prints"
         )
     return secret

@@ -11,11 +11,12 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.group_report import FaultReport
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import UsageError
 from escrowmq.group.state import PATH, MemberState, read_state, started
 from escrowmq.net.disk import FileDisk
+from escrowmq.node.reserved_file import NEXT, ReservedFile
 from escrowmq.store.commit_log import FOLDER
 from escrowmq.store.cut import cut_log
 from escrowmq.store.folder_check import has_log
@@ -23,7 +24,7 @@ from escrowmq.store.folder_check import has_log
 _SAFE: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.")
 _NAME_MAX: Final = 64
 _FAULTS: Final = "drills.json"
-_KEPT: Final = (PATH, f"{PATH}.tmp", "lock", _FAULTS)
+_KEPT: Final = (PATH, f"{PATH}{NEXT}", "lock", _FAULTS)
 
 
 class Folder:
@@ -35,6 +36,7 @@ class Folder:
         self._settings = settings
         self._boot = boot
         self._disk = FileDisk(data)
+        self._state = ReservedFile(self._disk, PATH)
         self.has_log = has_log(self._store_disk())
         self.log_end = 0
         """Where the log ended when a broker was last open."""
@@ -56,8 +58,8 @@ class Folder:
             state = read_state(data)
             if name and name != state.member:
                 raise UsageError(
-                    f"escrowMember={name}: this folder is of member {state.member}. Name another "
-                    "folder, or the same member"
+                    f"escrowMember={name}: this folder belongs to member {state.member}. "
+                    "Name another folder, or the same member"
                 )
         if state.is_emptying:
             state = self.empty(state)
@@ -66,11 +68,11 @@ class Folder:
         return state
 
     def keep(self, state: MemberState) -> None:
-        """Write the state durably."""
-        self._disk.replace(PATH, state.encode(), is_private=True)
+        """Write the state durably, on a full disk too: only so can a member follow another."""
+        self._state.write(state.encode())
 
     def faults(self) -> tuple[FaultReport, ...]:
-        """What drills did to this member; nothing if that cannot be read."""
+        """Faults that drills have injected into this member; none if the file cannot be read."""
         try:
             return msgspec.json.decode(
                 self._disk.read(_FAULTS) or b"[]", type=tuple[FaultReport, ...]
@@ -79,7 +81,7 @@ class Folder:
             return ()
 
     def keep_faults(self, faults: tuple[FaultReport, ...]) -> None:
-        """Write them durably."""
+        """Store the injected faults durably."""
         self._disk.replace(_FAULTS, msgspec.json.encode(faults))
 
     def end(self, state: MemberState) -> None:

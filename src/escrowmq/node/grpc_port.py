@@ -1,4 +1,4 @@
-"""The gRPC port, and the front behind it."""
+"""The gRPC port, and its front."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ def bind_grpc(host: str, wanted: int | None, *, default: int | None) -> socket.s
         return bind(host, default)
     except ConnectFailed as error:
         _log.warning(
-            "no port for gRPC clients: %s; choose another by --grpc-port, or none by "
-            "grpcServerPort=-1", error,
+            "no port for gRPC clients: %s; choose another with --grpc-port, or none with "
+                "grpcServerPort=-1", error,
         )  # fmt: skip
         return None
 
 
-def speak(
+def grpc_front(
     core: BrokerCore, *, host: str, port: int, body_size_max: int, is_of_group: bool
 ) -> GrpcFront:
-    """Accept gRPC clients; routes contain this address, of a group what clients were given."""
+    """Create the gRPC front of a broker. Routes contain this address; those of a group contain the
+    address that the client used."""
     from escrowmq.broker.guests import Guests
     from escrowmq.proxy.front import GrpcFront
     from escrowmq.proxy.service_context import FrontOptions
@@ -51,5 +52,5 @@ def speak(
         endpoint=(host, port), body_size_max=body_size_max, is_of_group=is_of_group
     )
     front = GrpcFront(Guests(core), options)
-    core.speaks(Wire.GRPC, front)
+    core.add_front(Wire.GRPC, front)
     return front

@@ -33,15 +33,15 @@ class HttpOptions(Protocol):
         """The source of settings, for messages."""
 
 
-class Lively(Protocol):
-    """What can say how it is."""
+class HealthSource(Protocol):
+    """A server that can report its health."""
 
     def vitals(self, loop: asyncio.AbstractEventLoop) -> Vitals:
-        """For other threads."""
+        """The server's health, for other threads."""
 
 
 class HttpDoor:
-    """The http port of a broker's process, or that there is none."""
+    """The http port of a broker's process, or its absence."""
 
     def __init__(
         self,
@@ -63,8 +63,8 @@ class HttpDoor:
 
             self._door = bind_http(host, wanted, default=DEFAULT if has_default else None)
 
-    def open(self, broker: Lively, settings: BrokerSettings, *, data: str) -> dict[str, str]:
-        """Let callers in; the door that is open then, for the ready line."""
+    def open(self, broker: HealthSource, settings: BrokerSettings, *, data: str) -> dict[str, str]:
+        """Accept callers; return the open port, for the ready line."""
         if self._door is None:
             return {}
         from escrowmq.node.http_port import HttpPort, has_console, serving
@@ -103,7 +103,7 @@ class HttpDoor:
         )
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._port is not None:
             await self._port.close()
         elif self._door is not None:

@@ -1,10 +1,9 @@
 """The port for people, load balancers and Prometheus: the console and its API, /healthz, /readyz
 and /metrics.
 
-It is bound when the server starts, and what serves it is loaded when somebody calls for the first
-time: a server that nobody looks at pays nothing for it. Then it has a thread with an event loop of
-its own. Where the extra `console` is not installed, /healthz, /readyz and /metrics are served all
-the same, by the standard library.
+It is bound when the server starts. Its server is loaded at the first connection, so that it costs
+nothing until it is used, and then has its own thread and event loop. Without the extra `console`,
+/healthz, /readyz and /metrics are served all the same, by the standard library.
 """
 
 from __future__ import annotations
@@ -40,18 +39,18 @@ _MISSING: Final = (
 
 
 class Server(Protocol):
-    """What serves a door, in a thread of its own."""
+    """Serves an open port, in its own thread."""
 
     def run(self) -> None:
-        """Serve until it is stopped."""
+        """Serve until stopped."""
 
     def stop(self) -> None:
-        """From another thread: end soon."""
+        """Stop soon; for other threads."""
 
 
 def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.socket | None:
-    """The port that was wanted (0: any; -1: none). A default one may be another's: then there is
-    none, and it is said."""
+    """Bind the configured port (0: any; -1: none). If a default port is in use, there is none, and
+    that is logged."""
     port = default if wanted is None else wanted
     if port is None or port == NO_PORT:
         return None
@@ -61,19 +60,19 @@ def bind_http(host: str, wanted: int | None, *, default: int | None) -> socket.s
         if wanted is not None:
             raise
         _log.warning(
-            "no console, /healthz, /readyz and /metrics: %s; choose another by --http-port, or "
-            "none by escrowHttpPort=-1", error,
+            "no port for the console, /healthz, /readyz and /metrics: %s; choose another "
+                "with --http-port, or none with escrowHttpPort=-1", error,
         )  # fmt: skip
         return None
 
 
 def has_console() -> bool:
-    """Whether the extra is installed; nothing of it is loaded."""
+    """Whether the extra is installed; it is not loaded."""
     return all(find_spec(name) is not None for name in _EXTRA)
 
 
 class HttpPort:
-    """A door whose server is made on its own thread, when the first connection waits there."""
+    """A port whose server is created in its own thread, at the first connection."""
 
     def __init__(self, door: socket.socket, make: Callable[[socket.socket], Server]) -> None:
         self._door = door
@@ -85,7 +84,7 @@ class HttpPort:
         self.port = int(door.getsockname()[1])
 
     def open(self) -> None:
-        """Let callers in; the first one starts the server."""
+        """Accept callers; the first one starts the server."""
         self._door.setblocking(False)
         self._door.listen(_BACKLOG)
         asyncio.get_running_loop().add_reader(self._door, self._begin)
@@ -104,11 +103,11 @@ class HttpPort:
                 self._server = server
             server.run()
         except Exception:  # noqa: BLE001 - people look elsewhere then; the broker goes on
-            _log.exception("the http port is closed: what serves it has failed")
+            _log.exception("the http port is closed: its server has failed")
             self._door.close()
 
     async def close(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         loop = asyncio.get_running_loop()
         with self._guard:
             self._is_closed = True
@@ -126,7 +125,8 @@ class HttpPort:
 def serving(
     vitals: Callable[[], Vitals], options: ConsoleOptions | None
 ) -> Callable[[socket.socket], Server]:
-    """What makes the server of a door: with a console where there are options for one."""
+    """Return a function that creates the port's server: with a console if there are options for
+    one."""
 
     def make(door: socket.socket) -> Server:
         if options is None:
@@ -139,7 +139,7 @@ def serving(
 
 
 def plain_pages(vitals: Vitals) -> WSGIApplication:
-    """/healthz, /readyz and /metrics, and what to install for the rest."""
+    """Serve /healthz, /readyz and /metrics, and for the rest the name of the extra to install."""
 
     from escrowmq.base.probes import health, readiness
 
@@ -170,18 +170,18 @@ def _text() -> list[tuple[str, str]]:
 
 class _PlainServer:
     def __init__(self, door: socket.socket, app: WSGIApplication) -> None:
-        from escrowmq.node.few_threads import FewThreads
+        from escrowmq.node.small_http_server import SmallHttpServer
 
         door.setblocking(True)
-        self._server = FewThreads(door, app)
+        self._server = SmallHttpServer(door, app)
 
     def run(self) -> None:
-        """Serve until it is stopped."""
+        """Serve until stopped."""
         try:
             self._server.serve_forever()
         finally:
             self._server.server_close()
 
     def stop(self) -> None:
-        """Wait until it serves no more."""
+        """Stop serving, and wait until it has stopped."""
         self._server.shutdown()

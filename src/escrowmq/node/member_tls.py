@@ -9,7 +9,7 @@ from escrowmq.errors import UsageError
 from escrowmq.group.frames import Kind, Refused, encode_struct
 from escrowmq.net.certificates import Certificates, TlsFiles
 from escrowmq.net.timeouts import MEMBER_HANDSHAKE_S
-from escrowmq.net.tls import NOT_TLS, MemberDoor
+from escrowmq.net.tls import NOT_TLS, MemberTlsPolicy
 
 _SILENT_S: Final = 0.5
 """Where plain copies are let in too, those that are silent for this long are plain: they wait for
@@ -24,7 +24,7 @@ _PLAIN: Final = (
 )
 
 
-def member_door(settings: GroupSettings, *, source: str) -> MemberDoor | None:
+def member_tls_policy(settings: GroupSettings, *, source: str) -> MemberTlsPolicy | None:
     """The policy for both ends of copying; None if it is plain. Raises UsageError."""
     named = {
         "escrowGroupTlsCertPath": settings.tls_certificate,
@@ -54,7 +54,7 @@ def member_door(settings: GroupSettings, *, source: str) -> MemberDoor | None:
     except UsageError as error:
         raise UsageError(f"{source}: escrowGroupTls={settings.tls}: {error}") from error
     is_strict = settings.tls == "enforcing"
-    return MemberDoor(
+    return MemberTlsPolicy(
         mode=settings.tls,
         certificates=certificates,
         handshake_s=MEMBER_HANDSHAKE_S,

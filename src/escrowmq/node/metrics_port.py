@@ -13,7 +13,7 @@ from prometheus_client import make_wsgi_app
 
 from escrowmq.errors import ConnectFailed
 from escrowmq.net.admission import bind
-from escrowmq.node.few_threads import PATIENCE_S, FewThreads
+from escrowmq.node.small_http_server import PATIENCE_S, SmallHttpServer
 from escrowmq.node.vitals import Read, Vitals
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Exporter:
             raise ConnectFailed(
                 f"cannot serve metrics: {error}; the setting is {setting}"
             ) from error
-        self._server = FewThreads(door, self._serve, patience_s=patience_s)
+        self._server = SmallHttpServer(door, self._serve, patience_s=patience_s)
         self._thread = Thread(target=self._server.serve_forever, name="metrics", daemon=True)
         self._thread.start()
         self.port = int(self._server.server_port)

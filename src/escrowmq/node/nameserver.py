@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class GuardPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """How a name server decides who may change it."""
+    """The rules by which a name server decides which clients may change it."""
 
     settings: NameServerGuardSettings
     accounts: str

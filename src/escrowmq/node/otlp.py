@@ -75,9 +75,7 @@ def interval_ms() -> int:
     if not text:
         return _INTERVAL_MS
     if not text.isdecimal() or int(text) == 0:
-        raise UsageError(
-            f"OTEL_METRIC_EXPORT_INTERVAL={text}: milliseconds, from 1 on, are expected"
-        )
+        raise UsageError(f"OTEL_METRIC_EXPORT_INTERVAL={text}: 1 millisecond or more is expected")
     return int(text)
 
 

@@ -21,7 +21,7 @@ from escrowmq.net.certificates import (
     load_trusted,
 )
 from escrowmq.net.connection_counts import ConnectionLimits
-from escrowmq.net.tls import PortOptions, TlsDoor
+from escrowmq.net.tls import PortOptions, TlsPolicy
 
 TLS_FILE: Final = "tls.config.file"
 
@@ -30,13 +30,21 @@ class PortSettings(msgspec.Struct, kw_only=True):
     """Connections and TLS; RocketMQ's names for TLS are its system properties."""
 
     connections_max: Annotated[
-        int, Meta(ge=0, description="connections of each port; 0: as many as files may be open")
+        int,
+        Meta(
+            ge=0,
+            description="connections to each port; 0: as many as the limit of open files allows",
+        ),
     ] = field(default=0, name="escrowConnectionsMax")
     per_address_max: Annotated[
-        int, Meta(ge=0, description="connections of one address; 0: no bound of its own")
+        int, Meta(ge=0, description="connections from one address; 0: no separate limit")
     ] = field(default=0, name="escrowConnectionsPerAddress")
     mode: Annotated[
-        Mode, Meta(description="permissive: TLS and plain bytes on one port, with a certificate")
+        Mode,
+        Meta(
+            description="permissive: TLS and plain connections on one port, if there is "
+            "a certificate"
+        ),
     ] = field(default="permissive", name="tls.server.mode")
     file: Annotated[
         str, Meta(description="properties file whose tls.* keys override those here")
@@ -47,19 +55,20 @@ class PortSettings(msgspec.Struct, kw_only=True):
     key: Annotated[str, Meta(description="PEM; may be in the certificate's file")] = field(
         default="", name="tls.server.keyPath"
     )
-    password: Annotated[str, Meta(description="of the key")] = field(
+    password: Annotated[str, Meta(description="password of the key")] = field(
         default="", name="tls.server.keyPassword"
     )
     makes_certificate: Annotated[
         bool,
         Meta(
-            description="without a certificate the gRPC port speaks TLS with one that the server "
-            "makes for itself, which encrypts and proves nothing"
+            description="without a configured certificate, the gRPC port uses a self-signed "
+            "one: it encrypts, and does not prove the server's identity"
         ),
     ] = field(default=True, name="tls.test.mode.enable")
-    clients: Annotated[ClientAuth, Meta(description="whether clients show certificates")] = field(
-        default="none", name="tls.server.need.client.auth"
-    )
+    clients: Annotated[
+        ClientAuth,
+        Meta(description="whether clients must present certificates: none, optional or require"),
+    ] = field(default="none", name="tls.server.need.client.auth")
     checks_clients: Annotated[
         bool, Meta(description="whether clients' certificates are checked")
     ] = field(default=False, name="tls.server.authClient")
@@ -69,8 +78,8 @@ class PortSettings(msgspec.Struct, kw_only=True):
     identities: Annotated[
         str,
         Meta(
-            description="accounts that clients' certificates stand for: KIND:name=account, or a "
-            "KIND alone (CN, DNS, URI, EMAIL), `;` between"
+            description="accounts of clients' certificates: KIND:name=account, or a KIND alone "
+            "(CN, DNS, URI, EMAIL), separated by `;`"
         ),
     ] = field(default="", name=SETTING)
     dials_tls: Annotated[bool, Meta(description="a broker calls name servers by TLS")] = field(
@@ -126,13 +135,13 @@ def _calling_itself(settings: PortSettings) -> PortSettings:
     """A port that refuses plain connections refuses this process's own too."""
     if settings.clients == "require" and not settings.client_certificate:
         raise UsageError(
-            "the broker calls a name server that wants a certificate: name one in "
+            "the name server requires a certificate of the broker: name one in "
             "tls.client.certPath and keyPath, whose root tls.server.trustCertPath has"
         )
     return msgspec.structs.replace(settings, dials_tls=True)
 
 
-def _tls_of(settings: PortSettings) -> TlsDoor | None:
+def _tls_of(settings: PortSettings) -> TlsPolicy | None:
     if settings.mode == "disabled":
         return None
     if not settings.certificate:
@@ -152,7 +161,7 @@ def _tls_of(settings: PortSettings) -> TlsDoor | None:
         trusted=settings.trusted,
         clients=settings.clients,
     )
-    return TlsDoor(mode=settings.mode, certificates=Certificates(files))
+    return TlsPolicy(mode=settings.mode, certificates=Certificates(files))
 
 
 def _identities(settings: PortSettings) -> Identities | None:
@@ -188,8 +197,8 @@ def _dialling(settings: PortSettings) -> ssl.SSLContext | None:
 
 
 def console_tls(settings: PortSettings) -> ssl.SSLContext | None:
-    """How the console calls the servers beside it: by TLS where they refuse plain bytes, on the
-    terms of a broker that calls its name servers."""
+    """The TLS settings of the console's connections to the servers of its own process: if those
+    refuse plain connections, the settings with which a broker calls its name servers."""
     if settings.mode != "enforcing" or not settings.certificate:
         return None
     return _dialling(msgspec.structs.replace(settings, dials_tls=True))

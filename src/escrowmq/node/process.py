@@ -64,7 +64,7 @@ def run(main: Callable[[asyncio.Event], Awaitable[None]]) -> int:
         for number in _ENDING:
             loop.add_signal_handler(number, _end, number, stop)
         for number in _MEANINGLESS:
-            loop.add_signal_handler(number, _pass_over, number)
+            loop.add_signal_handler(number, _ignore_signal, number)
         faulthandler.register(signal.SIGQUIT, file=sys.stderr, all_threads=True)
         await main(stop)
 
@@ -82,8 +82,8 @@ def _end(number: signal.Signals, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def _pass_over(number: signal.Signals) -> None:
-    _log.warning("%s means nothing here; SIGTERM stops", number.name)
+def _ignore_signal(number: signal.Signals) -> None:
+    _log.warning("%s is ignored; SIGTERM stops the server", number.name)
 
 
 def settle_memory() -> None:

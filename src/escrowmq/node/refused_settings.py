@@ -42,24 +42,24 @@ def refuse_unserved(found: dict[str, str], *, source: str) -> None:
     kind = found.get("storeType", "default")
     if kind != "default":
         raise UsageError(
-            f"{source}: storeType={kind}: only stores of files are read and written here, "
-            "storeType=default; name another data folder for them"
+            f"{source}: storeType={kind}: only storeType=default, a store of files, is "
+            "supported; name another data folder for it"
         )
     for key, what in (
         ("enableDLegerCommitLog", "a log that DLedger copies"),
         ("enableControllerMode", "brokers that a controller makes masters and slaves"),
     ):
         if _is_true(found.get(key)):
-            raise UsageError(f"{source}: {key}=true: {what} are not there; leave it out")
+            raise UsageError(f"{source}: {key}=true: {what} are not supported; leave it out")
     if found.get("readOnlyCommitLogStorePaths"):
         raise UsageError(
-            f"{source}: readOnlyCommitLogStorePaths: a log in several folders is not read here; "
-            "bring its files together in storePathCommitLog"
+            f"{source}: readOnlyCommitLogStorePaths: a log in several folders is not "
+            "supported; bring its files together in storePathCommitLog"
         )
     if "," in found.get("storePathCommitLog", ""):
         raise UsageError(
-            f"{source}: storePathCommitLog={found['storePathCommitLog']}: a log in several folders "
-            "is not read here; bring its files together in one"
+            f"{source}: storePathCommitLog={found['storePathCommitLog']}: a log in several "
+            "folders is not supported; bring its files together in one"
         )
     _check_hours(found.get("deleteWhen", ""), source=source)
 
@@ -72,21 +72,21 @@ def as_rocketmq_takes(found: dict[str, str], *, source: str) -> dict[str, str]:
         if text.lstrip("-").isdigit() and not low <= int(text) <= high:
             changed[key] = str(below if int(text) < low else above)
             _log.warning(
-                "%s: %s=%s is not from %d to %d: it counts as %s, as at RocketMQ",
+                "%s: %s=%s is not from %d to %d: it counts as %s, as with RocketMQ",
                 source, key, text, low, high, changed[key],
             )  # fmt: skip
     broker_id = found.get("brokerId", "0")
     is_slave = found.get("brokerRole") == "SLAVE"
     if broker_id.isdigit() and int(broker_id) and not is_slave:
         changed["brokerId"] = "0"
-        _log.warning("%s: brokerId=%s: a master's is 0, as at RocketMQ", source, broker_id)
+        _log.warning("%s: brokerId=%s: a master's is 0, as with RocketMQ", source, broker_id)
     name = found.get("brokerName", "")
     if any(letter.isspace() for letter in name):
-        _log.warning("%s: brokerName=%s: many tools cut names at blanks", source, name)
+        _log.warning("%s: brokerName=%s: many tools truncate names at blanks", source, name)
     for key, what in _WITHOUT_EFFECT.items():
         if changed.pop(key, None) is not None:
             _log.warning(
-                "%s: %s is without effect, here as at RocketMQ: %s lies in storePathRootDir",
+                "%s: %s has no effect, as with RocketMQ: %s is in storePathRootDir",
                 source, key, what,
             )  # fmt: skip
     return changed
@@ -98,11 +98,12 @@ def _check_hours(text: str, *, source: str) -> None:
     never = not_hours(text)
     if not all(part.isdigit() for part in never):
         raise UsageError(
-            f"{source}: deleteWhen={text}: hours of two digits are expected, `;` between: 04;16"
+            f"{source}: deleteWhen={text}: hours of two digits, separated by `;`, are "
+            "expected: 04;16"
         )
     if never:
         _log.warning(
-            "%s: deleteWhen=%s: there is no hour %s; nothing is deleted by age then",
+            "%s: deleteWhen=%s: there is no hour %s; nothing is deleted by age at that hour",
             source, text, ", ".join(never),
         )  # fmt: skip
 

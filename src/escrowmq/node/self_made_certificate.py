@@ -21,7 +21,7 @@ from typing import Final
 
 from escrowmq.errors import UsageError
 from escrowmq.net.certificates import Certificates, TlsFiles
-from escrowmq.net.tls import TlsDoor
+from escrowmq.net.tls import TlsPolicy
 from escrowmq.node.port_settings import PortSettings
 
 _log = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ _FIRST_DAY: Final = datetime(2020, 1, 1, tzinfo=UTC)
 _LAST_DAY: Final = datetime(9999, 12, 31, tzinfo=UTC)
 
 
-def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) -> TlsDoor | None:
-    """How the gRPC port speaks TLS where no certificate was given; None where it is to have none,
-    or none could be made."""
+def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) -> TlsPolicy | None:
+    """The TLS settings of a gRPC port without a configured certificate; None if it should have no
+    TLS, or no certificate could be made."""
     is_wanted = settings.makes_certificate and settings.mode != "disabled"
     if settings.certificate or not is_wanted:
         return None
@@ -45,13 +45,13 @@ def self_made_tls(settings: PortSettings, *, data: str, names: tuple[str, ...]) 
             _have_made(path, names)
         certificates = Certificates(TlsFiles(certificate=str(path), key=""))
     except UsageError as error:
-        _log.warning("the gRPC port speaks no TLS, which clients of RocketMQ 5 expect: %s", error)
+        _log.warning("the gRPC port has no TLS, which clients of RocketMQ 5 expect: %s", error)
         return None
     _log.info(
-        "the gRPC port speaks TLS with a certificate that the server made for itself: it encrypts "
-        "and proves nothing; name your own in tls.server.certPath"
+        "the gRPC port uses a self-signed certificate: it encrypts, and does not prove the "
+        "server's identity; name your own in tls.server.certPath"
     )
-    return TlsDoor(mode="permissive", certificates=certificates)
+    return TlsPolicy(mode="permissive", certificates=certificates)
 
 
 def _have_made(path: Path, names: tuple[str, ...]) -> None:
@@ -68,8 +68,8 @@ def _have_made(path: Path, names: tuple[str, ...]) -> None:
 
 
 def make(path: Path, names: tuple[str, ...]) -> None:
-    """Write a key and its certificate for these names and addresses into a file that its owner
-    alone can read."""
+    """Write a key and its certificate for these names and addresses into a file that only its owner
+    can read."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec

@@ -174,8 +174,8 @@ def serve_broker(options: Options) -> int:
     )
     if not settings.name_servers:
         _log.warning(
-            "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients that ask "
-            "one for topics do not find this broker"
+            "no name server is named (-n HOST:PORT, namesrvAddr or NAMESRV_ADDR): clients "
+            "cannot find this broker through a name server"
         )
     ports, doors = _doors(options, found)
     data = _folder(options, node)
@@ -198,11 +198,11 @@ def serve_broker(options: Options) -> int:
     http = HttpDoor(options, found, node, host=host, has_default=False)
     if group is None:
         return _serve_alone(process, http)
-    from escrowmq.node.member_tls import member_door
+    from escrowmq.node.member_tls import member_tls_policy
     from escrowmq.node.serve_member import serve_member
 
     replica = config.convert(ReplicaSettings, found, source=options.source)
-    doors.members = member_door(group, source=options.source)
+    doors.members = member_tls_policy(group, source=options.source)
     return serve_member(group, process, replica, http)
 
 
@@ -274,14 +274,14 @@ def _doors(
 def _warn_useless(options: Options, found: dict[str, str]) -> None:
     if found.get("namesrvAddr"):
         _log.warning(
-            "%s: namesrvAddr=%s is without effect: serve runs a name server of its own; `escrowmq "
-            "broker` registers elsewhere", options.source, found["namesrvAddr"],
+            "%s: namesrvAddr=%s has no effect: serve runs a name server of its own; "
+                "`escrowmq broker` registers elsewhere", options.source, found["namesrvAddr"],
         )  # fmt: skip
 
 
 def _master_settings(options: Options, found: dict[str, str]) -> ReplicaSettings | None:
-    """Who copies the embedded broker. It is no slave, and in no group: its name server knows no
-    other broker."""
+    """The replication settings of the embedded broker. It cannot be a slave or a member of a group:
+    its name server knows no other broker."""
     if config.group_settings(found, authority=options.authority, source=options.source):
         raise UsageError(
             f"{options.source}: escrowAuthority: `serve` has a name server of its own, which the "

@@ -10,7 +10,7 @@ from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.node.addresses import joined
 from escrowmq.node.broker import boot_id
-from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.exports import Exports
 from escrowmq.node.group import GroupNode, Plan, read_secret
@@ -24,16 +24,16 @@ _log = logging.getLogger(__name__)
 def serve_member(
     group: GroupSettings, process: BrokerProcess, replica: ReplicaSettings, http: HttpDoor
 ) -> int:
-    """Run it until a signal ends it."""
+    """Run the member until a signal ends it."""
     secret = read_secret(group.secret_file)
     if not secret and group.tls != "enforcing":
         _log.warning(
             "the group has neither a secret (escrowGroupSecretFile) nor certificates "
-            "(escrowGroupTls=enforcing): anybody who reaches a master's replication port can copy "
-            "all messages, and be taken for a member"
+            "(escrowGroupTls=enforcing): anyone who can reach a master's replication port "
+            "can copy all messages, and pose as a member"
         )
     host = process.host
-    doors = GroupDoors(replica, host=host, port=process.port, grpc_door=process.grpc_door)
+    doors = GroupPorts(replica, host=host, port=process.port, grpc_door=process.grpc_door)
 
     exports = Exports()
 
@@ -65,7 +65,7 @@ def _member(
     group: GroupSettings,
     process: BrokerProcess,
     replica: ReplicaSettings,
-    doors: GroupDoors,
+    doors: GroupPorts,
     *,
     secret: bytes,
     stop: asyncio.Event,
@@ -75,7 +75,7 @@ def _member(
     return GroupNode(
         group,
         Plan(
-            lambda seat, number: process.member(seat, number, doors),
+            lambda membership, number: process.member(membership, number, doors),
             cluster=settings.cluster,
             broker=settings.name,
             timeout_ms=replica.slave_timeout_ms,

@@ -1,5 +1,5 @@
-"""How a broker is, for callers in other threads: figures, whether it lives, whether it is ready.
-All of it is read on the broker's event loop."""
+"""The health of a broker, for callers in other threads: metrics, whether it is alive, whether it is
+ready. All of it is read on the broker's event loop."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ _KINDS: dict[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
 
 
 class Vitals:
-    """How the core of one event loop is; its methods are for other threads, and wait."""
+    """The health of the core of one event loop. Its methods are called from other threads, and
+    block."""
 
     def __init__(
         self,
@@ -49,7 +50,7 @@ class Vitals:
         self._refusal = refusal
         self._labels = labels
         self._build = Family(
-            "escrowmq_build", "gauge", "Which EscrowMQ this is.", ("version",),
+            "escrowmq_build", "gauge", "The build of EscrowMQ.", ("version",),
             (Sample((version,), 1),),
         )  # fmt: skip
         self._loop = loop
@@ -58,16 +59,16 @@ class Vitals:
         ProcessCollector(registry=self.registry)
 
     def figures(self, accept: str) -> tuple[bytes, str]:
-        """All figures in a form that the asker accepts, and which one that is."""
+        """All metrics in a format that the client accepts, and the name of that format."""
         encode, kind = choose_encoder(accept)
         return encode(self.registry), kind
 
     def refusal(self) -> str:
-        """Why it does not do its work; empty when it does."""
+        """Why the server is not ready; empty if it is."""
         return self._on_loop(self._refusal)
 
     def is_alive(self) -> bool:
-        """Whether the event loop turns."""
+        """Whether the event loop runs."""
         try:
             return self._on_loop(lambda: True)
         except TimeoutError:
@@ -75,10 +76,10 @@ class Vitals:
 
     def _families(self) -> list[Metric]:
         families = [*self._on_loop(self._read), self._build]
-        return [_shown(family, self._labels) for family in families]
+        return [_as_metric(family, self._labels) for family in families]
 
     def _on_loop(self, read: Callable[[], T]) -> T:
-        """What the event loop's thread reads for this one."""
+        """The result of a function that runs on the event loop's thread."""
         future: concurrent.futures.Future[T] = concurrent.futures.Future()
         self._loop.call_soon_threadsafe(_answer, read, future)
         return future.result(ANSWER_S)
@@ -90,7 +91,7 @@ def _answer(read: Callable[[], T], future: concurrent.futures.Future[T]) -> None
     try:
         future.set_result(read())
     except Exception as error:  # noqa: BLE001 - one look at the figures; told and logged
-        _log.exception("the figures could not be read")
+        _log.exception("the metrics could not be read")
         future.set_exception(error)
 
 
@@ -99,15 +100,15 @@ class _Collector(Collector):
         self._families = families
 
     def collect(self) -> Iterator[Metric]:
-        """All figures, as the library wants them."""
+        """All metrics, in the form of the Prometheus library."""
         yield from self._families()
 
     def describe(self) -> list[Metric]:
-        """Nothing before the first look."""
+        """Nothing: the metrics are not known before they are collected."""
         return []
 
 
-def _shown(family: Family, constant: dict[str, str]) -> Metric:
+def _as_metric(family: Family, constant: dict[str, str]) -> Metric:
     names, values = [*constant, *family.labels], [*constant.values()]
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(family.name, family.text, labels=names)

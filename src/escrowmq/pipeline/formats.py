@@ -55,7 +55,7 @@ def parse_format(text: str) -> Format:
             f"format {text!r}; one of {', '.join(FORMATS)}, iceberg:CATALOG.NAMESPACE is expected"
         )
     if mark and name != "iceberg":
-        raise UsageError(f"format {text!r}: only tables of Iceberg stand in a catalog")
+        raise UsageError(f"format {text!r}: only tables of Iceberg can be in a catalog")
     if mark and not _CATALOG.fullmatch(namespace):
         raise UsageError(
             f"format {text!r}: a catalog and a namespace in it are expected, as iceberg:lake.mq"
@@ -87,8 +87,8 @@ def explained(form: Format) -> Iterator[None]:
         else:
             raise
         raise UsageError(
-            f"Spark has {trouble}; start it with --conf spark.jars.packages={package}, or with "
-            "spark.jars where Maven cannot be reached (docs/pipeline.md)"
+            f"Spark has {trouble}; start it with --conf spark.jars.packages={package}, or "
+            "with spark.jars if Maven cannot be reached (docs/pipeline.md)"
         ) from error
 
 

@@ -33,14 +33,16 @@ def lag_by_queue(progress: Any) -> dict[MessageQueue, int]:  # noqa: ANN401
             continue
         if latest is None:
             raise UsageError(
-                "this progress report does not say where the topics end; PySpark 4.2 and later "
-                "report it (latestOffset)"
+                "this progress report does not contain the ends of the topics; PySpark 4.2 "
+                "and later report it (latestOffset)"
             )
         is_ours = True
         for queue, until in latest.at.items():
             found[queue] = found.get(queue, 0) + max(0, until - end.at.get(queue, 0))
     if not is_ours:
-        raise UsageError("this progress report has no source of EscrowMQ's; give a query of topics")
+        raise UsageError(
+            "this progress report has no source of EscrowMQ; give that of a query that reads topics"
+        )
     return found
 
 

@@ -56,13 +56,13 @@ def start_session(
         return builder.getOrCreate()
     except Exception as error:
         raise UsageError(
-            f"no Spark session with master {master!r}: {error}; Java 17 or newer, a "
-            "master that can be reached and jars that can be fetched are needed (what Java said "
-            "stands above)"
+            f"no Spark session with master {master!r}: {error}; Java 17 or newer, a master "
+            "that can be reached and jars that can be fetched are needed (Java's messages "
+            "are above)"
         ) from error
 
 
-class Bar:
+class ProgressBar:
     """A progress bar on standard error for the tasks of a session; nothing if that is not a
     terminal."""
 

@@ -43,7 +43,7 @@ class Settling:
         if len(entries) > 1:
             # Once, and not for each: it costs more to be refused than to be let in.
             call.judge(Request.ACK_MESSAGE, {"consumerGroup": group, "topic": topic})
-            call.dialogue.worked(len(entries))
+            call.dialogue.note_cost(len(entries))
         results: list[v2.Status] = [OK] * len(entries)
         left = len(entries)
 
@@ -60,7 +60,7 @@ class Settling:
             except Fault as fault:
                 done(nth, status(fault.code, str(fault)))
             else:
-                on_reply = _of(done, nth)
+                on_reply = _report_nth(done, nth)
                 call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), on_reply)
 
     def _read(self, text: str, now_ms: int) -> ReceiptHandle:
@@ -84,7 +84,7 @@ class Settling:
         ext = handle.fields(group, topic) | {"invisibleTime": str(span_ms)}
         call.ask(Request.CHANGE_MESSAGE_INVISIBLETIME, ext, on_reply)
 
-    def bury(self, call: Call[v2.ForwardMessageToDeadLetterQueueRequest]) -> None:
+    def move_to_dead_letters(self, call: Call[v2.ForwardMessageToDeadLetterQueueRequest]) -> None:
         """Move a message to the dead letters."""
         request = call.request
         group, topic = group_name(request.group), topic_name(request.topic)
@@ -93,10 +93,12 @@ class Settling:
         def done(result: v2.Status) -> None:
             call.answer(v2.ForwardMessageToDeadLetterQueueResponse(status=result))
 
-        bury(call, handle, group=group, topic=topic, message_id=request.message_id, done=done)
+        move_to_dead_letters(
+            call, handle, group=group, topic=topic, message_id=request.message_id, done=done
+        )
 
 
-def bury(
+def move_to_dead_letters(
     call: Call[v2.ForwardMessageToDeadLetterQueueRequest] | Call[v2.ReceiveMessageRequest],
     handle: ReceiptHandle,
     *,
@@ -125,7 +127,9 @@ def bury(
     call.ask(Request.CONSUMER_SEND_MSG_BACK, ext, stored)
 
 
-def _of(done: Callable[[int, v2.Status], None], nth: int) -> Callable[[Answer | Refusal], None]:
+def _report_nth(
+    done: Callable[[int, v2.Status], None], nth: int
+) -> Callable[[Answer | Refusal], None]:
     return lambda reply: done(nth, status_of(reply))
 
 

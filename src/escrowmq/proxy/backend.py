@@ -12,12 +12,12 @@ from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.guests import (
     ClientCallbacks,
     GroupFacts,
+    GuestIdentity,
     OnPut,
     OnReply,
     PlainMessage,
     RequestByValue,
     TopicFacts,
-    Who,
 )
 
 
@@ -45,7 +45,9 @@ class Backend(Protocol):
     def judges(self) -> bool:
         """Whether access control is on."""
 
-    def meet(self, who: Who, ear: ClientCallbacks, *, is_stranger: bool) -> int:
+    def add_guest(
+        self, who: GuestIdentity, callbacks: ClientCallbacks, *, is_stranger: bool
+    ) -> int:
         """Register a client; return its number."""
 
     def passed_count(self, guest: int) -> int:

@@ -59,7 +59,7 @@ class CallDialogue(Protocol):
     def done(self, call: Call[Any]) -> None:
         """A call is complete."""
 
-    def worked(self, units: int) -> None:
+    def note_cost(self, units: int) -> None:
         """A call has cost more than usual, some 20 us per unit: the connection's turn ends
         sooner."""
 
@@ -191,7 +191,7 @@ class Call(Generic[R]):
         self.dialogue.calls.answer(self.number, data)
         self.dialogue.done(self)
 
-    def say(self, message: Message) -> None:
+    def send_part(self, message: Message) -> None:
         """Send one of several answers."""
         # Nothing waits for space: what a client leaves unread is bounded, and too much of it ends
         # the call (http2/outgoing).

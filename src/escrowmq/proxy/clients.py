@@ -12,7 +12,7 @@ from escrowmq.base.fixed_limits import (
     GRPC_CLIENTS_OF_CONNECTION_MAX,
     GRPC_CLIENTS_OF_STRANGER_MAX,
 )
-from escrowmq.base.guests import Who
+from escrowmq.base.guests import GuestIdentity
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
@@ -111,13 +111,13 @@ class FrontClients:
             if len(self._clients) >= self._count_max or known >= most:
                 raise Fault(
                     v2.TOO_MANY_REQUESTS,
-                    f"{len(self._clients)} clients are here already, {known} of them on this "
-                    f"connection; {self._count_max} and {most} are "
-                    "allowed; stop some, or use fewer client ids",
+                    f"{len(self._clients)} clients are already registered, {known} of them "
+                    f"on this connection; {self._count_max} and {most} are allowed; stop "
+                    "some, or use fewer client ids",
                 )
             client = self._clients[key] = Client(key, language)
-            who = Who(key.host, port, key.identity, language)
-            client.guest = self._backend.meet(who, client, is_stranger=self._backend.judges)
+            who = GuestIdentity(key.host, port, key.identity, language)
+            client.guest = self._backend.add_guest(who, client, is_stranger=self._backend.judges)
         client.connections.add(connection)
         return client
 

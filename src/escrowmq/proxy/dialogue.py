@@ -108,18 +108,18 @@ class GrpcDialogue:
         reads_count = nth = self._work = 0
         while events:
             event = events.popleft()
-            reads_count += self._hear(event, now_ms)
+            reads_count += self._handle_event(event, now_ms)
             nth += 3 if type(event) is WholeCall else 1
             if reads_count >= READS_AT_ONCE_MAX or nth + self._work >= _WORK_AT_ONCE_MAX:
                 break
             if nth % _LOOK_EVERY == 0 and self.backend.is_tired():
                 break
 
-    def worked(self, units: int) -> None:
+    def note_cost(self, units: int) -> None:
         """A call has cost more than usual."""
         self._work += units
 
-    def _hear(self, event: CallEvent, now_ms: int) -> bool:
+    def _handle_event(self, event: CallEvent, now_ms: int) -> bool:
         """Handle an event; return whether it was a request for messages."""
         if type(event) is WholeCall:
             return self._asked(event, now_ms)
@@ -329,7 +329,7 @@ class GrpcDialogue:
     def wake(self, now_ms: int) -> None:
         """End the calls whose deadline has passed."""
         for event in self.calls.wake(now_ms):
-            self._hear(event, now_ms)
+            self._handle_event(event, now_ms)
         self.flush()
 
     def lost(self, now_ms: int) -> None:

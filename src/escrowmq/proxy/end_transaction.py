@@ -62,5 +62,5 @@ def _fault(reply: Answer | Refusal) -> Fault:
     if reply.code == Response.NO_PERMISSION:
         return Fault(v2.INVALID_TRANSACTION_ID, str(fault))
     if reply.code == Response.SYSTEM_ERROR and (reply.remark or "").startswith(_GONE):
-        return Fault(v2.NOT_FOUND, "the transaction is not known any more: it is too long ago")
+        return Fault(v2.NOT_FOUND, "the transaction is no longer known: it ended too long ago")
     return fault

@@ -75,9 +75,9 @@ def _gunzip(body: bytes, size_max: int) -> bytes:
         with gzip.GzipFile(fileobj=io.BytesIO(body)) as file:
             plain = file.read(size_max + 1)
     except (OSError, EOFError, zlib.error) as error:
-        raise RemoteProtocolError(f"the body does not unpack: {error}") from error
+        raise RemoteProtocolError(f"the body cannot be decompressed: {error}") from error
     if len(plain) > size_max:
-        raise RemoteProtocolError(f"the body unpacks to more than {size_max} bytes")
+        raise RemoteProtocolError(f"the body decompresses to more than {size_max} bytes")
     return plain
 
 
@@ -133,7 +133,9 @@ def plain_body(body: bytes, unpacking: Unpacking, *, size_max: int) -> bytes:
     """A compressed body as it is stored: consumers of the remoting protocol do not know gzip. Some
     clients say gzip and write zlib, which RocketMQ's proxy accepts as well."""
     if not body.startswith((_GZIP, _ZLIB)):
-        raise Fault(v2.MESSAGE_CORRUPTED, "the body is said to be gzip, and is not, nor zlib")
+        raise Fault(
+            v2.MESSAGE_CORRUPTED, "the body is declared as gzip, but is neither gzip nor zlib"
+        )
     try:
         plain = unpacking.plain(body, SysFlag.COMPRESSED)
     except RemoteProtocolError as error:

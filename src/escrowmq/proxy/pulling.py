@@ -63,26 +63,26 @@ class Pulling:
             records = b"".join([reply.body, *reply.chunks])
             found = decode_records(records) if reply.code == Response.SUCCESS else []
             result = OK if found else status(v2.MESSAGE_NOT_FOUND, "no new message")
-            call.say(v2.PullMessageResponse(status=result))
+            call.send_part(v2.PullMessageResponse(status=result))
             unpacking = Unpacking()
             for stored in found:
                 message = message_of(stored, unpacking=unpacking)
-                call.say(v2.PullMessageResponse(message=message))
-            call.say(v2.PullMessageResponse(next_offset=reply.next_offset))
+                call.send_part(v2.PullMessageResponse(message=message))
+            call.send_part(v2.PullMessageResponse(next_offset=reply.next_offset))
             call.finish()
 
         call.ask(Request.PULL_MESSAGE, ext, on_reply)
 
     def refuse(self, call: Call[v2.PullMessageRequest], fault: Fault) -> None:
         """Refuse it, with nothing else."""
-        call.say(v2.PullMessageResponse(status=status(fault.code, str(fault))))
+        call.send_part(v2.PullMessageResponse(status=status(fault.code, str(fault))))
         call.finish()
 
     def update(self, call: Call[v2.UpdateOffsetRequest]) -> None:
         """Commit a group's offset."""
         request = call.request
         if request.offset < 0:
-            raise Fault(v2.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is due")
+            raise Fault(v2.ILLEGAL_OFFSET, f"the offset is {request.offset}; 0 or more is expected")
         group, code = group_name(request.group), Request.UPDATE_CONSUMER_OFFSET
         ext = self._place(call, code, request.message_queue, group)
         ext["commitOffset"] = str(request.offset)

@@ -55,7 +55,9 @@ def read(text: str, *, broker_name: str, now_ms: int) -> ReceiptHandle:
     try:
         receipt = decode_receipt(text)
         if len(parts) not in _FIELDS or (len(parts) == _FIELDS[1] and parts[-1] != RENEWED):
-            raise UsageError(f"receipt handle {text[:100]!r} has {len(parts)} fields; 9 are due")
+            raise UsageError(
+                f"receipt handle {text[:100]!r} has {len(parts)} fields; 9 are expected"
+            )
         log_offset = int(parts[8])
         retry_topic("", "", receipt.kind)
     except (UsageError, ValueError) as error:

@@ -12,7 +12,7 @@ from escrowmq.codec.pop_receipt import Receipt, decode_list, decode_receipt, kin
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.proxy.acknowledging import bury
+from escrowmq.proxy.acknowledging import move_to_dead_letters
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.messages import Unpacking, message_of
@@ -46,7 +46,9 @@ class Receiving:
             text = f"the queue is of broker {broker[:100]}; this is {self._shared.backend.name}"
             raise Fault(v2.BAD_REQUEST, text)
         if not request.batch_size > 0:
-            raise Fault(v2.BAD_REQUEST, f"batch size is {request.batch_size}; 1 or more is due")
+            raise Fault(
+                v2.BAD_REQUEST, f"batch size is {request.batch_size}; 1 or more is expected"
+            )
         known = self._shared.backend.group(group)
         ext = {
             "consumerGroup": group,
@@ -83,12 +85,12 @@ def end(
     now_ms: int,
 ) -> None:
     """End an answer; the time comes last, whatever the result."""
-    call.say(v2.ReceiveMessageResponse(status=result))
+    call.send_part(v2.ReceiveMessageResponse(status=result))
     for message in messages:
-        call.say(v2.ReceiveMessageResponse(message=message))
+        call.send_part(v2.ReceiveMessageResponse(message=message))
     last = v2.ReceiveMessageResponse()
     last.delivery_timestamp.FromMilliseconds(now_ms)
-    call.say(last)
+    call.send_part(last)
     call.finish()
 
 
@@ -174,7 +176,7 @@ class _Found:
         return found
 
     def _bury(self, stored: StoredMessage, handle: ReceiptHandle) -> None:
-        bury(
+        move_to_dead_letters(
             self._call,
             handle,
             group=self._group,

@@ -40,7 +40,7 @@ class Routes:
         topic = topic_name(call.request.topic)
 
         def on_reply(reply: Answer | Refusal) -> None:
-            facts = self._known(topic, reply)
+            facts = self._require_topic(topic, reply)
             response = v2.QueryRouteResponse(status=OK)
             endpoints = self._endpoints(call.request.endpoints)
             for nth in range(max(facts.read_queues, facts.write_queues)):
@@ -61,7 +61,7 @@ class Routes:
         topic, group = topic_name(call.request.topic), group_name(call.request.group)
 
         def on_reply(reply: Answer | Refusal) -> None:
-            facts = self._known(topic, reply)
+            facts = self._require_topic(topic, reply)
             if not (facts.is_readable and facts.read_queues):
                 raise Fault(v2.FORBIDDEN, "no readable queue")
             known = self._shared.backend.group(group)
@@ -78,7 +78,7 @@ class Routes:
         ext = {"topic": topic, "consumerGroup": group}
         call.ask(Request.GET_ROUTEINFO_BY_TOPIC, ext, on_reply)
 
-    def _known(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
+    def _require_topic(self, topic: str, reply: Answer | Refusal) -> TopicFacts:
         if code_of(reply) != v2.OK:
             raise fault_of(reply)
         facts = self._shared.backend.topic(topic)

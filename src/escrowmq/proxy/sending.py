@@ -76,7 +76,7 @@ class Sending:
             self._send_one(call, wish)
         else:
             _judge(call, topic)
-            call.dialogue.worked(len(messages))
+            call.dialogue.note_cost(len(messages))
             _send_all(call, [self._wish(call, one, topic, facts, unpacking) for one in messages])
 
     def _wish(
@@ -97,7 +97,7 @@ class Sending:
         if system.body_encoding == v2.GZIP:
             _judge(call, topic)
             body = plain_body(body, unpacking, size_max=size_max)
-            call.dialogue.worked(len(body) >> _UNPACKED_BITS)
+            call.dialogue.note_cost(len(body) >> _UNPACKED_BITS)
         born_ms = int(properties.get(Property.BORN_TIMESTAMP, 0))
         return _Wish(
             topic,
@@ -191,10 +191,10 @@ def _send_all(call: Call[v2.SendMessageRequest], wishes: list[_Wish]) -> None:
             call.answer(_response([entry for entry in entries if entry is not None]))
 
     for nth, wish in enumerate(wishes):
-        call.ask(Request.SEND_MESSAGE_V2, _fields(wish), _of(stored, nth), wish.body)
+        call.ask(Request.SEND_MESSAGE_V2, _fields(wish), _report_nth(stored, nth), wish.body)
 
 
-def _of(
+def _report_nth(
     stored: Callable[[int, Answer | Refusal], None], nth: int
 ) -> Callable[[Answer | Refusal], None]:
     return lambda reply: stored(nth, reply)

@@ -45,7 +45,7 @@ def methods(shared: Shared) -> dict[str, Method]:
         "ForwardMessageToDeadLetterQueue": _unary(
             v2.ForwardMessageToDeadLetterQueueRequest,
             v2.ForwardMessageToDeadLetterQueueResponse,
-            settling.bury,
+            settling.move_to_dead_letters,
         ),
         "Heartbeat": _unary(v2.HeartbeatRequest, v2.HeartbeatResponse, presence.beat),
         "NotifyClientTermination": _unary(

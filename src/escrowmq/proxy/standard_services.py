@@ -65,7 +65,7 @@ def _watch(call: Call[health.HealthCheckRequest]) -> None:
     """The status does not change while the connection lasts."""
     is_ours = call.request.service in ("", SERVICE)
     kind = health.HealthCheckResponse
-    call.say(kind(status=kind.SERVING if is_ours else kind.SERVICE_UNKNOWN))
+    call.send_part(kind(status=kind.SERVING if is_ours else kind.SERVICE_UNKNOWN))
 
 
 # -- reflection ----------------------------------------------------------------------------------
@@ -76,15 +76,15 @@ def _reflect(call: Call[reflection.ServerReflectionRequest]) -> None:
         assert isinstance(request, reflection.ServerReflectionRequest)
         answer = _answer(request)
         # Any client may ask, in 40 bytes, for 20 KB.
-        call.dialogue.worked(answer.ByteSize() >> _ANSWERED_BITS)
-        call.say(answer)
+        call.dialogue.note_cost(answer.ByteSize() >> _ANSWERED_BITS)
+        call.send_part(answer)
 
     call.on_message = hear
-    call.on_end = _nothing
+    call.on_end = _do_nothing
     hear(call.request, call.now_ms)
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """A stream has no state."""
 
 
@@ -111,13 +111,13 @@ def _file(name: str, *, is_symbol: bool) -> FileDescriptor | None:
     wanted = name.replace(".v1alpha.", ".v1.")
     for pool in _POOLS:
         try:
-            return _look(pool, wanted, is_symbol=is_symbol)
+            return _find_file(pool, wanted, is_symbol=is_symbol)
         except KeyError:
             continue
     return None
 
 
-def _look(pool: DescriptorPool, name: str, *, is_symbol: bool) -> FileDescriptor:
+def _find_file(pool: DescriptorPool, name: str, *, is_symbol: bool) -> FileDescriptor:
     return pool.FindFileContainingSymbol(name) if is_symbol else pool.FindFileByName(name)
 
 

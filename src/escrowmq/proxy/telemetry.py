@@ -62,12 +62,12 @@ class TelemetryStream:
         self._client: Client = call.client
         self._asked: dict[str, int] = {}
         """Requests of the broker, by nonce."""
-        call.on_message = self._hear
-        call.on_end = self._over
+        call.on_message = self._handle_command
+        call.on_end = self._stream_ended
 
     # -- what the client says --------------------------------------------------------------------
 
-    def _hear(self, message: object, now_ms: int) -> None:
+    def _handle_command(self, message: object, now_ms: int) -> None:
         assert isinstance(message, v2.TelemetryCommand)
         match message.WhichOneof("command"):
             case "settings":
@@ -100,7 +100,7 @@ class TelemetryStream:
             # Not before: a client that is refused keeps its earlier settings.
             unpublish(call, client, set(before[2]) - set(client.produces))
             self._shared.backend.can_be_asked(client.guest, can_be=True)
-            call.say(v2.TelemetryCommand(status=OK, settings=answer))
+            call.send_part(v2.TelemetryCommand(status=OK, settings=answer))
 
         # Before the question: `body_of` makes the heartbeat of them.
         client.stream, client.settings, client.produces = self, answer, produces
@@ -112,7 +112,7 @@ class TelemetryStream:
             facts = self._shared.backend.group(group_name(settings.subscription.group))
         return completed(settings, facts, body_size_max=self._shared.options.body_size_max)
 
-    def _over(self) -> None:
+    def _stream_ended(self) -> None:
         client = self._client
         if client.stream is self:
             client.stream = None
@@ -129,12 +129,16 @@ class TelemetryStream:
         if code == Request.CHECK_TRANSACTION_STATE:
             self._recover(ext, body)
         elif code == Request.GET_CONSUMER_RUNNING_INFO:
-            nonce = self._noted(opaque)
-            self._say(print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand(nonce=nonce))
+            nonce = self._add_nonce(opaque)
+            self._send_command(
+                print_thread_stack_trace_command=v2.PrintThreadStackTraceCommand(nonce=nonce)
+            )
         elif code == Request.CONSUME_MESSAGE_DIRECTLY:
             message = message_of(decode_record(body))
-            nonce = self._noted(opaque)
-            self._say(verify_message_command=v2.VerifyMessageCommand(nonce=nonce, message=message))
+            nonce = self._add_nonce(opaque)
+            self._send_command(
+                verify_message_command=v2.VerifyMessageCommand(nonce=nonce, message=message)
+            )
         elif not is_one_way:
             remark = f"clients of the gRPC protocol do not know request {code}"
             refusal = Answer(Response.REQUEST_CODE_NOT_SUPPORTED, remark=remark)
@@ -145,28 +149,28 @@ class TelemetryStream:
         told = self._client.settings
         if told is not None and (now := self._completed(told)) != told:
             self._client.settings = now
-            self._call.say(v2.TelemetryCommand(status=OK, settings=now))
+            self._call.send_part(v2.TelemetryCommand(status=OK, settings=now))
 
     def reconnect(self) -> None:
         """Make the client reconnect."""
-        self._say(reconnect_endpoints_command=v2.ReconnectEndpointsCommand(nonce="0"))
+        self._send_command(reconnect_endpoints_command=v2.ReconnectEndpointsCommand(nonce="0"))
 
     def _recover(self, ext: dict[str, str], body: bytes) -> None:
         message = message_of(decode_record(body))
-        self._say(
+        self._send_command(
             recover_orphaned_transaction_command=v2.RecoverOrphanedTransactionCommand(
                 message=message, transaction_id=ext.get("escrowId", "")
             )
         )
 
-    def _noted(self, opaque: int) -> str:
+    def _add_nonce(self, opaque: int) -> str:
         if len(self._asked) >= _PAIRS_MAX:  # the broker has given up on the oldest long ago
             del self._asked[next(iter(self._asked))]
         nonce = str(opaque)
         self._asked[nonce] = opaque
         return nonce
 
-    def _say(
+    def _send_command(
         self,
         *,
         recover_orphaned_transaction_command: v2.RecoverOrphanedTransactionCommand | None = None,
@@ -174,7 +178,7 @@ class TelemetryStream:
         verify_message_command: v2.VerifyMessageCommand | None = None,
         reconnect_endpoints_command: v2.ReconnectEndpointsCommand | None = None,
     ) -> None:
-        self._call.say(
+        self._call.send_part(
             v2.TelemetryCommand(
                 status=OK,
                 recover_orphaned_transaction_command=recover_orphaned_transaction_command,
@@ -196,7 +200,8 @@ def _judged(settings: v2.Settings) -> list[str]:
             if len(topics) > PUBLISHED_TOPICS_MAX:
                 raise Fault(
                     v2.BAD_REQUEST,
-                    f"{len(topics)} topics; {PUBLISHED_TOPICS_MAX} are allowed; share them out",
+                    f"{len(topics)} topics; {PUBLISHED_TOPICS_MAX} are allowed; use several "
+                    "clients",
                 )
             return list(dict.fromkeys(topic_name(topic) for topic in topics))
         case "subscription":

@@ -58,7 +58,7 @@ def _judged_topic(name: str) -> str:
     if not has_name_letters(name):
         raise Fault(
             v2.ILLEGAL_TOPIC,
-            f"the topic {name[:64]!r} has characters that are not among {NAME_LETTERS}",
+            f"the topic {name[:64]!r} has invalid characters; {NAME_LETTERS} are allowed",
         )
     if len(name) > TOPIC_SIZE_MAX:
         raise Fault(
@@ -202,7 +202,7 @@ def moment_ms(moment: Timestamp, code: int) -> int:
     """Milliseconds since the epoch; raises a Fault with that code for an invalid time."""
     seconds, nanos = moment.seconds, moment.nanos
     if not _FIRST_S <= seconds <= _LAST_S or not 0 <= nanos < 1_000_000_000:
-        raise Fault(code, f"{seconds} s and {nanos} ns are no moment of the years 1 to 9999")
+        raise Fault(code, f"{seconds} s and {nanos} ns are not within the years 1 to 9999")
     return seconds * 1_000 + nanos // 1_000_000
 
 

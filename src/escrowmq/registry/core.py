@@ -18,7 +18,7 @@ from escrowmq.base.fixed_limits import (
     QUERY_FRAME_SIZE_MAX,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
-from escrowmq.base.log_throttle import Seldom
+from escrowmq.base.log_throttle import LogThrottle
 from escrowmq.base.measure import Family
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.ports import Disk
@@ -107,7 +107,7 @@ class RegistryCore:
         self._visitors: dict[int, Visitor] = {}
         self._half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self._strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
-        self._seldom = Seldom(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
+        self._seldom = LogThrottle(lines_max=1, span_ms=_LINES_SPAN_MS, kinds_max=_KINDS_MAX)
         self._brokers: set[int] = set()
         self._effects: list[Effect] = []
         self._watch = FrameWatch()
@@ -132,7 +132,7 @@ class RegistryCore:
         self._readers[peer] = FrameReader(self._strangers_half_frames, frame_size_max=size_max)
 
     def proved(self, peer: int, account: str) -> None:
-        """A peer's certificate stands for an account (base.core.Proving)."""
+        """A peer's certificate stands for an account (base.core.AccountsCore)."""
         if self._guard.is_by_accounts:
             self._visitors[peer].identity = account
 
@@ -223,7 +223,7 @@ class RegistryCore:
             self._brokers.discard(peer)
             count = self.state.routes.lost(peer, now_ms)
             if count:
-                _log.info("peer %d is gone: %d brokers unregistered", peer, count)
+                _log.info("peer %d disconnected: %d brokers unregistered", peer, count)
 
     def synced(self, log_offset: int, now_ms: int) -> None:
         """Never called: there are no Sync effects here."""

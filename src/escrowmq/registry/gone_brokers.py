@@ -23,7 +23,7 @@ class GoneBrokers:
     def __len__(self) -> int:
         return len(self._gone)
 
-    def left(self, broker: GoneBroker) -> None:
+    def note_departure(self, broker: GoneBroker) -> None:
         """A broker is no longer registered."""
         key = (broker.cluster, broker.name, broker.id)
         self._gone.pop(key, None)
@@ -31,7 +31,7 @@ class GoneBrokers:
             del self._gone[next(iter(self._gone))]
         self._gone[key] = broker
 
-    def came(self, cluster: str, name: str, broker_id: int) -> None:
+    def note_return(self, cluster: str, name: str, broker_id: int) -> None:
         """It is back, or another one has its name and id."""
         self._gone.pop((cluster, name, broker_id), None)
 

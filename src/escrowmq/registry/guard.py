@@ -14,7 +14,7 @@ from escrowmq.acl.acl1_files import AccountFiles
 from escrowmq.acl.acl1_guard import administrator_refusal, is_signed
 from escrowmq.acl.acl2_guard import super_user_refusal
 from escrowmq.acl.acl2_users import PATH as USERS_FILE
-from escrowmq.acl.acl2_users import Book
+from escrowmq.acl.acl2_users import UserTable
 from escrowmq.acl.trusted_addresses import Parts, is_loopback, parts_of, read_pattern
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
@@ -128,7 +128,7 @@ class Guard:
         self._trusted = Trusted(settings.changes_from, is_by_accounts=self.is_by_accounts)
         self._accounts = AccountFiles(accounts) if accounts and settings.acl_enabled else None
         self._disk = users if settings.authenticates else None
-        self._book = Book(self._disk) if self._disk is not None else None
+        self._book = UserTable(self._disk) if self._disk is not None else None
         self._secrets = dict([own] if own else [])
         self._first_user = ""
         self._proofs = (
@@ -242,7 +242,7 @@ class Guard:
         """When to call `wake` next."""
         return self._look_at_ms
 
-    def _look_at_users(self, book: Book) -> None:
+    def _look_at_users(self, book: UserTable) -> None:
         try:
             seen = self._look_of_users()
             if seen == self._users_seen:
@@ -275,7 +275,7 @@ def _named(settings: NameServerGuardSettings) -> dict[str, str]:
             info = read(text.encode())
         except EscrowMQError:
             # The text of a decoder may quote the value.
-            raise UsageError(f"{name}: this is not its form; see docs/security.md") from None
+            raise UsageError(f"{name}: invalid value; see docs/security.md") from None
         if info.username and info.password:
             found[info.username] = info.password
     return found

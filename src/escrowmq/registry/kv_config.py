@@ -74,7 +74,9 @@ class KvConfig:
             sum(map(len, self._tables.values())) >= KV_ITEMS_MAX
             and self.get(namespace, key) is None
         ):
-            raise UsageError(f"{KV_ITEMS_MAX} items are kept; delete some first")
+            raise UsageError(
+                f"there are {KV_ITEMS_MAX} items, which is the limit; delete some first"
+            )
         table = dict(self._tables.get(namespace, {}))
         if value is None:
             table.pop(key, None)

@@ -78,6 +78,6 @@ class LiveBrokers:
             if live.heard_ms + live.timeout_ms < now_ms
         ]
 
-    def behind(self, peer: int) -> list[Address]:
+    def on_connection(self, peer: int) -> list[Address]:
         """The brokers on one connection."""
         return [address for address, live in self._by_address.items() if live.peer == peer]

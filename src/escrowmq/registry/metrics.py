@@ -34,7 +34,7 @@ def families(
         yield Family(f"escrowmq_nameserver_{name}", "gauge", text, (), samples)
     for name, text, counts in (
         ("requests", "Requests, by code.", asks.requests),
-        ("refused_requests", "Requests refused for want of a right, by code.", asks.refused),
+        ("refused_requests", "Requests refused because a right is missing, by code.", asks.refused),
     ):
         yield Family(f"escrowmq_nameserver_{name}", "counter", text, ("code",), counts.samples())
     yield Family(

@@ -112,7 +112,7 @@ class RouteTable:
         if is_first and len(body.topics) == 1:
             return None
         addresses[broker.broker_id] = broker.address
-        self.gone.came(broker.cluster, broker.name, broker.broker_id)
+        self.gone.note_return(broker.cluster, broker.name, broker.broker_id)
         self._take_topics(broker, body, data, is_first)
         self.live.enter(broker, body.version, peer=peer, now_ms=now_ms)
         self._take_filter_servers(broker, body.filter_servers)
@@ -125,11 +125,13 @@ class RouteTable:
             new_count = sum(broker.name not in self._topics.get(name, ()) for name in body.names())
             own_count = self._topics_counts[broker.name] + new_count
             if own_count > BROKER_TOPICS_MAX:
-                raise UsageError(f"{own_count} topics of one broker; {BROKER_TOPICS_MAX} are taken")
+                raise UsageError(
+                    f"{own_count} topics of one broker; {BROKER_TOPICS_MAX} are allowed"
+                )
         if len(self._topics) + len(body.topics) > TOPICS_MAX:
             all_count = len(self._topics) + sum(name not in self._topics for name in body.names())
             if all_count > TOPICS_MAX:
-                raise UsageError(f"{all_count} topics; {TOPICS_MAX} are taken")
+                raise UsageError(f"{all_count} topics; {TOPICS_MAX} are allowed")
 
     def _is_outdated(
         self, broker: Newcomer, version: TableVersion, holder_address: str | None
@@ -216,7 +218,7 @@ class RouteTable:
 
         RocketMQ (RouteInfoManager.onChannelDestroy) removes only one of several brokers on a
         connection, and leaves the others to their timeout."""
-        gone = self.live.behind(peer)
+        gone = self.live.on_connection(peer)
         for address in gone:
             self._remove(address, now_ms)
         return len(gone)
@@ -248,7 +250,7 @@ class RouteTable:
             return
         for broker_id in [i for i, a in data.broker_addrs.items() if a == address]:
             del data.broker_addrs[broker_id]
-            self.gone.left(
+            self.gone.note_departure(
                 GoneBroker(
                     name=name,
                     cluster=data.cluster or "",

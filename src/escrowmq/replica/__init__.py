@@ -1,2 +1,2 @@
-"""Copies of the log: what a master sends its slaves, and what a slave makes of it. Bytes and the
-time in, bytes out."""
+"""Replication of the log over RocketMQ's protocol: what a master sends to its slaves, and what a
+slave does with it. Pure: bytes and the time come in, bytes go out."""

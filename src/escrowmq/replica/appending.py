@@ -1,5 +1,5 @@
-"""Appends a master's bytes to a log, record by record: only whole records, each in its place. A
-record that a transfer cuts waits in memory for its rest."""
+"""Appends a master's bytes to a log, record by record: only whole records, each at its own
+position. A record that is split between transfers waits in memory for its rest."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from escrowmq.codec.log_stretches import Parsed, Scanned, parse
 from escrowmq.errors import RemoteProtocolError
 
 RECORD_SIZE_MAX: Final = 64 * 1024 * 1024
-"""A record that is cut waits in memory."""
+"""Limits the memory for a record that is split between transfers."""
 
 
 class SlaveLog(Protocol):
-    """What is copied to. `store.copied.CopiedLog` is one."""
+    """A log that a master is copied to, such as `store.copied_log.CopiedLog`."""
 
     segment_size: int
     has_crc: bool
@@ -30,44 +30,44 @@ class SlaveLog(Protocol):
 
     @property
     def end_offset(self) -> int:
-        """Where the next byte belongs."""
+        """Where the next byte is appended."""
 
     @property
     def kept_end(self) -> int:
-        """Up to where it is kept as safely as the slave promises."""
+        """Up to where the log is stored as safely as the slave promises."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether it may begin anywhere."""
+        """Whether the log is empty, so that it may begin at any segment."""
 
     def begin_at(self, log_offset: int) -> None:
-        """Begin an empty one at a segment."""
+        """Begin an empty log at the start of a segment."""
 
     def append(self, data: bytes, records: Sequence[Scanned]) -> None:
-        """Append records, which lie one behind another from the end on."""
+        """Append consecutive records that start at the end of the log."""
 
     def fill(self, position: int, data: bytes) -> None:
-        """Bytes behind a filler."""
+        """Write the bytes after a filler, which belong to no record."""
 
     def roll(self) -> None:
-        """Write the filler that the master has, and go on with the next segment."""
+        """Write the same filler as the master, and continue with the next segment."""
 
 
 class Appender:
-    """The end of a copy. RemoteProtocolError: the bytes cannot be what follows; nothing of what was
-    wrong is appended."""
+    """Appends to the end of a copy. Raises RemoteProtocolError if the bytes cannot follow there;
+    none of the invalid bytes is appended."""
 
     def __init__(self, log: SlaveLog) -> None:
         self._log = log
         self._cut = bytearray()
-        """The beginning of a record or a filler whose rest is still to come."""
+        """The beginning of a record or a filler whose rest has not arrived yet."""
         self._wanted = 0
-        """So many bytes it will have; fewer are not looked at again."""
+        """The size of the complete record; it is not parsed again before it has that many bytes."""
         self._filled_to = 0
-        """Up to here the bytes behind a filler have come; 0 while there is none."""
+        """Up to where the bytes after a filler have arrived; 0 while there is no filler."""
 
     def append(self, data: bytes) -> None:
-        """Append what is whole of the bytes that are next, behind those that were cut before."""
+        """Append the records that are complete by these next bytes; keep an incomplete one."""
         self._cut += data
         if len(self._cut) < self._wanted:
             return
@@ -100,14 +100,14 @@ class Appender:
                 return
 
     def _check_cut(self, found: Parsed[Scanned], data: bytes, base: int, segment_end: int) -> None:
-        """Whether what is left can be the beginning of a record."""
+        """Raise RemoteProtocolError unless the rest can be the beginning of a record."""
         if found.reason:
             raise RemoteProtocolError(f"at log offset {base} there is no record: {found.reason}")
         most = min(segment_end - FILLER_SIZE - base, RECORD_SIZE_MAX)
         if found.wanted_size > most:  # 0 where even the first 8 bytes are not all there
             raise RemoteProtocolError(
-                f"a record of {found.wanted_size} bytes at log offset {base}; at most {most} have "
-                "room in its file: mappedFileSizeCommitLog has to be the master's"
+                f"a record of {found.wanted_size} bytes at log offset {base}; at most {most} "
+                "fit into its file: mappedFileSizeCommitLog must be the same as the master's"
             )
 
     def _begin_filler(self, data: bytes, base: int, segment_end: int) -> None:
@@ -117,12 +117,13 @@ class Appender:
             raise RemoteProtocolError(
                 f"a filler of {left} bytes at log offset {base}; its file of "
                 f"{self._log.segment_size} bytes has {segment_end - base} left: "
-                "mappedFileSizeCommitLog has to be the master's"
+                "mappedFileSizeCommitLog must be the same as the master's"
             )
         self._filled_to = base
 
     def _fill(self, data: bytes) -> bytes:
-        """Take what stands behind a filler up to its file's end; the bytes behind that."""
+        """Store the bytes after a filler, up to the end of its file; return the bytes that
+        follow."""
         begin = self._filled_to
         base = self._log.end_offset
         segment_end = base - base % self._log.segment_size + self._log.segment_size

@@ -1,7 +1,8 @@
-"""The slave's end of the connection to its master: the master's log, proved and appended.
+"""The slave's end of the connection to its master: verifies that the master's log continues its
+own, and appends it.
 
-A slave whose log is not empty asks for some of what it has already, and compares. Only when all of
-that is the same does it take the log for its master's, and append what follows (`appending`).
+A slave whose log is not empty first requests the end of what it already has, and compares. Only if
+all of that is equal does it append what follows (`appending`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ from escrowmq.replica.appending import Appender, SlaveLog
 from escrowmq.replica.frames import Transfer, TransferReader, encode_report
 
 OVERLAP_SIZE: Final = 65_536
-"""So much of its own log a slave wants to see again."""
+"""Bytes of its own log that a slave requests again, for comparison."""
 
 _WIDER: Final = 16
-"""Where the overlap differs from its first byte on, so many times as much is looked at next."""
+"""If the overlap differs from its first byte on, the next one is this many times as large."""
 
 
 class ForeignLog(RemoteProtocolError):
-    """The master's log is not the one that this slave has a part of."""
+    """The master's log differs from this slave's."""
 
     def __init__(self, log_offset: int) -> None:
         super().__init__(f"the logs differ from offset {log_offset} on")
@@ -30,27 +31,29 @@ class ForeignLog(RemoteProtocolError):
 
 
 class FollowingTerms(msgspec.Struct, frozen=True):
-    """How a slave treats its master."""
+    """Intervals and timeouts of a slave."""
 
     heartbeat_ms: int
     housekeeping_ms: int
-    """A master that sends nothing for so long is gone."""
+    """A master that sends nothing for this long is considered gone."""
 
 
 class Overlap:
-    """How much of its log a slave compares: more, as long as what differs begins before it."""
+    """How much of its log a slave compares: more after each comparison that differs from its first
+    byte on."""
 
     def __init__(self) -> None:
         self._size = OVERLAP_SIZE
 
     def start(self, log: SlaveLog, master_begin: int = 0) -> int:
-        """From which offset on; never 0, which would mean the last file. A master's log may begin
-        within what would be compared."""
+        """Where the comparison starts; never 0, which RocketMQ takes for the last file. A master's
+        log may begin within the compared range."""
         start = max(log.end_offset - self._size, log.min_offset, 1)
         return max(start, master_begin) if master_begin < log.end_offset else start
 
     def differs(self, log: SlaveLog, log_offset: int) -> bool:
-        """The logs differ there; whether that is the first place, or a wider look is needed."""
+        """Note that the logs differ at an offset; return whether that is the first difference. If
+        not, the next comparison must start earlier."""
         start = self.start(log)
         if log_offset > start or start <= max(log.min_offset, 1):
             self._size = max(log.end_offset - log_offset, 0) + OVERLAP_SIZE
@@ -59,13 +62,13 @@ class Overlap:
         return False
 
     def is_same(self) -> None:
-        """All was the same."""
+        """Note that the whole overlap was equal."""
         self._size = OVERLAP_SIZE
 
 
 class Follower:
-    """One connection to a master. RemoteProtocolError: it is to be closed, and nothing of the bytes
-    that were wrong was appended. ForeignLog is one of these."""
+    """One connection to a master. After RemoteProtocolError (ForeignLog is one) the caller closes
+    it; none of the invalid bytes was appended."""
 
     def __init__(
         self,
@@ -77,8 +80,8 @@ class Follower:
         begins_at: int | None = None,
         ticket: int | None = None,
     ) -> None:
-        """`start`: from where on the master is asked to send, by the ticket if there is one;
-        `begins_at`, for an empty log, where it has to begin, if that is known."""
+        """`start`: the offset from which the master is asked to send, by the ticket if there is
+        one; `begins_at`: where an empty log must begin, if that is known."""
         self._log = log
         self._terms = terms
         self._ticket = ticket
@@ -91,14 +94,14 @@ class Follower:
         self._is_beginning = log.is_empty
         self._appender = Appender(log)
         self.is_proved = log.is_empty
-        """Whether this is the log that ours is a part of."""
+        """Whether the comparison has shown that the master's log continues ours."""
         self.is_ahead = False
         """Whether the master has said that its log ends before ours."""
 
     def reports(self, now_ms: int) -> bytes:
-        """What is to be said to the master now, if anything: first of all from where on it is to
-        send; then what is kept here, when it is more, and from time to time. RemoteProtocolError
-        when it has been silent for too long."""
+        """The report to send to the master now, if any: first the start offset, then each new end
+        of the stored log, and the same end again as a keep-alive. Raises RemoteProtocolError if the
+        master has been silent for too long."""
         if now_ms >= self._heard_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
             raise RemoteProtocolError(f"the master has sent nothing for {seconds:g} s")
@@ -106,22 +109,22 @@ class Follower:
             end = self._start if self._ticket is None else self._ticket
         else:
             end = self._log.kept_end if self.is_proved else self._start
-            if self._is_beginning:  # where it ends is no more than where it once began
+            if self._is_beginning:  # an empty log has nothing to report
                 end = 0
             if end <= self._reported and now_ms < self._reported_ms + self._terms.heartbeat_ms:
                 return b""
-        # A ticket is no offset: what is kept is said behind it.
+        # A ticket is no offset: the end of the stored log is reported after it.
         self._reported = 0 if end == self._ticket else end
         self._reported_ms = now_ms
         return encode_report(end)
 
     def wake_at_ms(self) -> int:
-        """When `reports` has something to say at the latest."""
+        """The latest time at which `reports` must be called again."""
         heartbeat_ms = self._reported_ms + self._terms.heartbeat_ms
         return min(heartbeat_ms, self._heard_ms + self._terms.housekeeping_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the master."""
+        """Process bytes from the master."""
         self._heard_ms = now_ms
         for transfer in self._reader.take(data):
             self._take(transfer)
@@ -135,7 +138,7 @@ class Follower:
         if log_offset != self._at:
             what = "a gap" if log_offset > self._at else "an overlap"
             raise RemoteProtocolError(
-                f"{what}: the master sends log offset {log_offset}, {self._at} is next"
+                f"{what}: the master sends log offset {log_offset}, but {self._at} is next"
             )
         end = self._log.end_offset
         if not body:
@@ -148,7 +151,7 @@ class Follower:
             self._appender.append(body)
 
     def _begin(self, log_offset: int) -> None:
-        """An empty log begins where the master's last file does, or where it was asked to."""
+        """Begin an empty log at the start of the master's last file, or where it must begin."""
         if self._begins_at not in (None, log_offset):
             raise RemoteProtocolError(
                 f"the master's log is sent from offset {log_offset} on, not from {self._begins_at}"
@@ -156,14 +159,14 @@ class Follower:
         if log_offset % self._log.segment_size:
             raise RemoteProtocolError(
                 f"the master's log is sent from offset {log_offset} on, and no file of "
-                f"{self._log.segment_size} bytes begins there: mappedFileSizeCommitLog has to be "
-                "the master's"
+                f"{self._log.segment_size} bytes begins there: mappedFileSizeCommitLog must "
+                "be the same as the master's"
             )
         self._log.begin_at(log_offset)
         self._is_beginning, self._at = False, log_offset
 
     def _compared(self, log_offset: int, body: bytes, end: int) -> bytes:
-        """What of these bytes lies behind our end, when what lies before it is the same."""
+        """Compare these bytes with our log up to its end; return the bytes after the end."""
         at, theirs = log_offset, body[: end - log_offset]
         while theirs:
             ours = self._log.read(at, len(theirs))

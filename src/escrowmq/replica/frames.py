@@ -1,4 +1,4 @@
-"""What a master and a slave say to each other on RocketMQ's replication port; big-endian.
+"""The messages between master and slave on RocketMQ's replication port; big-endian.
 
 slave to master: report
   offset size field
@@ -6,9 +6,9 @@ slave to master: report
 
 master to slave: transfer
   offset size field
-       0    8 log offset    of the first byte behind the header
-       8    4 body size     0: a sign of life
-      12      body          the log's bytes as they stand, cut anywhere
+       0    8 log offset    of the first byte after the header
+       8    4 body size     0: a keep-alive
+      12      body          the log's bytes unchanged, split anywhere
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ REPORT: Final = struct.Struct(">q")
 HEADER: Final = struct.Struct(">qi")
 
 BODY_SIZE_MAX: Final = 4 * 1024 * 1024 - HEADER.size
-"""A transfer has to fit into the buffer that RocketMQ's slaves read with (DefaultHAClient)."""
+"""A transfer must fit into the read buffer of RocketMQ's slaves (DefaultHAClient)."""
 
 
 class Transfer(NamedTuple):
-    """A part of the master's log; an empty one says that the master is there."""
+    """A part of the master's log; an empty one is a keep-alive."""
 
     log_offset: int
     body: bytes
 
 
 class ReportReader:
-    """Cuts a slave's bytes into reports."""
+    """Splits a slave's bytes into reports."""
 
     def __init__(self) -> None:
         self._rest = b""
 
     def take(self, data: bytes) -> tuple[int, int] | None:
-        """The first and the newest report that are whole now: any between them are out of date.
-        None without one."""
+        """The first and the newest of the reports that are complete now, because those between are
+        out of date; None if there is none."""
         data = self._rest + data
         whole = len(data) - len(data) % REPORT.size
         self._rest = data[whole:]
@@ -53,13 +53,14 @@ class ReportReader:
 
 
 class TransferReader:
-    """Cuts a master's bytes into transfers. It keeps one that is not whole, and no more."""
+    """Splits a master's bytes into transfers; buffers at most one incomplete transfer."""
 
     def __init__(self) -> None:
         self._data = bytearray()
 
     def take(self, data: bytes) -> Iterator[Transfer]:
-        """The transfers that are whole now, in order. RemoteProtocolError when one cannot be."""
+        """The transfers that are complete now, in order. Raises RemoteProtocolError for an invalid
+        one."""
         held = self._data
         held += data
         at = 0
@@ -81,10 +82,10 @@ class TransferReader:
 
 
 def encode_report(end: int) -> bytes:
-    """A slave says where its log ends."""
+    """Encode the report of a slave whose log ends at an offset."""
     return REPORT.pack(end)
 
 
 def encode_header(log_offset: int, size: int) -> bytes:
-    """What stands before a part of the log."""
+    """Encode the header of a transfer."""
     return HEADER.pack(log_offset, size)

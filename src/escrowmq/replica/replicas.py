@@ -1,4 +1,4 @@
-"""The slaves of a master: who is connected, and what each of them has of the log."""
+"""A master's slaves: the connections, and how much of the log each slave has."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import msgspec
 from escrowmq.replica.sending import MasterLog, Redeem, Sender, SendingTerms
 
 CONNECTIONS_MAX: Final = 32
-"""Connections at the replication port. What each costs is bounded by `sending.AHEAD_MAX`."""
+"""Connections at the replication port. The memory of each is bounded by `sending.AHEAD_MAX`."""
 
 
 class SlaveFigures(msgspec.Struct, frozen=True):
-    """How one slave stands."""
+    """The progress of one slave."""
 
     address: str
     acknowledged: int
@@ -48,17 +48,17 @@ class Replicas:
 
     @property
     def peers(self) -> list[int]:
-        """Who is connected."""
+        """The connected slaves, by peer number."""
         return list(self._by_peer)
 
     def address(self, peer: int) -> str:
-        """Where one is, for people."""
+        """The address of a slave, for log lines."""
         connection = self._by_peer.get(peer)
         return f"peer {peer}" if connection is None else connection.address
 
     def add(self, peer: int, host: str, port: int, redeem: Redeem, now_ms: int) -> int | None:
-        """Somebody has connected. Who has to give way, if there are too many: the oldest of those
-        that have not said a word, else the newcomer."""
+        """Add a connection. If there are too many now, return the one that must be closed: the
+        oldest one without a report, otherwise the new one."""
         sender = Sender(self._log, self._terms, redeem, host=host, now_ms=now_ms)
         self._by_peer[peer] = _Connection(sender, f"{host}:{port}", now_ms)
         if len(self._by_peer) <= CONNECTIONS_MAX:
@@ -71,21 +71,23 @@ class Replicas:
         return doomed
 
     def remove(self, peer: int) -> None:
-        """Somebody is gone, and counts no more."""
+        """Remove a closed connection."""
         self._by_peer.pop(peer, None)
 
     def receive(self, peer: int, data: bytes, now_ms: int) -> None:
-        """Bytes of a slave. RemoteProtocolError: it is to be closed."""
+        """Process bytes of a slave. After RemoteProtocolError the caller closes the connection."""
         connection = self._by_peer.get(peer)
         if connection is not None:
             connection.sender.receive(data, now_ms)
 
     def transfers(self, peer: int, now_ms: int) -> list[bytes]:
-        """What is to be written to one. RemoteProtocolError as above."""
+        """The transfers to write to a slave now. After RemoteProtocolError the caller closes the
+        connection."""
         return self._by_peer[peer].sender.transfers(now_ms)
 
     def wake(self, peer: int, now_ms: int) -> bytes:
-        """A sign of life to one, if it is due. RemoteProtocolError as above."""
+        """The keep-alive to write to a slave now; empty if none is due. After RemoteProtocolError
+        the caller closes the connection."""
         connection = self._by_peer[peer]
         sender = connection.sender
         passed_ms = now_ms - connection.measured_ms
@@ -97,17 +99,17 @@ class Replicas:
         return sender.wake(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When somebody needs a sign of life, or has been silent for too long."""
+        """When the next keep-alive is due, or the next slave has been silent for too long."""
         return min((c.sender.wake_at_ms() for c in self._by_peer.values()), default=(1 << 62) - 1)
 
     def has_lag(self) -> bool:
-        """Whether a slave may be sent something."""
+        """Whether there is log that some slave has not been sent yet."""
         end = self._log.end_offset
         return any(c.sender.sent_end < end for c in self._by_peer.values())
 
     def _ends(self) -> list[int]:
-        """What each slave has, the most first: two connections of one slave are one slave, and two
-        slaves of one address that have no other name are taken for one."""
+        """How far each slave has the log, the largest offset first. Several connections of one
+        slave count once; so do two slaves at one address without names."""
         ends: dict[str, int] = {}
         for connection in self._by_peer.values():
             sender = connection.sender
@@ -117,8 +119,8 @@ class Replicas:
         return sorted(ends.values(), reverse=True)
 
     def confirmed(self, copies: int) -> int:
-        """Up to where so many copies have the log, the master's own among them; -1 when there are
-        not so many."""
+        """The offset up to which this many copies have the log, including the master's own; -1 if
+        there are fewer."""
         if copies <= 1:
             return self._log.end_offset
         ends = self._ends()
@@ -126,11 +128,11 @@ class Replicas:
 
     @property
     def in_sync_count(self) -> int:
-        """Slaves that are not too far behind."""
+        """The number of slaves that lag by less than the allowed gap."""
         return sum(self._log.end_offset - end < self._gap_max for end in self._ends())
 
     def figures(self) -> list[SlaveFigures]:
-        """How all of them stand."""
+        """The progress of all slaves."""
         end = self._log.end_offset
         return [
             SlaveFigures(

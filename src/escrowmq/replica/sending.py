@@ -1,7 +1,8 @@
-"""The master's end of one slave's connection: what it gets of the log next, and how far it is.
+"""The master's end of one slave's connection: which part of the log to send next, and how much of
+it the slave has.
 
-A slave is believed as little as anybody who finds the port: it counts for what it was sent and
-reported as taken, and for nothing else.
+Any program can find the port, so a slave's reports are not trusted beyond what it was sent: only
+bytes that were sent and then reported as stored count as copied.
 """
 
 from __future__ import annotations
@@ -11,15 +12,17 @@ from typing import Final, Protocol
 
 import msgspec
 
+from escrowmq.codec.layout import MAGIC_FILLER, MAGICS, PLACED
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import ReportReader, encode_header
 
 AHEAD_MAX: Final = 4 * 1024 * 1024
-"""Bytes sent that a slave has not reported as taken: what its connection costs in memory."""
+"""The maximum of bytes sent and not yet reported as stored: the memory that a connection takes."""
 
 
 class MasterLog(Protocol):
-    """What is copied from. `store.commit_log.CommitLog` is one."""
+    """A log that is copied, such as `store.commit_log.CommitLog`."""
 
     segment_size: int
     end_offset: int
@@ -34,36 +37,52 @@ class MasterLog(Protocol):
 
 
 class Ticket(msgspec.Struct, frozen=True):
-    """What a slave of ours was given by a request that it proved itself with. Its number stands for
-    an offset that no log reaches, in place of the first report."""
+    """The permission that a slave of ours got by an authenticated request. The slave sends the
+    ticket's number as its first report; no log reaches such an offset."""
 
     start: int
-    """Where its copy is to begin."""
+    """The offset at which its copy begins."""
 
     identity: str
-    """Who it is, from whichever address it comes."""
+    """The slave's name, whatever address it connects from."""
 
 
 Redeem = Callable[[int], Ticket | None]
-"""What a number stands for, if for anything."""
+"""Return the ticket with a number, if there is one; it cannot be used again."""
 
 
 class SendingTerms(msgspec.Struct, frozen=True):
-    """How a master treats its slaves."""
+    """Sizes, intervals and requirements of a master."""
 
     batch_size: int
-    """Bytes of one transfer."""
+    """The maximum size of one transfer, in bytes."""
 
     heartbeat_ms: int
     housekeeping_ms: int
-    """A slave that reports nothing for so long is gone."""
+    """A slave that reports nothing for this long is considered gone."""
 
     needs_ticket: bool = False
-    """Whether anybody who has none is refused."""
+    """Whether a slave without a ticket is refused."""
+
+
+def window_end(log: MasterLog, acknowledged: int, ahead_max: int) -> int:
+    """The offset up to which a copy with this acknowledged end may be sent the log: a limited
+    number of bytes ahead, and at least one whole record, because copies of ours do not report parts
+    of a record."""
+    until = acknowledged + ahead_max
+    if until >= log.end_offset:
+        return log.end_offset
+    head = log.read(acknowledged, PLACED.size)
+    if len(head) == PLACED.size:
+        size, magic, log_offset, _ = PLACED.unpack(head)
+        # A slave of RocketMQ's may have reported the middle of a record, where anything stands.
+        if log_offset == acknowledged if magic in MAGICS else magic == MAGIC_FILLER:
+            until = max(until, acknowledged + min(size, RECORD_SIZE_MAX))
+    return min(until, log.end_offset)
 
 
 class Sender:
-    """One connection. RemoteProtocolError: it is to be closed."""
+    """The connection of one slave. After RemoteProtocolError the caller closes it."""
 
     def __init__(
         self, log: MasterLog, terms: SendingTerms, redeem: Redeem, *, host: str, now_ms: int
@@ -76,12 +95,12 @@ class Sender:
         self.has_begun = False
         self.start = self.sent_end = 0
         self.acknowledged = -1
-        """Up to here the slave has the log, as far as it was sent on this connection; -1 before its
+        """The offset up to which the slave has the log, as sent on this connection; -1 before its
         first report."""
         self._written_ms = self._read_ms = now_ms
 
     def receive(self, data: bytes, now_ms: int) -> None:
-        """Bytes of the slave."""
+        """Process bytes from the slave."""
         self._read_ms = now_ms
         found = self._reports.take(data)
         if found is None:
@@ -93,7 +112,7 @@ class Sender:
                 return
         if not 0 <= reported <= self.sent_end:
             raise RemoteProtocolError(
-                f"it reports log offset {reported}, and was sent the log up to {self.sent_end}"
+                f"it reports log offset {reported}, but was sent the log only up to {self.sent_end}"
             )
         if reported >= self.start:
             self.acknowledged = max(self.acknowledged, reported)
@@ -105,7 +124,7 @@ class Sender:
             start, self.identity = ticket.start, ticket.identity
         elif self._terms.needs_ticket:
             raise RemoteProtocolError(
-                "it has no ticket, and escrowHaTickets=true lets in only slaves of EscrowMQ"
+                "it has no ticket, and escrowHaTickets=true admits only slaves of EscrowMQ"
             )
         elif reported == 0:
             # RocketMQ (DefaultHAConnection): an empty slave begins with the last file.
@@ -115,7 +134,7 @@ class Sender:
         low, end = log.min_offset, log.end_offset
         if not low <= start <= end:
             raise RemoteProtocolError(
-                f"it asks for the log from offset {start} on; there is {low} to {end}"
+                f"it asks for the log from offset {start} on; the log has {low} to {end}"
             )
         self.has_begun = True
         self.start = self.sent_end = start
@@ -124,12 +143,12 @@ class Sender:
         self._written_ms = now_ms
 
     def transfers(self, now_ms: int) -> list[bytes]:
-        """What is to be written to it now: of the log, as much as it may have at once."""
+        """The transfers to write now: as much of the log as the slave may be sent."""
         if not self.has_begun:
             return []
         log = self._log
         found: list[bytes] = []
-        until = min(log.end_offset, max(self.acknowledged, self.start) + AHEAD_MAX)
+        until = window_end(log, max(self.acknowledged, self.start), AHEAD_MAX)
         while self.sent_end < until:
             body = log.read(self.sent_end, min(until - self.sent_end, self._terms.batch_size))
             if not body:
@@ -144,7 +163,7 @@ class Sender:
         return found
 
     def wake(self, now_ms: int) -> bytes:
-        """A sign of life, if one is due; nothing otherwise."""
+        """The keep-alive to write now; empty if none is due."""
         if now_ms >= self._read_ms + self._terms.housekeeping_ms:
             seconds = self._terms.housekeeping_ms / 1000
             raise RemoteProtocolError(f"it has reported nothing for {seconds:g} s")
@@ -154,7 +173,7 @@ class Sender:
         return encode_header(self.sent_end, 0)
 
     def wake_at_ms(self) -> int:
-        """When `wake` has something to do next."""
+        """When `wake` must be called next."""
         silent_ms = self._read_ms + self._terms.housekeeping_ms
         if not self.has_begun:
             return silent_ms

@@ -1,9 +1,10 @@
-"""What a slave of ours shows at the replication port in place of its first report.
+"""The tickets with which slaves of ours begin to copy: a slave sends one at the replication port in
+place of its first report.
 
-RocketMQ's slaves say there where their log ends, and one whose log is empty can ask for the last
-file alone. A slave of ours asks its master by a request first, where it proves itself if anybody
-has to, and gets a number: far behind the end of any log, so that it is no report, and too large to
-be guessed.
+RocketMQ's slaves report where their log ends, and one with an empty log can only get the last file.
+A slave of ours first sends its master a request, which is authenticated if access control is on,
+and gets a number. It is larger than any log offset, so it cannot be mistaken for a report, and
+it has too many random bits to be guessed.
 """
 
 from __future__ import annotations
@@ -20,16 +21,16 @@ VALID_MS: Final = 20_000
 
 
 class Tickets:
-    """Those that were given out and not shown yet; each is good once, and not for long."""
+    """The tickets that were issued and not used yet; each can be used once, within `VALID_MS`."""
 
     def __init__(self, chance: Chance) -> None:
         self._chance = chance
         self._given: dict[int, tuple[Ticket, int]] = {}
 
     def give(self, ticket: Ticket, now_ms: int) -> int:
-        """The number that stands for it. The oldest gives way when there are too many."""
+        """Issue a ticket; return its number. If there are too many, the oldest is dropped."""
         fresh = {n: given for n, given in self._given.items() if given[1] > now_ms}
-        # A slave that asks again needs the former one no more.
+        # A slave that requests another ticket no longer needs the previous one.
         fresh = {n: given for n, given in fresh.items() if given[0].identity != ticket.identity}
         while len(fresh) >= TICKETS_MAX:
             del fresh[next(iter(fresh))]
@@ -39,6 +40,7 @@ class Tickets:
         return number
 
     def take(self, number: int, now_ms: int) -> Ticket | None:
-        """What a number stands for; from now on for nothing."""
+        """Return the ticket with a number, and invalidate it; None if there is none, or it has
+        expired."""
         found = self._given.pop(number, None)
         return found[0] if found is not None and found[1] > now_ms else None

@@ -94,12 +94,12 @@ class BatchPuts:
 
     def __init__(
         self,
-        held: StoreState,
+        state: StoreState,
         judge: Callable[[Message, int, int], Put | None],
         *,
         unseen_max: int = UNSEEN_MAX,
     ) -> None:
-        self._held = held
+        self._state = state
         self._judge = judge
         self._unseen_max = unseen_max
 
@@ -108,19 +108,19 @@ class BatchPuts:
         `message`, except for their flags, bodies and properties."""
         assert pieces, "a batch has messages"
         assert not message.sys_flag & SysFlag.PREPARED, "a batch has plain messages"
-        held = self._held
+        state = self._state
         refused = self.refusal(message, pieces)
         if refused is not None:
             return [refused] * len(pieces)
-        now_ms = held.log.time_at(now_ms)
+        now_ms = max(now_ms, state.log.stored_ms)
         pieces = without_zeros(pieces)
-        queue, log = held.queues.make(message.topic, message.queue_id), held.log
+        queue, log = state.queues.make(message.topic, message.queue_id), state.log
         encode = partial(
             encode_pieces,
             message,
             pieces,
             queue_offset=queue.next_offset,
-            has_crc=held.settings.appends_crc,
+            has_crc=state.settings.appends_crc,
             stored_ms=now_ms,
         )
         try:
@@ -134,42 +134,42 @@ class BatchPuts:
             log_offset = log.end_offset
             log.append(b"".join(records), now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return [held.standing.failed(error)] * len(pieces)
+            return [state.writability.failed(error)] * len(pieces)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
         queue.expect(queue.next_offset + len(puts))
-        if not held.dispatcher.dispatch_batch(queue, message, pieces, puts):
-            held.dispatcher.wait(_singles(queue, message, pieces, puts))
+        if not state.dispatcher.dispatch_batch(queue, message, pieces, puts):
+            state.dispatcher.wait(_singles(queue, message, pieces, puts))
         return puts
 
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
         """Why the messages of a batch cannot be stored; None when they can."""
-        held = self._held
-        if held.standing.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
+        state = self._state
+        if state.writability.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.writability.refusal)
         body_size = max([len(piece[1]) for piece in pieces])
         properties_size = max([len(piece[2]) for piece in pieces])
         return self._judge(message, body_size, properties_size)
 
     def begin(self, message: Message) -> LongBatch:
         """Begin a batch that arrives in parts; nothing is stored before `put_long`."""
-        return LongBatch(message, has_crc=self._held.settings.appends_crc)
+        return LongBatch(message, has_crc=self._state.settings.appends_crc)
 
     def put_long(self, batch: LongBatch, now_ms: int) -> Put:
         """Append the whole batch, or nothing. The result has the offset of the first record, and
         the size and end of all of them. Consumers see the batch part by part; records stored after
         it become visible after it."""
         assert batch.sizes, "a batch has messages"
-        held, message = self._held, batch.message
-        if held.standing.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=held.standing.refusal)
-        unseen = held.dispatcher.behind_size
+        state, message = self._state, batch.message
+        if state.writability.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.writability.refusal)
+        unseen = state.dispatcher.unseen_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
             return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=reason)
-        now_ms = held.log.time_at(now_ms)
-        queue, log = held.queues.make(message.topic, message.queue_id), held.log
+        now_ms = max(now_ms, state.log.stored_ms)
+        queue, log = state.queues.make(message.topic, message.queue_id), state.log
         size, number = sum(batch.sizes), queue.next_offset
         try:
             if not log.fits(size):
@@ -180,10 +180,10 @@ class BatchPuts:
             placed = batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms)
             log.append(placed, now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return held.standing.failed(error)
+            return state.writability.failed(error)
         put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
         queue.expect(number + len(batch.sizes))
-        held.dispatcher.wait(batch.runs(queue, put))
+        state.dispatcher.wait(batch.runs(queue, put))
         return put
 
 

@@ -13,26 +13,25 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint
-from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.log_walker import Walker, next_data
-from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.codec.properties import value_of
 from escrowmq.errors import CorruptRecord, StorageError
 from escrowmq.store import commit_log, consume_queue, index
 from escrowmq.store.checkpoint import PATH as CHECKPOINT
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.config_tables import Take, take_table
 from escrowmq.store.deletions import Deleted
-from escrowmq.store.dispatch import unit_code
 from escrowmq.store.folder_check import refuse_other
 from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.store.queues import Queues
+from escrowmq.store.scanned import UnitCodes
 from escrowmq.store.segment import Segments
 
 ABORT: Final = "abort"
@@ -88,7 +87,7 @@ class Check:
         self._tables: dict[str, dict[str, Any]] = {}
         self._keyed_count = 0
         self._settings = sized(disk, settings)
-        self._delays_ms = delay_levels(settings.delay_levels)
+        self._codes = UnitCodes(delay_levels(settings.delay_levels))
         self._queues = Queues(disk, segment_size=self._settings.queue_segment_size)
         self._queue_notes: list[str] = []
         self._starts = array("q")
@@ -170,10 +169,7 @@ class Check:
         topic = record.topic.decode("utf-8", "replace")
         if self._deleted.covers(topic, record.log_offset, record.stored_ms):
             return
-        code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
-        if topic == Topic.SCHEDULE:
-            properties = decode_properties(record.properties)
-            code = unit_code(properties, record.stored_ms, code, self._delays_ms)
+        code = self._codes.of(record, is_schedule=topic == Topic.SCHEDULE)
         key = (topic, record.queue_id)
         start, units = self._units.get(key, (record.queue_offset, bytearray()))
         expected = start + len(units) // ENTRY_SIZE
@@ -301,7 +297,7 @@ class Check:
         found: dict[str, Any] = {}
 
         def take(data: bytes | None) -> None:
-            self._readers.get(path, _nobody)(data)
+            self._readers.get(path, _accept_any)(data)
             if data is not None and path.endswith(".json"):
                 found.update(fastjson.decode(data))
 
@@ -325,7 +321,7 @@ class Check:
                     self._mendable(OFFSETS, text)
 
 
-def _nobody(data: bytes | None) -> None:
+def _accept_any(data: bytes | None) -> None:
     """A reader that accepts any table: only whether it is valid matters."""
 
 
@@ -339,7 +335,7 @@ def sized(disk: Disk, settings: StoreSettings) -> StoreSettings:
             changes["log_segment_size"] = size
             break
     else:
-        raise StorageError(f"{folder} has no file: this is not a store, or an empty one")
+        raise StorageError(f"{folder} has no files: it is not a store, or an empty one")
     for topic in disk.names(consume_queue.FOLDER):
         for queue_id in disk.names(f"{consume_queue.FOLDER}/{topic}"):
             folder = f"{consume_queue.FOLDER}/{topic}/{queue_id}"

@@ -26,7 +26,7 @@ class CommitLog:
         self.record_size_max = segment_size - FILLER_SIZE
         self.end_offset = 0
         self.stored_ms = 0
-        """When the newest record was stored."""
+        """When the newest record was stored: none after it says an earlier time."""
         self._reserve = SettlingReserve(self.segments, segment_size=segment_size, size=reserve_size)
         self.read = self.segments.read
         self.read_runs, self.memory_at = self.segments.read_runs, self.segments.memory_at
@@ -47,10 +47,6 @@ class CommitLog:
         self._reserve.begin_at(end_offset)
         self._file = None
         self._unsynced = []
-
-    def time_at(self, now_ms: int) -> int:
-        """The store time of a record put now: never earlier than that of an earlier record."""
-        return max(now_ms, self.stored_ms)
 
     def stamp(self, stored_ms: int) -> None:
         """Note the time at which the newest record was stored."""
@@ -116,7 +112,7 @@ class CommitLog:
         assert self.fits(size), (size, self.segment_size)
 
     def fill(self, position: int, data: bytes) -> None:
-        """Write bytes that no record is made of behind the end, in its segment."""
+        """Write bytes that belong to no record, after the end and in the same segment."""
         file = self._file or self._switch()
         assert self.end_offset + FILLER_SIZE <= position, (position, self.end_offset)
         assert position + len(data) <= self._file_start + self.segment_size, position
@@ -134,9 +130,11 @@ class CommitLog:
         return files
 
     def drop_ahead(self) -> None:
-        """Remove segments that were created in advance and hold nothing."""
-        while self.segments.last >= max(self.end_offset, 1):
-            self.segments.remove(self.segments.last)
+        """Remove segments that were created in advance and hold nothing. One stays in any case: it
+        says where the log goes on, and that there is one."""
+        segments = self.segments
+        while segments.last >= self.end_offset and segments.last > segments.first:
+            segments.remove(segments.last)
         self._ordinary_end = self.end_offset
         self._reserve.begin_at(self.end_offset)
 

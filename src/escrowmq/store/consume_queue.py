@@ -76,6 +76,8 @@ class ConsumeQueue:
         assert file is not None
         file.write(position - self._file_start, _pack(log_offset, record_size, tags_code))
         self.end += 1
+        if self.end > self.next_offset:
+            self.next_offset = self.end
         self.is_dirty = True
 
     def put_units(self, units: bytes) -> None:
@@ -237,7 +239,7 @@ class ConsumeQueue:
         position = queue_offset * ENTRY_SIZE
         # From the end on: a kill in between leaves no hole, for which `load` drops all files.
         while self.files.last > position or (self.files.last == position and position > 0):
-            self._let_go()
+            self._close_files()
             self.files.remove(self.files.last)
         if self.files.has(position):
             start = self.files.start_of(position)
@@ -263,8 +265,8 @@ class ConsumeQueue:
         self.end -= 1
 
     def end_at_log(self, log_offset: int) -> bool:
-        """Remove the units of records from a log offset on, and whatever follows the end of a queue
-        in doubt. Returns whether there was either."""
+        """Remove the units of records from a log offset on; and if the queue's end is in doubt,
+        everything after it. Returns whether anything was removed."""
         high = self.end
         low = self._without_torn(self.first_at_log(log_offset))
         if low < high:
@@ -326,7 +328,7 @@ class ConsumeQueue:
             first = self.files.first
             if first + self.files.segment_size > self.min * ENTRY_SIZE:
                 break
-            self._let_go()
+            self._close_files()
             self.files.remove(first)
             removed += 1
         return removed
@@ -407,16 +409,16 @@ class ConsumeQueue:
 
     def remove(self) -> None:
         """Remove the files and the folder."""
-        self._let_go()
+        self._close_files()
         self.files.remove_all()
         self._disk.remove(f"{FOLDER}/{self.topic}")
 
     def close(self) -> None:
         """Close the files."""
-        self._let_go()
+        self._close_files()
         self.files.close()
 
-    def _let_go(self) -> None:
+    def _close_files(self) -> None:
         self._file = None
         self._file_start = self._file_end = 0
 

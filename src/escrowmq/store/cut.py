@@ -1,15 +1,14 @@
-"""Cuts off the end of a log that another broker's does not have, while nobody has the store open.
-
-The next start makes queues and index agree, as after a crash: it finds no record behind the cut,
-and never takes for valid what once stood there."""
+"""Cuts off the end of a log that another broker's does not have, while no process has the store
+open. The next start makes queues and index agree, as after a crash: it finds no record after the
+cut, and does not mistake remnants for records."""
 
 from __future__ import annotations
 
 from datetime import UTC
 from typing import Final
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.ports import Disk, former_path
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import Store
 from escrowmq.store.store_parts import StoreState
@@ -27,8 +26,8 @@ FOLDERS_FROM_THE_LOG: Final = ("escrow/checks",)
 
 
 def record_before(store: Store, log_offset: int) -> int:
-    """Where a record starts that comes before an offset and is not far from it: the next start
-    reads the log from there. 0, the whole log, when none is known."""
+    """The start of a record shortly before an offset: the next start reads the log from there. 0,
+    the whole log, if none is known."""
     found = 0
     for queue in store.queues:
         unit = queue.unit(queue.first_at_log(log_offset) - 1)
@@ -38,8 +37,8 @@ def record_before(store: Store, log_offset: int) -> int:
 
 
 def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> None:
-    """Cut the log at an offset; durable when this returns. After a crash within it, some of what is
-    behind the offset may still be there, without gaps."""
+    """Cut the log at an offset; durable when this returns. After a crash in the middle, some of the
+    bytes after the offset may remain, without gaps."""
     _forget(disk)
     held = StoreState(disk, settings, boot="", zone=UTC)
     held.checkpoint.load(_ALL)

@@ -18,37 +18,44 @@ _WATCH_FULL_MS: Final = 1_000
 class DiskWatch:
     """Watches the disk of the log."""
 
-    def __init__(self, held: StoreState) -> None:
-        self._held = held
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
         self.percent = 0
         """How full the disk was at the last check."""
+        self.full = ""
+        """Why that was too full; empty if it was not."""
+        self._looked_ms = 0
 
     def look(self, now_ms: int) -> int:
         """Check how full the disk is, and refuse or accept messages. Returns when to check
-        again."""
-        settings = self._held.settings
-        self.percent = percent(self._held.disk.usage(FOLDER))
+        again, unless `due_ms` is earlier."""
+        self._looked_ms = now_ms
+        settings = self._state.settings
+        self.percent = percent(self._state.disk.usage(FOLDER))
         warning = settings.disk_warning_percent
-        full = None
+        self.full = ""
         if self.percent > warning:
-            full = (
+            self.full = (
                 f"the disk is full: {self.percent} % are used, {warning} % allowed; make room "
                 "or raise diskSpaceWarningLevelRatio"
             )
-        self.note_room(full)
-        interval_ms = settings.clean_interval_ms
-        if self._held.standing.refusal is not None:
-            interval_ms = min(interval_ms, _WATCH_FULL_MS)
-        return now_ms + interval_ms
+        self.note_room(self.full or None)
+        return now_ms + settings.clean_interval_ms
+
+    def due_ms(self, planned_ms: int) -> int:
+        """When to check the disk again. A put may have found it full since the last check."""
+        if self.full or self._state.writability.is_short_of_disk:
+            return min(planned_ms, self._looked_ms + _WATCH_FULL_MS)
+        return planned_ms
 
     def note_room(self, full: str | None) -> None:
         """Note that the disk is full, or has space again."""
-        standing = self._held.standing
+        writability = self._state.writability
         if full is not None:
-            standing.refuse(full, is_lasting=False)
+            writability.refuse(full, is_lasting=False)
         # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
-        elif standing.is_short_of_disk and self._held.log.extend():
-            standing.lift()
+        elif writability.is_short_of_disk and self._state.log.extend():
+            writability.lift()
             _log.warning("the disk has space: messages are accepted again")
 
 

@@ -135,16 +135,23 @@ class UnseenRun(NamedTuple):
         return self.held_back(0)[0]
 
     def held_back(self, nth: int) -> tuple[list[Dispatch], bytes]:
-        """The records of the parts from the nth on, each by itself; and the keys of all others."""
-        singles = []
+        """The records of the parts from the nth on, each by itself; and the keys of those before
+        them. What comes between them has its units and waits all the same, without a queue: keys
+        are put into the index in the log's order, which a start and a repair rely on."""
+        singles = {}
         for queue, _, _, first, units in self.parts[nth:]:
             for queue_offset, (at, size, _) in enumerate(ENTRY.iter_unpack(units), first):
                 message = decode_record(self.data, at - self.log_offset)
-                singles.append(Dispatch(queue, message, queue_offset, at, size, self.stored_ms))
-        singles.sort(key=attrgetter("log_offset"))
-        places = {item.log_offset for item in singles}
-        rest = [KEY.pack(*key) for key in KEY.iter_unpack(self.keys) if key[1] not in places]
-        return singles, b"".join(rest)
+                singles[at] = Dispatch(queue, message, queue_offset, at, size, self.stored_ms)
+        begin, before = min(singles, default=self.due_end), bytearray()
+        for code, at, stored_ms in KEY.iter_unpack(self.keys):
+            if at < begin:
+                before += KEY.pack(code, at, stored_ms)
+            elif at not in singles:
+                message = decode_record(self.data, at - self.log_offset)
+                size = message.record_size
+                singles[at] = Dispatch(None, message, message.queue_offset, at, size, stored_ms)
+        return sorted(singles.values(), key=attrgetter("log_offset")), bytes(before)
 
 
 Unseen = Dispatch | DispatchRun | UnseenRun
@@ -203,7 +210,7 @@ class Dispatcher:
             self.stall("the disk is full", stalled)
 
     def stall(self, reason: str, items: Sequence[Unseen] = ()) -> None:
-        """Nothing can be dispatched now; these wait too."""
+        """Stop dispatching, for this reason; these items wait as well."""
         self.stalled = reason
         self.waiting.extend(items)
 
@@ -224,7 +231,7 @@ class Dispatcher:
         return self.stalled is not None or self.waiting[0].due_end <= self._ends.visible_end
 
     @property
-    def behind_size(self) -> int:
+    def unseen_size(self) -> int:
         """Bytes of log that consumers cannot see yet."""
         return self._log.end_offset - self.unseen_from
 
@@ -262,9 +269,21 @@ class Dispatcher:
                 self.stalled = str(error)
             else:
                 return
+        if queue is not None:
+            queue.expect(queue_offset + 1)
         self.waiting.append(
             Dispatch(queue, message, queue_offset, log_offset, record_size, stored_ms)
         )
+
+    def show_run(self, run: UnseenRun) -> None:
+        """Make the records put last visible, now or when they may be."""
+        if self.waiting or run.due_end > self._ends.visible_end:
+            self.waiting.append(run)
+            return
+        try:
+            self._dispatch_unseen(run)
+        except (StorageError, OSError) as error:
+            self.stalled = str(error)
 
     def run(self, runs_max: int = RUNS_SHOWN_AT_ONCE) -> None:
         """Dispatch what waits and may be seen, with at most this many parts of long batches."""
@@ -426,8 +445,8 @@ class Dispatcher:
         count = len(self._keys) // KEY_SIZE
         if count > INDEX_KEYS_HELD_MAX:
             raise DiskFull(
-                f"{self.stalled}; {count} index entries wait for it, "
-                f"at most {INDEX_KEYS_HELD_MAX} may"
+                f"{self.stalled}; {count} index entries wait for it; at most "
+                f"{INDEX_KEYS_HELD_MAX} are allowed"
             )
 
     def forget_found(self) -> None:

@@ -45,12 +45,12 @@ class SyncRepair:
 
     def __init__(
         self,
-        held: StoreState,
+        state: StoreState,
         *,
         take_round: Callable[[int], tuple[File, ...]],
         given_up: Callable[[str], object],
     ) -> None:
-        self._held = held
+        self._state = state
         self._take_round = take_round
         self._given_up = given_up
         self._attempt: Iterator[Sync | None] | None = None
@@ -108,35 +108,35 @@ class SyncRepair:
     def _write_all(self, now_ms: int) -> Iterator[Sync | None]:
         """Rewrite everything that a checkpoint does not call durable, and request a sync of all of
         it. Nothing is put meanwhile. CorruptRecord when it is not what was written."""
-        held, log = self._held, self._held.log
-        segments, begin, end = log.segments, self._held.ends.durable, log.end_offset
-        for position, size in whole_parts(segments, begin, end, has_crc=held.settings.appends_crc):
+        state, log = self._state, self._state.log
+        segments, begin, end = log.segments, self._state.ends.durable, log.end_offset
+        for position, size in whole_parts(segments, begin, end, has_crc=state.settings.appends_crc):
             write_log_again(segments, position, size)
             yield None
-        for _ in write_derived_again(held, held.durability.derived_offset):
+        for _ in write_derived_again(state, state.durability.derived_offset):
             yield None
-        held.queues.journal.write_again()
-        held.checkpoint.write_again()
+        state.queues.journal.write_again()
+        state.checkpoint.write_again()
         # Behind all writes: only what these have marked as unsynced is in the round.
         files = log_files(segments, begin, end) + self._take_round(now_ms)
         yield Sync(files, end)
 
 
-def write_derived_again(held: StoreState, log_offset: int) -> Iterator[None]:
+def write_derived_again(state: StoreState, log_offset: int) -> Iterator[None]:
     """Rewrite the units and index entries of records from a log offset on in place, in parts.
     CorruptRecord where they are not what was written. Topics may be deleted between parts."""
-    for queue in list(held.queues):
+    for queue in list(state.queues):
         parts = queue.write_again(log_offset)
         place = queue.topic, queue.queue_id
-        while held.queues.by_key.get(place) is queue and next(parts, parts) is None:
+        while state.queues.by_key.get(place) is queue and next(parts, parts) is None:
             yield None
-    if held.index is not None:
-        yield from held.index.write_again(log_offset)
+    if state.index is not None:
+        yield from state.index.write_again(log_offset)
 
 
-def safe_segment(held: StoreState) -> int:
+def safe_segment(state: StoreState) -> int:
     """The newest segment whose first record is old enough to be durable everywhere."""
-    segments, safe_ms = held.log.segments, held.durability.safe_ms
+    segments, safe_ms = state.log.segments, state.durability.safe_ms
     for start in reversed(segments.starts):
         data = segments.read(start, _FIRST_READ_SIZE)
         found = parse(data, start)
@@ -147,17 +147,17 @@ def safe_segment(held: StoreState) -> int:
     return segments.first
 
 
-def young_from(held: StoreState) -> int:
+def maybe_unsynced_from(state: StoreState) -> int:
     """The offset of the first record that was stored too late to be durable everywhere, as far as
     queues lead to it: lost units belong to such records."""
-    safe_ms, found = held.durability.safe_ms, held.log.segments.end
-    for queue in held.queues:
+    safe_ms, found = state.durability.safe_ms, state.log.segments.end
+    for queue in state.queues:
         low, high = queue.min, queue.end
-        if low < high and not _is_young(held, queue, high - 1, safe_ms):
+        if low < high and not _is_young(state, queue, high - 1, safe_ms):
             continue
         while low < high:
             middle = (low + high) // 2
-            if _is_young(held, queue, middle, safe_ms):
+            if _is_young(state, queue, middle, safe_ms):
                 high = middle
             else:
                 low = middle + 1
@@ -168,15 +168,15 @@ def young_from(held: StoreState) -> int:
                 break
         else:
             if low < queue.end:
-                return held.log.min_offset
-    return max(found, held.log.min_offset)
+                return state.log.min_offset
+    return max(found, state.log.min_offset)
 
 
-def _is_young(held: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
+def _is_young(state: StoreState, queue: ConsumeQueue, queue_offset: int, safe_ms: int) -> bool:
     unit = queue.unit(queue_offset)
     if unit is None or unit[1] <= 0:
         return True
-    records = parse(held.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
+    records = parse(state.log.read(unit[0], unit[1]), unit[0], checks_body=False).records
     return not records or records[0].stored_ms >= safe_ms
 
 
@@ -214,7 +214,7 @@ def whole_parts(
         lost = next((r for r in found.records if _lacks_sector(r)), None)
         if lost is not None or not (found.records or is_rolled):
             where = position if lost is None else lost.log_offset
-            raise CorruptRecord(f"log offset {where}: {found.reason or 'a record is not whole'}")
+            raise CorruptRecord(f"log offset {where}: {found.reason or 'a record is incomplete'}")
         yield position, found.size + (FILLER_SIZE if is_rolled else 0)
         position = following if is_rolled else position + found.size
 

@@ -36,11 +36,11 @@ _ALL: Final = _NEVER_MS
 class Flusher:
     """Keeps track of what is durable."""
 
-    def __init__(self, held: StoreState) -> None:
-        settings = held.settings
-        self._held = held
-        self._durability = held.durability
-        self._ends = held.ends
+    def __init__(self, state: StoreState) -> None:
+        settings = state.settings
+        self._state = state
+        self._durability = state.durability
+        self._ends = state.ends
         self._interval_ms = settings.flush_interval_ms
         self._thorough_ms = settings.flush_thorough_ms
         self._size_min = settings.flush_pages_min * _PAGE_SIZE
@@ -80,7 +80,7 @@ class Flusher:
         if self._under_way is not None or self._is_finished:
             return None
         assert self.failed is None, "a sync now could call durable what the failed one lost"
-        held = self._held
+        state = self._state
         log_due = self._is_awaited or self._is_flush_due(now_ms)
         if now_ms >= self._round_due_ms:
             self._begin_round(now_ms)
@@ -90,13 +90,13 @@ class Flusher:
             self._be_quiet()
             return None
         # The log is in every sync: units may not be called durable before their records.
-        files = held.log.unsynced()
+        files = state.log.unsynced()
         if self._round:
             count = _ROUND_FILES_MAX_WAITED if self._is_awaited else _ROUND_FILES_MAX
             files += tuple(self._round[:count])
             del self._round[:count]
-        self._under_way = Sync(files, held.log.end_offset)
-        self._under_way_ms = held.log.stored_ms
+        self._under_way = Sync(files, state.log.end_offset)
+        self._under_way_ms = state.log.stored_ms
         return self._under_way
 
     def _be_quiet(self) -> None:
@@ -107,7 +107,7 @@ class Flusher:
 
     @property
     def _unsynced_size(self) -> int:
-        return self._held.log.end_offset - self._ends.durable
+        return self._state.log.end_offset - self._ends.durable
 
     @property
     def _is_awaited(self) -> bool:
@@ -136,7 +136,7 @@ class Flusher:
             self._durability.derived_synced(self._round_offset, self._round_ms)
             self._round_ms = -1
         if self._ends.visible_end != seen_until:
-            self._held.dispatcher.run()
+            self._state.dispatcher.run()
 
     def sync_failed(self, reason: str) -> None:
         """A sync failed: none is wanted until what it may have lost is rewritten."""
@@ -149,7 +149,7 @@ class Flusher:
 
     def begin(self, sync: Sync | None) -> Sync | None:
         """Begin the sync that follows the repair of a failed one."""
-        self._under_way, self._under_way_ms = sync, self._held.log.stored_ms
+        self._under_way, self._under_way_ms = sync, self._state.log.stored_ms
         return sync
 
     def take_round(self, now_ms: int) -> tuple[File, ...]:
@@ -165,7 +165,7 @@ class Flusher:
         """Queues are about to be removed; the round continues with the others."""
         self._round, self._queues, self._round_ms = [], [], -1
         # Files that the round had taken count as clean already: nothing else would sync them.
-        for queue in self._held.queues:
+        for queue in self._state.queues:
             queue.distrust()
 
     def wake_at_ms(self) -> int:
@@ -184,8 +184,8 @@ class Flusher:
 
     def finish(self, now_ms: int) -> bool:
         """Sync everything here and now, before the store is closed; False after a failure."""
-        held = self._held
-        held.dispatcher.flush_keys()
+        state = self._state
+        state.dispatcher.flush_keys()
         self._is_finished = True
         if self.failed is not None:
             return False
@@ -193,58 +193,53 @@ class Flusher:
             # What another thread syncs just now is not known to be done: it is synced here too.
             under_way = self._under_way.files if self._under_way is not None else ()
             self._find_files(_ALL)
-            for file in (*under_way, *self._round, *held.log.unsynced()):
+            for file in (*under_way, *self._round, *state.log.unsynced()):
                 file.sync()
             self._round, self._round_ms = [], -1
-            self._durability.log_synced(held.log.end_offset, held.log.stored_ms)
-            held.dispatcher.run(runs_max=UNSEEN_MAX)
-            held.dispatcher.flush_keys()
+            self._durability.log_synced(state.log.end_offset, state.log.stored_ms)
+            state.dispatcher.run(runs_max=UNSEEN_MAX)
+            state.dispatcher.flush_keys()
             self._round_due_ms = now_ms
             self._collect(now_ms)
             self._find_files(_ALL)
             for file in self._round:
                 file.sync()
-            self._all_synced(held.log.stored_ms)
+            self._all_synced(state.log.stored_ms)
             self._write_checkpoint()
             for file in self._durability.files():
                 file.sync()
         except (StorageError, OSError) as error:
             self.failed = str(error)
             return False
-        return not held.dispatcher.waiting
+        return not state.dispatcher.waiting
 
     def _all_synced(self, stored_ms: int) -> None:
-        derived = self._held.dispatcher
+        derived = self._state.dispatcher
         self._durability.all_synced(stored_ms, derived.dispatched_offset, derived.dispatched_ms)
 
     def _write_checkpoint(self) -> tuple[File, ...]:
-        return self._durability.write_checkpoint(self._held.dispatcher.unseen_from)
+        return self._durability.write_checkpoint(self._state.dispatcher.unseen_from)
 
     def _has_dirt(self) -> bool:
-        held = self._held
-        return (
-            self._round_ms >= 0
-            or self._is_put_off
-            or held.dispatcher.dispatched_ms > self._durability.checkpoint.queue_ms
-            or self._durability.is_stale
-            or (held.index is not None and held.index.is_dirty)
-        )
+        """Whether a round has something to sync, beside the log."""
+        dispatched_offset = self._state.dispatcher.dispatched_offset
+        return dispatched_offset > self._durability.derived_offset or self._durability.is_stale
 
     def _begin_round(self, now_ms: int) -> None:
         """Begin a round, unless a file cannot be opened just now. In that case the files found so
         far are synced without a checkpoint: the log does not wait, and the next round has the
         rest."""
-        if self._round or self._round_ms >= 0:  # as it is while queues are left
+        if self._round_ms >= 0:  # as it is while queues are left
             self._round_due_ms = now_ms + self._queue_interval_ms
             return
         try:
             self._collect(now_ms)
         except (StorageError, OSError) as error:
-            self._put_off(error)
+            self._postpone_rest(error)
         else:
             self._note_found()
 
-    def _put_off(self, error: Exception) -> None:
+    def _postpone_rest(self, error: Exception) -> None:
         if not self._is_put_off:
             _log.error("queues and index are made durable later: %s", error)
         self._is_put_off = True
@@ -255,7 +250,7 @@ class Flusher:
         try:
             self._find_files(_ROUND_FILES_MAX)
         except (StorageError, OSError) as error:
-            self._put_off(error)
+            self._postpone_rest(error)
         else:
             self._note_found()
 
@@ -277,16 +272,16 @@ class Flusher:
     def _collect(self, now_ms: int) -> None:
         """Collect what changed: queues, the files of the index, and the checkpoint."""
         self._round_due_ms = now_ms + self._queue_interval_ms
-        held = self._held
-        held.dispatcher.flush_keys()
+        state = self._state
+        state.dispatcher.flush_keys()
         # Noted before any file is taken: writes during the round belong to the next one.
-        dispatched_ms = held.dispatcher.dispatched_ms
-        self._round_offset = held.dispatcher.dispatched_offset
-        self._queues = [queue for queue in held.queues if queue.is_dirty]
+        dispatched_ms = state.dispatcher.dispatched_ms
+        self._round_offset = state.dispatcher.dispatched_offset
+        self._queues = [queue for queue in state.queues if queue.is_dirty]
         self._round_began_ms, self._found_count = now_ms, 0
-        if held.index is not None:
-            self._round += held.index.dirty_files()
-        self._round += held.queues.journal.dirty_files()
+        if state.index is not None:
+            self._round += state.index.dirty_files()
+        self._round += state.queues.journal.dirty_files()
         if self._round or self._queues:
             # Units that a full disk holds back are younger than this.
             self._round_ms = max(dispatched_ms, self._durability.checkpoint.queue_ms)

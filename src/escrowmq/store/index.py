@@ -363,11 +363,6 @@ class Index:
                 if file in self.files and file not in self._dirty:
                     self._dirty.append(file)
 
-    @property
-    def is_dirty(self) -> bool:
-        """Whether there are entries without a requested sync."""
-        return bool(self._dirty)
-
     def close(self) -> None:
         """Close the files."""
         for file in self.files:

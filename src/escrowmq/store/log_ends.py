@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.own_properties import COPIES, DURABILITY
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.commit_log import CommitLog
 
 NO_END: Final = 1 << 62
@@ -79,8 +79,8 @@ class LogEnds:
         self._draw()
 
     def wait_for_copies(self, *, timeout_ms: int, copies: int = 1) -> None:
-        """From now on senders wait for replicas as well, each at most this long; 0 ends that. Then
-        this many brokers have a record, this one among them."""
+        """From now on, let senders wait for replicas as well, up to a timeout (0: no longer), until
+        this many brokers have their record, including this one."""
         self._waits_for_copies, self._copies_timeout_ms = timeout_ms > 0, timeout_ms
         self._copies = copies
         self._promise()
@@ -93,8 +93,8 @@ class LogEnds:
         self.wait_for_copies(timeout_ms=timeout_ms)
 
     def are_in_sync(self, copies: int) -> None:
-        """So many members of a group have what is confirmed, this one among them. If it is alone,
-        what is durable here is confirmed."""
+        """Note how many members of a group have what is confirmed, including this one. If it is the
+        only one, what is durable here is confirmed."""
         self._copies, self._is_alone = copies, copies == 1
         self.waits_for_disk = self._is_alone or self._settings.is_sync_flush
         if self._is_alone:

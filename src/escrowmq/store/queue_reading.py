@@ -6,20 +6,18 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import SysFlag
 from escrowmq.base.runs import RUN, split
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
-from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, is_whole, parse
-from escrowmq.codec.properties import decode_properties, value_of
 from escrowmq.lane import native
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.dispatch import unit_code
 from escrowmq.store.results import Got, GotStatus
+from escrowmq.store.scanned import UnitCodes
 from escrowmq.store.unit_runs import CODES_MAX, RECORDS_SIZE_MAX, coded, runs_of
 
 _MEND_SIZE_MAX: Final = 4 * 1024 * 1024
@@ -51,7 +49,7 @@ class QueueReader:
         self._log = log
         self._queues = queues
         self._settings = settings
-        self._delays_ms = delay_levels(settings.delay_levels)
+        self._codes = UnitCodes(delay_levels(settings.delay_levels))
         self._recent_size = settings.memory_size * settings.memory_percent // 100
         self.trusted_from = 0
         self.mended_count = 0
@@ -260,11 +258,7 @@ class QueueReader:
             if (record.queue_offset, record.queue_id) == (queue_offset, queue.queue_id) and (
                 record.topic == topic and not record.sys_flag & SysFlag.PREPARED
             ):
-                tags = value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace")
-                code = tags_code(tags)
-                if queue.is_schedule:
-                    properties = decode_properties(record.properties)
-                    code = unit_code(properties, record.stored_ms, code, self._delays_ms)
+                code = self._codes.of(record, is_schedule=queue.is_schedule)
                 queue.write(queue_offset, ENTRY.pack(record.log_offset, record.size, code))
                 self.mended_count += 1
                 return self._log.read(record.log_offset, record.size)

@@ -51,12 +51,12 @@ def read_snapshot(disk: Disk) -> Snapshot | None:
         return None
 
 
-def _present(held: StoreState) -> Snapshot:
+def _present(state: StoreState) -> Snapshot:
     """The snapshot of this moment."""
-    held.deleted.forget_before(held.log.min_offset)
+    state.deleted.forget_before(state.log.min_offset)
     ends: dict[str, dict[int, int]] = {}
     begins: dict[str, dict[int, int]] = {}
-    for queue in held.queues:
+    for queue in state.queues:
         if queue.end:
             ends.setdefault(queue.topic, {})[queue.queue_id] = queue.end
         if queue.files.first:
@@ -64,54 +64,68 @@ def _present(held: StoreState) -> Snapshot:
     return Snapshot(
         queue_ends=ends,
         queue_begins=begins,
-        index_end=held.index.end_log_offset if held.index is not None else -1,
-        boot=held.boot,
-        log_begin=held.log.min_offset,
-        deleted=held.deleted.of_topic,
-        latest_ms=held.deleted.latest_ms,
+        index_end=state.index.end_log_offset if state.index is not None else -1,
+        boot=state.boot,
+        log_begin=state.log.min_offset,
+        deleted=state.deleted.of_topic,
+        latest_ms=state.deleted.latest_ms,
     )
 
 
-def write_snapshot(held: StoreState) -> None:
+def write_snapshot(state: StoreState) -> None:
     """Write the file."""
-    held.disk.replace(PATH, msgspec.json.encode(_present(held)))
+    state.disk.replace(PATH, msgspec.json.encode(_present(state)))
+    state.boot_noted(is_noted=True)
     # Only now: until the file is there, the journal alone tells which files were begun.
-    held.queues.journal.begin_anew()
+    state.queues.journal.begin_anew()
 
 
-def note_deletions(held: StoreState) -> None:
+def note_deletions(state: StoreState) -> None:
     """Write the file, which names the deleted topics. If the disk cannot take it, the topic is
     deleted all the same; the write is retried."""
     try:
-        write_snapshot(held)
+        write_snapshot(state)
     except (StorageError, OSError) as error:
-        if held.deleted.is_kept:
+        if state.deleted.is_kept:
             _log.warning(
-                "that topics are deleted cannot be noted yet (%s): until then, a start that reads "
-                "the log may bring their messages back",
+                "the deletion of topics could not be recorded yet (%s): until it is, a "
+                "start that reads the log may bring their messages back",
                 error,
             )
-        held.deleted.kept(is_kept=False)
+        state.deleted.kept(is_kept=False)
     else:
-        held.deleted.kept(is_kept=True)
+        state.deleted.kept(is_kept=True)
 
 
-def relieve_journal(held: StoreState) -> None:
+def relieve_journal(state: StoreState) -> None:
     """Write the file because the journal has no space for the queue files that are begun next. A
     failed write is retried when the next file begins."""
-    held.queues.journal.relieved()
+    state.queues.journal.relieved()
     with contextlib.suppress(StorageError, OSError):
-        write_snapshot(held)
+        write_snapshot(state)
 
 
-def note_log_begin(held: StoreState, log_offset: int) -> None:
+def note_log_begin(state: StoreState, log_offset: int) -> None:
     """Note that everything before an offset is about to be deleted: a power failure meanwhile may
     bring one file back and not another."""
+    _change(state, log_begin=log_offset)
+
+
+def note_boot(state: StoreState) -> None:
+    """Note the present boot, for which the disk had no room at the start. A start that does not
+    know that it is in the same boot takes a damaged end of the log for what a power failure has
+    cut off."""
+    with contextlib.suppress(StorageError, OSError):
+        _change(state, boot=state.boot)
+        state.boot_noted(is_noted=True)
+
+
+def _change(state: StoreState, **fields: object) -> None:
+    """Change fields of the file. Where queues begin is left out: they were, or will be, trimmed."""
     # The file may have been removed; one that names no queue would say that none can be lost.
-    snapshot = read_snapshot(held.disk) or _present(held)
-    snapshot.log_begin = log_offset
-    snapshot.queue_begins = None  # queues will be trimmed
-    held.disk.replace(PATH, msgspec.json.encode(snapshot))
+    snapshot = read_snapshot(state.disk) or _present(state)
+    changed = msgspec.structs.replace(snapshot, queue_begins=None, **fields)
+    state.disk.replace(PATH, msgspec.json.encode(changed))
 
 
 def lost_queues(snapshot: Snapshot, queues: Queues, log_begin: int) -> list[str]:

@@ -95,6 +95,14 @@ class Queues:
         """The topics that have a queue."""
         return sorted({queue.topic for queue in self})
 
+    def remove_all(self) -> list[ConsumeQueue]:
+        """Remove all queues and their files; return the queues."""
+        removed = list(self)
+        for queue in removed:
+            queue.remove()
+            del self.by_key[queue.topic, queue.queue_id]
+        return removed
+
     def take(self, topic: str) -> list[ConsumeQueue]:
         """Remove the queues of a topic from the table and return them; their files still exist."""
         taken = self.of(topic)

@@ -10,15 +10,14 @@ from typing import Final
 
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, GAP_ENTRY, is_path_safe
-from escrowmq.codec.hashes import tags_code
 from escrowmq.codec.layout import RECORD_SIZE_MIN
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.log_walker import Damage
-from escrowmq.codec.properties import decode_properties, value_of
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
 from escrowmq.store.consume_queue import GAP_SIZE, ConsumeQueue
-from escrowmq.store.dispatch import Dispatch, unit_code
+from escrowmq.store.dispatch import Dispatch
+from escrowmq.store.scanned import UnitCodes
 from escrowmq.store.store_parts import StoreState
 
 _UNITS_MAX: Final = 400_000
@@ -29,7 +28,6 @@ _MARKS: Final = (Property.TAGS, Property.DELAY)
 """What a unit says about a message besides its place. Keys belong to the index, and the scan finds
 them."""
 
-_CODES_MAX: Final = 100_000
 _DAMAGES_MAX: Final = 10_000
 
 _pack: Final = ENTRY.pack
@@ -74,17 +72,16 @@ class Rebuild:
     """One rebuild. `is_whole` says that the scan began where the log does; after a clean stop every
     unit should exist already."""
 
-    def __init__(self, held: StoreState, *, is_whole: bool, was_clean: bool) -> None:
-        self._held = held
+    def __init__(self, state: StoreState, *, is_whole: bool, was_clean: bool) -> None:
+        self._state = state
         self._is_whole = is_whole
         self._builders: dict[tuple[bytes, int], _Builder] = {}
         self._units_count = 0
-        self._codes: dict[bytes, int] = {b"": 0}
+        self._codes = UnitCodes(state.dispatcher.delays_ms)
         self._deleted = {
             topic.encode(errors="surrogatepass"): found
-            for topic, found in held.deleted.of_topic.items()
+            for topic, found in state.deleted.of_topic.items()
         }
-        self._delays_ms = held.dispatcher.delays_ms
         self._was_clean = was_clean
         self.stalled: list[Dispatch] = []
         """Records that a full disk keeps out of queues, in the log's order: dispatched when there
@@ -97,27 +94,20 @@ class Rebuild:
         """Turn records into units. Measured: 0.8 us a record."""
         builders, codes, deleted = self._builders, self._codes, self._deleted
         for record in records:
-            log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, props = record
+            log_offset, size, queue_id, queue_offset, sys_flag, stored_ms, topic, _ = record
             if sys_flag & SysFlag.PREPARED:
                 continue  # prepared and rollback: both have this bit
             if topic in deleted and deleted[topic].covers(log_offset, stored_ms):
                 continue
             builder = builders.get((topic, queue_id))
             if builder is None or builder.next != queue_offset:
-                builder = self._odd(builder, record)
+                builder = self._judge_unexpected(builder, record)
                 if builder is None:
                     continue
-            tags = value_of(props, b"TAGS\x01")
-            code = codes.get(tags)
-            if code is None:
-                code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
-            if builder.queue.is_schedule:
-                code = unit_code(decode_properties(props), stored_ms, code, self._delays_ms)
+            code = codes.of(record, is_schedule=builder.queue.is_schedule)
             builder.units += _pack(log_offset, size, code)
             builder.next = queue_offset + 1
         self._units_count += len(records)
-        if len(codes) > _CODES_MAX:
-            self._codes = {b"": 0}
         if self._units_count > _UNITS_MAX:
             self._merge_all()
 
@@ -150,7 +140,7 @@ class Rebuild:
             for damage in self.damaged
         )
 
-    def _odd(self, builder: _Builder | None, record: Scanned) -> _Builder | None:
+    def _judge_unexpected(self, builder: _Builder | None, record: Scanned) -> _Builder | None:
         """The builder for a record with an unexpected queue offset; None when it is held back until
         the queue's next record confirms or refutes it."""
         queue_offset = record.queue_offset
@@ -163,7 +153,7 @@ class Rebuild:
             if record.queue_id < 0 or not is_path_safe(topic):
                 self._reject(None, record)
                 return None
-            queue = self._held.queues.make(topic, record.queue_id)
+            queue = self._state.queues.make(topic, record.queue_id)
             builder = self._builders[record.topic, record.queue_id] = _Builder(queue)
             unit = queue.unit(queue_offset)
             is_known = unit is not None and unit[0] == record.log_offset
@@ -194,7 +184,7 @@ class Rebuild:
         if builder.next < 0:
             if not self._is_whole:
                 raise HoleError(f"{self._name(builder)} lacks what is before {record.queue_offset}")
-            return record.queue_offset == 0 or self._held.log.min_offset > 0
+            return record.queue_offset == 0 or self._state.log.min_offset > 0
         # Less: the topic was deleted and began again. More: records in between were damaged.
         return record.queue_offset == 0 or (
             record.queue_offset > builder.next and bool(self.damaged)
@@ -218,17 +208,14 @@ class Rebuild:
         missing_count = queue_offset - builder.next
         if missing_count > _UNITS_KEPT_MAX:
             raise DiskFull(
-                f"{self._name(builder)} continues at {queue_offset}, and what is before it has no "
-                "space; free some, and start again"
+                f"{self._name(builder)} continues at {queue_offset}, and there is no space "
+                "for what is before it; free some, and start again"
             )
         builder.units += GAP_ENTRY * missing_count
         del builder.units[max(queue_offset - builder.start, 0) * ENTRY_SIZE :]
 
     def _unit(self, builder: _Builder, record: Scanned) -> bytes:
-        code = tags_code(value_of(record.properties, b"TAGS\x01").decode("utf-8", "replace"))
-        if builder.queue.is_schedule:
-            properties = decode_properties(record.properties)
-            code = unit_code(properties, record.stored_ms, code, self._delays_ms)
+        code = self._codes.of(record, is_schedule=builder.queue.is_schedule)
         return _pack(record.log_offset, record.size, code)
 
     def _reject(self, builder: _Builder | None, record: Scanned) -> None:
@@ -270,7 +257,7 @@ class Rebuild:
 
     def _stall(self) -> None:
         """Keep what had no space in its queue, for later."""
-        log = self._held.log
+        log = self._state.log
         for builder in self._builders.values():
             queue = builder.queue
             for number, (log_offset, size, _) in enumerate(

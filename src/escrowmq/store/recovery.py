@@ -10,23 +10,19 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from escrowmq.base.message import SysFlag
-from escrowmq.codec.hashes import java_hash
 from escrowmq.codec.layout import PROPERTIES_SIZE
 from escrowmq.codec.log_stretches import Scanned, check_record
 from escrowmq.codec.log_walker import Damage, Walker, claimed_end
-from escrowmq.codec.properties import value_of
 from escrowmq.errors import CorruptRecord, DiskFull
 from escrowmq.store import queue_snapshot as snapshots
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch
 from escrowmq.store.failed_syncs import (
+    maybe_unsynced_from,
     safe_segment,
     write_derived_again,
     write_log_again,
-    young_from,
 )
-from escrowmq.store.index_chains import index_key
 from escrowmq.store.queue_snapshot import (
     Snapshot,
     lost_queues,
@@ -35,6 +31,7 @@ from escrowmq.store.queue_snapshot import (
 )
 from escrowmq.store.rebuild import HoleError, Rebuild
 from escrowmq.store.results import RecoveryReport
+from escrowmq.store.scanned import RecordKeys
 from escrowmq.store.store_parts import StoreState
 
 ABORT: Final = "abort"
@@ -64,12 +61,12 @@ class Recovered(NamedTuple):
 class Recovery:
     """One recovery of one store."""
 
-    def __init__(self, held: StoreState) -> None:
-        self._held = held
-        self._log = held.log
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
+        self._log = state.log
         self._report = RecoveryReport()
-        self._rebuild = Rebuild(held, is_whole=False, was_clean=False)
-        self._prefixes: dict[bytes, int] = {}
+        self._rebuild = Rebuild(state, is_whole=False, was_clean=False)
+        self._keys = RecordKeys()
         self._snapshot: Snapshot | None = None
         self._is_same_boot = False
         self._led_to = 0
@@ -77,24 +74,26 @@ class Recovery:
 
     def run(self, now_ms: int) -> Recovered:
         """Load every file and make them agree."""
-        held, report = self._held, self._report
-        report.notes += held.checkpoint.load(now_ms)
-        is_open = held.durability.checkpoint.is_open
-        report.was_clean = held.disk.size(ABORT) is None and not is_open
-        self._snapshot = read_snapshot(held.disk)
-        self._is_same_boot = bool(held.boot) and (
-            self._snapshot is not None and self._snapshot.boot == held.boot
+        state, report = self._state, self._report
+        report.notes += state.checkpoint.load(now_ms)
+        is_open = state.durability.checkpoint.is_open
+        report.was_clean = state.disk.size(ABORT) is None and not is_open
+        self._snapshot = read_snapshot(state.disk)
+        self._is_same_boot = bool(state.boot) and (
+            self._snapshot is not None and self._snapshot.boot == state.boot
         )
         report.notes += self._log.segments.load()
         self._drop_leftovers()
-        report.notes += held.queues.load()
+        report.notes += state.queues.load()
+        if not self._log.segments.starts:
+            self._drop_queues()
         # Before any queue is judged: units of a deleted topic lead to records that do not count.
         self._drop_dead()
-        if held.index is not None:
-            report.notes += held.index.load()
+        if state.index is not None:
+            report.notes += state.index.load()
         if self._is_same_boot and not report.was_clean:
             self._is_same_boot = self._has_what_was_written()
-        if held.index is not None:
+        if state.index is not None:
             self._check_index()
         start = self._start_offset()
         self._check_last_units(start)
@@ -113,9 +112,9 @@ class Recovery:
         report.damaged = self._rebuild.damaged
         self._finish(scan, end)
         self._sync(start, end)
-        newest_ms = scan.stored_ms or held.durability.checkpoint.log_ms
+        newest_ms = scan.stored_ms or state.durability.checkpoint.log_ms
         # The scan has read and checked everything from its start on.
-        is_checked = held.settings.checks_crc_on_recovery and not report.damaged
+        is_checked = state.settings.checks_crc_on_recovery and not report.damaged
         return Recovered(
             report,
             end,
@@ -128,9 +127,9 @@ class Recovery:
     def _has_what_was_written(self) -> bool:
         """Whether all units and entries exist that the previous process wrote. The kernel keeps
         them, but it may have dropped those that it could not bring to the disk."""
-        held = self._held
+        state = self._state
         try:
-            for _ in write_derived_again(held, young_from(held)):
+            for _ in write_derived_again(state, maybe_unsynced_from(state)):
                 pass
         except CorruptRecord as error:
             self._report.notes.append(f"some of the last writes are missing: {error}")
@@ -139,18 +138,18 @@ class Recovery:
 
     def _drop_dead(self) -> None:
         """Load which topics were deleted, and remove what is left of their queues."""
-        held = self._held
+        state = self._state
         if self._snapshot is not None:
-            held.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
-        for queue in list(held.queues):
-            deletion = held.deleted.of_topic.get(queue.topic)
+            state.deleted.load(self._snapshot.deleted, self._snapshot.latest_ms)
+        for queue in list(state.queues):
+            deletion = state.deleted.of_topic.get(queue.topic)
             if deletion is not None and queue.drop_dead(deletion.log_end):
                 name = f"{queue.topic}/{queue.queue_id}"
                 self._report.notes.append(f"queue {name} was deleted before")
                 if not queue.files.starts:
                     queue.remove()
                     if not queue.is_suspect:
-                        del held.queues.by_key[queue.topic, queue.queue_id]
+                        del state.queues.by_key[queue.topic, queue.queue_id]
 
     def _drop_leftovers(self) -> None:
         """Finish a deletion that a power failure has undone in part. A hole elsewhere is damage,
@@ -164,6 +163,14 @@ class Recovery:
                     if segments.has(start):
                         segments.remove(start)
                         self._report.notes.append(f"{segments.path(start)} was deleted before")
+
+    def _drop_queues(self) -> None:
+        """Remove the queues of a log that a power failure has left without a file: nothing of it
+        was durable yet (store/folder_check). The next start would take them for the remains of a
+        log that somebody took away."""
+        for queue in self._state.queues.remove_all():
+            name = f"{queue.topic}/{queue.queue_id}"
+            self._report.notes.append(f"queue {name} led to what was never durable")
 
     def _end_of(self, scan: Walker) -> int:
         """Where to append: after the last whole record, or after the range that was once there and
@@ -181,7 +188,7 @@ class Recovery:
 
     def _end_once(self, end: int) -> int:
         """Where the log ended before, if that is known."""
-        marked = self._held.durability.checkpoint.confirmed_offset
+        marked = self._state.durability.checkpoint.confirmed_offset
         if self._report.was_clean or not self._is_same_boot:
             return marked if self._report.was_clean else 0
         # The kernel has all that was written, and in that order: a record, then its unit.
@@ -191,7 +198,7 @@ class Recovery:
 
     def _end_of_units(self) -> int:
         """The end of the newest record that a queue leads to."""
-        units = [queue.unit(queue.end - 1) for queue in self._held.queues]
+        units = [queue.unit(queue.end - 1) for queue in self._state.queues]
         return max((unit[0] + unit[1] for unit in units if unit is not None), default=0)
 
     def _end_of_written(self, position: int) -> int:
@@ -208,9 +215,9 @@ class Recovery:
 
     def _check_index(self) -> None:
         """Remove index files that cannot be trusted; the scan rebuilds them."""
-        index = self._held.index
+        index = self._state.index
         assert index is not None
-        young_ms = self._held.durability.checkpoint.index_ms - _MARGIN_MS
+        young_ms = self._state.durability.checkpoint.index_ms - _MARGIN_MS
         for file in list(index.files):
             is_last = file is index.files[-1]
             problem = None
@@ -225,7 +232,7 @@ class Recovery:
 
     def _start_offset(self) -> int:
         """The latest offset where reading may begin, according to times and marks."""
-        held = self._held
+        state = self._state
         low = self._log.min_offset
         snapshot, lost = self._snapshot, self._lost()
         if lost:
@@ -235,53 +242,53 @@ class Recovery:
         if has_all_writes:
             # Units are written in the log's order: whatever came before the newest has its own,
             # unless the checkpoint says otherwise.
-            start = max((self._last_log_offset(queue) for queue in held.queues), default=low)
+            start = max((self._last_log_offset(queue) for queue in state.queues), default=low)
             if not self._report.was_clean:
-                start = min(start, held.durability.checkpoint.confirmed_offset)
+                start = min(start, state.durability.checkpoint.confirmed_offset)
         else:
-            start = safe_segment(held)
+            start = safe_segment(state)
         start = min(start, self._first_lost_file())
-        if held.durability.checkpoint.unseen_from >= 0:
-            start = min(start, held.durability.checkpoint.unseen_from)
-        index = held.index
+        if state.durability.checkpoint.unseen_from >= 0:
+            start = min(start, state.durability.checkpoint.unseen_from)
+        index = state.index
         if index is None or not self._log.segments.starts:
             return max(start, low)
         is_known = snapshot is not None and index.end_log_offset >= snapshot.index_end
         if is_known and self._report.was_clean:
             return max(start, low)
         if not index.files and (snapshot is None or snapshot.index_end >= 0):
-            if any(queue.end for queue in held.queues):
+            if any(queue.end for queue in state.queues):
                 self._report.index_rebuilt.append("it has no file")
             return low
-        if self._report.index_rebuilt or not is_known or held.durability.checkpoint.index_ms == 0:
+        if self._report.index_rebuilt or not is_known or state.durability.checkpoint.index_ms == 0:
             start = min(start, index.end_log_offset)
         elif has_all_writes:
-            start = min(start, max(index.end_log_offset, safe_segment(held)))
+            start = min(start, max(index.end_log_offset, safe_segment(state)))
         return max(start, low)
 
     def _lost(self) -> str:
         """Why queues are known to lack units; empty when none is."""
-        held, low, snapshot = self._held, self._log.min_offset, self._snapshot
+        state, low, snapshot = self._state, self._log.min_offset, self._snapshot
         if snapshot is not None:
-            names = lost_queues(snapshot, held.queues, low)
+            names = lost_queues(snapshot, state.queues, low)
             return f"queues lack units: {', '.join(names[:10])}" if names else ""
-        if held.queues.journal.is_there:
+        if state.queues.journal.is_there:
             return f"{snapshots.PATH} is missing"
-        if self._log.segments.starts and not any(queue.end for queue in held.queues):
+        if self._log.segments.starts and not any(queue.end for queue in state.queues):
             return "there is no queue"
-        if low == 0 and any(queue.files.first for queue in held.queues):
+        if low == 0 and any(queue.files.first for queue in state.queues):
             return "queues begin after the start of the log"
-        if names := held.queues.missing():  # RocketMQ keeps no note of the queues it had
+        if names := state.queues.missing():  # RocketMQ keeps no note of the queues it had
             return f"queues that groups have read are missing: {', '.join(names[:10])}"
         return ""
 
     def _first_lost_file(self) -> int:
         """The first record of those queue files that were begun and do not exist."""
-        held, low = self._held, self._log.min_offset
+        state, low = self._state, self._log.min_offset
         start = _END_OF_TIME
-        for begun in held.queues.journal.load():
-            queue = held.queues.by_key.get((begun.topic, begun.queue_id))
-            deletion = held.deleted.of_topic.get(begun.topic)
+        for begun in state.queues.journal.load():
+            queue = state.queues.by_key.get((begun.topic, begun.queue_id))
+            deletion = state.deleted.of_topic.get(begun.topic)
             is_wanted = begun.log_offset >= (max(low, deletion.log_end) if deletion else low)
             if is_wanted and (queue is None or not queue.has_file(begun.position)):
                 self._report.notes.append(
@@ -297,7 +304,7 @@ class Recovery:
     def _check_last_units(self, start: int) -> None:
         """Check whether each queue's last unit leads to a record of that queue."""
         segments = self._log.segments
-        for queue in self._held.queues:
+        for queue in self._state.queues:
             unit = queue.unit(queue.end - 1)
             if unit is None or unit[0] < segments.first:
                 continue
@@ -310,7 +317,7 @@ class Recovery:
     def _trusted_start(self) -> int:
         """The offset of the oldest unit from which on a suspect queue must be rebuilt."""
         start = _END_OF_TIME
-        for queue in self._held.queues:
+        for queue in self._state.queues:
             if queue.is_suspect:
                 name = f"{queue.topic}/{queue.queue_id}"
                 self._report.queues_mended.append(name)
@@ -322,33 +329,33 @@ class Recovery:
 
     def _scan(self, start: int) -> tuple[Walker, int]:
         """Read the log, and make the queues agree. Also returns where to append."""
-        held, report = self._held, self._report
+        state, report = self._state, self._report
         durable_offset = _END_OF_TIME
         if not report.was_clean and not self._is_same_boot:
             durable_offset = min(
-                held.durability.checkpoint.confirmed_offset, self._log.segments.end
+                state.durability.checkpoint.confirmed_offset, self._log.segments.end
             )
-            if held.ends.waits_for_disk:
+            if state.ends.waits_for_disk:
                 # Units of records that were not durable were never written.
                 durable_offset = max(
-                    [durable_offset, *(self._last_log_offset(queue) + 1 for queue in held.queues)]
+                    [durable_offset, *(self._last_log_offset(queue) + 1 for queue in state.queues)]
                 )
         scan = Walker(
             self._log.segments,
             durable_offset=durable_offset,
-            checks_body=held.settings.checks_crc_on_recovery,
-            has_crc=held.settings.appends_crc,
-            leads_to=held.queues.proof(),
+            checks_body=state.settings.checks_crc_on_recovery,
+            has_crc=state.settings.appends_crc,
+            leads_to=state.queues.proof(),
         )
         self._rebuild = Rebuild(
-            held, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
+            state, is_whole=start <= self._log.min_offset, was_clean=report.was_clean
         )
         report.scanned_from = start
-        held.dispatcher.forget_found()
+        state.dispatcher.forget_found()
         for records in scan.batches(start):
             self._rebuild.damaged += scan.damaged[len(self._rebuild.damaged) :]
             self._rebuild.take(records)
-            if held.index is not None and records[-1].log_offset >= held.index.end_log_offset:
+            if state.index is not None and records[-1].log_offset >= state.index.end_log_offset:
                 self._index(records)
         end = self._end_of(scan)
         self._rebuild.finish()
@@ -356,57 +363,42 @@ class Recovery:
 
     def _index(self, records: list[Scanned]) -> None:
         """Add missing entries to the index."""
-        index = self._held.index
+        index = self._state.index
         assert index is not None
         # Of the newest record indexed, the first keys alone may be in a file that became full.
         done = index.end_log_offset + self._report.was_clean
         keys = bytearray()
         for record in records:
-            if record.log_offset < done:
-                continue
-            if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
-                continue
-            unique = value_of(record.properties, b"UNIQ_KEY\x01")
-            several = value_of(record.properties, b"KEYS\x01")
-            if not unique and not several:
-                continue
-            topic = record.topic
-            prefix = self._prefixes.get(topic)
-            if prefix is None:
-                prefix = java_hash(topic.decode("utf-8", "replace") + "#")
-                self._prefixes[topic] = prefix
-            for key in ([unique] if unique else []) + several.split(b" "):
-                if key:
-                    text = key.decode("utf-8", "replace")
-                    keys += index_key(prefix, text, record.log_offset, record.stored_ms)
-        self._held.dispatcher.index_found(keys)
+            if record.log_offset >= done:
+                self._keys.add(keys, record)
+        self._state.dispatcher.index_found(keys)
 
     # -- the end ------------------------------------------------------------------------------
 
     def _finish(self, scan: Walker, end: int) -> None:
-        held, report = self._held, self._report
+        state, report = self._state, self._report
         report.log_end = end
         report.records_count = scan.records_count
         report.truncated_size = self._log.segments.clear_behind(end)
-        held.deleted.cut(end)
+        state.deleted.cut(end)
         if report.truncated_size:
             report.notes.append(f"cut at {end}: {scan.cut_reason}")
         mended = {*report.queues_mended, *self._rebuild.mended}
-        for queue in held.queues:
+        for queue in state.queues:
             if queue.end_at_log(end):
                 mended.add(f"{queue.topic}/{queue.queue_id}")
         report.queues_mended = sorted(mended)[:_NOTES_MAX]
         self._keep_offsets()
-        for queue in held.queues:
+        for queue in state.queues:
             queue.drop_before(self._log.min_offset)
             queue.go_on()
         self._expect_stalled()
-        index = held.index
+        index = state.index
         if index is not None and index.end_log_offset >= end:
             index.remove_all()
-            held.dispatcher.forget_found()
+            state.dispatcher.forget_found()
             report.index_rebuilt.append("the index led past the end of the log")
-            rest = Walker(self._log.segments, checks_body=False, leads_to=held.queues.proof())
+            rest = Walker(self._log.segments, checks_body=False, leads_to=state.queues.proof())
             for records in rest.batches(self._log.min_offset):
                 self._index([record for record in records if record.log_offset < end])
 
@@ -425,37 +417,37 @@ class Recovery:
             return
         for topic, ends in self._snapshot.queue_ends.items():
             for queue_id, end in ends.items():
-                queue = self._held.queues.by_key.get((topic, queue_id))
+                queue = self._state.queues.by_key.get((topic, queue_id))
                 if queue is not None and 0 < queue.end < end:
                     queue.fill_gap(end)
 
     def _distrust(self, start: int) -> int:
         """Treat what the checkpoint does not call durable as unsynced. Returns from where on.
         Within one boot the kernel had everything, and the scan needed to read only little of it."""
-        start = min(start, safe_segment(self._held))
-        for queue in self._held.queues:
+        start = min(start, safe_segment(self._state))
+        for queue in self._state.queues:
             queue.distrust_from(start)
-        if self._held.index is not None:
-            self._held.index.distrust_from(start)
+        if self._state.index is not None:
+            self._state.index.distrust_from(start)
         return start
 
     def _write_again(self, end: int) -> None:
         """Rewrite what the previous process wrote, because a failed sync may have ended it and its
         data may be in memory only. This is done even if the boot seems to be another one: the note
         of the boot may have had no space."""
-        held, segments = self._held, self._log.segments
-        position = max(safe_segment(held), min(held.durability.checkpoint.confirmed_offset, end))
+        state, segments = self._state, self._log.segments
+        position = max(safe_segment(state), min(state.durability.checkpoint.confirmed_offset, end))
         while position < end:
             following = min(segments.start_of(position) + segments.segment_size, end)
             write_log_again(segments, position, following - position)
             position = following
         if not self._is_same_boot:  # else they were, when it was seen that all are there
-            for _ in write_derived_again(held, young_from(held)):
+            for _ in write_derived_again(state, maybe_unsynced_from(state)):
                 pass
 
     def _sync(self, start: int, end: int) -> None:
         """Sync what was found, because the process that wrote it may not have."""
-        held = self._held
+        state = self._state
         # In this order: what pages hold may never reach the disk unless it is written once more,
         # and only then does a sync tell the truth (store/failed_syncs.py).
         if not self._report.was_clean:
@@ -465,18 +457,19 @@ class Recovery:
             for segment in self._log.segments.starts:
                 if segment + self._log.segment_size > start:
                     self._log.segments.make(segment).sync()
-        for queue in held.queues:
+        for queue in state.queues:
             if queue.is_dirty or not self._report.was_clean:
                 for file in queue.dirty_files():
                     file.sync()
-        if held.index is not None:
-            for file in held.index.dirty_files():
+        if state.index is not None:
+            for file in state.index.dirty_files():
                 file.sync()
         self._note_state()
 
     def _note_state(self) -> None:
         """Note the state for the next start. Without space it is noted in the checkpoint."""
         try:
-            write_snapshot(self._held)
+            write_snapshot(self._state)
         except DiskFull:
+            self._state.boot_noted(is_noted=False)
             self._report.notes.append("the disk is full; the next start reads more of the log")

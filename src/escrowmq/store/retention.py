@@ -48,7 +48,7 @@ def check_hours(text: str) -> None:
     """UsageError when deleteWhen names something that is not an hour."""
     if not_hours(text):
         raise UsageError(
-            f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR} are expected, `;` between"
+            f"deleteWhen={text[:64]}: hours from 00 to {_LAST_HOUR}, separated by `;`, are expected"
         )
 
 
@@ -66,11 +66,11 @@ class _Freed(NamedTuple):
 class Retention:
     """Deletes old segments and trims what leads to them."""
 
-    def __init__(self, held: StoreState, disk: DiskWatch, hour: Callable[[int], int]) -> None:
-        self._held = held
+    def __init__(self, state: StoreState, disk: DiskWatch, hour: Callable[[int], int]) -> None:
+        self._state = state
         self._disk = disk
         self._hour = hour
-        self._settings = held.settings
+        self._settings = state.settings
         self._manual_rounds = 0
         self.keeper: Callable[[int, int], int] | None = None
         """Called with the log offset before which segments will be deleted, and the time. It
@@ -81,25 +81,29 @@ class Retention:
         self._freed = _Freed(0, 0)
         self._untrimmed: list[tuple[str, int]] = []
         self.deleted_count = 0
-        self.wake_at_ms = 0
+        self._planned_ms = 0
 
     def ask(self) -> None:
         """Clean up now, whatever the hour (RocketMQ's manual deletion)."""
         self._manual_rounds = _MANUAL_ROUNDS
-        self.wake_at_ms = 0
+        self._planned_ms = 0
 
     def begin(self, now_ms: int) -> None:
         """The store is open: check the disk; the first clean-up follows when it is due."""
-        self.wake_at_ms = self._disk.look(now_ms)
+        self._planned_ms = self._disk.look(now_ms)
+
+    def wake_at_ms(self) -> int:
+        """When to call `wake`."""
+        return self._disk.due_ms(self._planned_ms)
 
     def wake(self, now_ms: int) -> None:
         """Check the disk and clean up, when it is time."""
-        if now_ms < self.wake_at_ms:
+        if now_ms < self.wake_at_ms():
             return
         if self._untrimmed:
             self._trim_some()
             return
-        self.wake_at_ms = self._disk.look(now_ms)
+        self._planned_ms = self._disk.look(now_ms)
         self.clean(now_ms)
 
     def clean(self, now_ms: int) -> int:
@@ -119,28 +123,28 @@ class Retention:
                 logging.WARNING if is_forced else logging.INFO,
                 "%d files of the log (%d bytes) are deleted %s; it begins at %d now",
                 deleted,
-                deleted * self._held.log.segment_size,
+                deleted * self._state.log.segment_size,
                 f"whatever their age, the disk is at {self._disk.percent} %"
                 if is_forced
                 else f"after {settings.reserved_hours} h",
-                self._held.log.min_offset,
+                self._state.log.min_offset,
             )
-            self.wake_at_ms = min(self.wake_at_ms, self._disk.look(now_ms))
+            self._planned_ms = min(self._planned_ms, self._disk.look(now_ms))
             self.trim()
         return deleted
 
     def _delete(self, now_ms: int, *, is_forced: bool) -> int:
-        log = self._held.log
+        log = self._state.log
         expired_ms = now_ms - self._settings.reserved_hours * _HOUR_MS
         doomed: list[int] = []
         for start in log.segments.starts:
-            is_needed = start + log.segment_size > min(log.end_offset, self._held.ends.durable)
+            is_needed = start + log.segment_size > min(log.end_offset, self._state.ends.durable)
             if is_needed or len(doomed) >= self._settings.delete_files_max:
                 break
             if not is_forced and log.segments.modified_ms(start) >= expired_ms:
                 break
             # Records without a unit can be shown from the log alone, however old they are.
-            if start + log.segment_size > self._held.dispatcher.unseen_from:
+            if start + log.segment_size > self._state.dispatcher.unseen_from:
                 break
             doomed.append(start)
         doomed = self._replaced_durably(self._without_needed(doomed, now_ms), now_ms)
@@ -157,17 +161,18 @@ class Retention:
         if not doomed or self.keeper is None:
             self.kept_count = 0
             return doomed
-        size = self._held.log.segment_size
+        size = self._state.log.segment_size
         needed_from = self.keeper(doomed[-1] + size, now_ms)
         free = [start for start in doomed if start + size <= needed_from]
         self.kept_count = len(doomed) - len(free)
         if self.kept_count:
-            self.wake_at_ms = min(self.wake_at_ms, now_ms + _LOOK_AGAIN_MS)
+            self._planned_ms = min(self._planned_ms, now_ms + _LOOK_AGAIN_MS)
             if self._told_of != doomed[len(free)]:
                 self._told_of = doomed[len(free)]
                 _log.warning(
-                    "the segment at log offset %d is past its time and kept: messages in it wait "
-                    "for the end of their transaction, or to be delivered later",
+                    "the segment at log offset %d is past its retention time and is kept: "
+                    "messages in it wait for the end of their transaction, or for their "
+                    "delivery time",
                     self._told_of,
                 )
         return free
@@ -176,41 +181,41 @@ class Retention:
         """The segments no longer needed that may be deleted at once. What replaces their messages
         (a copy that was carried forward or delivered, the message of a half) may have been appended
         just now: until the log is durable up to there, a power failure would leave neither."""
-        log, ends, freed = self._held.log, self._held.ends, self._freed
+        log, ends, freed = self._state.log, self._state.ends, self._freed
         if not free or ends.durable >= ends.written:
             return free
         is_durable = ends.durable >= freed.log_end
         until = free[-1] + log.segment_size
         if is_durable and freed.until < until:
             self._freed = _Freed(until, log.end_offset)
-        self.wake_at_ms = min(self.wake_at_ms, now_ms + _LOOK_AGAIN_MS)
+        self._planned_ms = min(self._planned_ms, now_ms + _LOOK_AGAIN_MS)
         return [start for start in free if is_durable and start < freed.until]
 
     def _note_begin(self, log_offset: int) -> None:
         try:
-            note_log_begin(self._held, log_offset)
+            note_log_begin(self._state, log_offset)
         except (StorageError, OSError) as error:
             # A full disk needs the room more than a start after a loss of power needs the note.
-            _log.warning("segments are deleted without a note of it: %s", error)
+            _log.warning("segments are deleted although that could not be recorded: %s", error)
 
     def trim(self) -> None:
         """Trim queues and index to the start of the log: many queues in several turns; reads skip
         the missing part meanwhile."""
-        held = self._held
-        self._untrimmed = list(held.queues.by_key)
+        state = self._state
+        self._untrimmed = list(state.queues.by_key)
         self._trim_some()
-        if held.index is not None:
-            held.index.drop_before(held.log.min_offset)
+        if state.index is not None:
+            state.index.drop_before(state.log.min_offset)
 
     def _trim_some(self) -> None:
-        held = self._held
+        state = self._state
         for place in self._untrimmed[-_TRIMMED_AT_ONCE:]:
-            queue = held.queues.by_key.get(place)
+            queue = state.queues.by_key.get(place)
             try:
                 if queue is not None:
-                    queue.drop_before(held.log.min_offset)
+                    queue.drop_before(state.log.min_offset)
             except (StorageError, OSError) as error:  # the other queues' turn, and the next round's
                 _log.error("queue %s/%d is not trimmed: %s", *place, error)
         del self._untrimmed[-_TRIMMED_AT_ONCE:]
         if self._untrimmed:
-            self.wake_at_ms = 0
+            self._planned_ms = 0

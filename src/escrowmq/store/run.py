@@ -47,10 +47,10 @@ class Run:
     """Begin it when nothing else is about to be put; put, write and publish before anything else is
     put."""
 
-    def __init__(self, held: StoreState, host: bytes) -> None:
-        self._held = held
+    def __init__(self, state: StoreState, host: bytes) -> None:
+        self._state = state
         self.host = host
-        self._ends = held.ends
+        self._ends = state.ends
         self._pieces: list[bytes] = []
         self._data = b""
         """All records, once they are written."""
@@ -63,19 +63,19 @@ class Run:
 
     @property
     def is_allowed(self) -> bool:
-        """Whether records may be put this way at all: they get no checksum, and no earlier record
-        waits."""
-        held, dispatcher = self._held, self._held.dispatcher
+        """Whether records may be put as a run: runs have no checksums, and no earlier record may
+        be waiting."""
+        state, dispatcher = self._state, self._state.dispatcher
         return not (
-            held.settings.appends_crc
-            or held.standing.refusal is not None
+            state.settings.appends_crc
+            or state.writability.refusal is not None
             or (dispatcher.waiting and dispatcher.is_held_up)
         )
 
     def tail(self, topic: str, queue_id: int) -> Tail | None:
         """The end of a queue, which is valid until the topic is deleted; None when the queue does
         not exist yet, or is for delayed delivery."""
-        queue = self._held.queues.by_key.get((topic, queue_id))
+        queue = self._state.queues.by_key.get((topic, queue_id))
         if queue is None or queue.is_schedule:
             return None
         tail = self._tails.get((topic, queue_id))
@@ -88,7 +88,7 @@ class Run:
         may be put this way."""
         if not self.is_allowed:
             return False
-        log = self._held.log
+        log = self._state.log
         # Here, and never within a run: a second tail of a queue would give the same offsets again.
         if len(self._tails) > _TAILS_MAX:
             self._tails.clear()
@@ -140,11 +140,11 @@ class Run:
             return True
         self._data = data = b"".join(self._pieces)
         self._pieces.clear()
-        log = self._held.log
+        log = self._state.log
         try:
             log.append(data, self.stored_ms)
         except (StorageError, OSError) as error:
-            _log.debug("%d bytes of messages are put one by one: %s", len(data), error)
+            _log.debug("%d bytes of messages are stored one by one: %s", len(data), error)
             self.done()
             return False
         assert log.end_offset == self.end, (log.end_offset, self.end)
@@ -153,7 +153,7 @@ class Run:
     def publish(self) -> None:
         """Make the records findable in their queues and by their keys. Records that may not be seen
         yet wait for their turn."""
-        dispatcher = self._held.dispatcher
+        dispatcher = self._state.dispatcher
         if not self._touched:
             return
         if self.end > self._ends.visible_end:
@@ -185,8 +185,8 @@ class Run:
             assert queue is not None, "it was found just now"
             queue.expect(first + len(units) // ENTRY_SIZE)
         waiting, keys = unseen.held_back(0)
-        self._held.dispatcher.stall(reason, waiting)
-        self._held.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
+        self._state.dispatcher.stall(reason, waiting)
+        self._state.dispatcher.dispatched_run(waiting[0].log_offset, self.stored_ms, keys)
 
     def done(self) -> None:
         """Clear the run."""

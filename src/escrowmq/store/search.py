@@ -24,8 +24,8 @@ _QUERY_SIZE_MAX: Final = 16 * 1024 * 1024
 class Searcher:
     """Looks things up in a store."""
 
-    def __init__(self, held: StoreState) -> None:
-        self._held = held
+    def __init__(self, state: StoreState) -> None:
+        self._state = state
 
     def message_at(self, log_offset: int) -> StoredMessage | None:
         """The message whose record starts at an offset that comes from outside; None when none
@@ -40,27 +40,27 @@ class Searcher:
             return None
         if message is None:
             return None
-        held, place = self._held, (message.topic, message.queue_id)
-        queue, queue_offset = held.queues.by_key.get(place), message.queue_offset
+        state, place = self._state, (message.topic, message.queue_id)
+        queue, queue_offset = state.queues.by_key.get(place), message.queue_offset
         if queue is not None and queue_offset >= queue.end:
             # Its unit will be there when the disk has room, or is done.
-            is_led_to = any(waiting.covers(log_offset) for waiting in held.dispatcher.waiting)
+            is_led_to = any(waiting.covers(log_offset) for waiting in state.dispatcher.waiting)
         else:
             there = log_offset, message.record_size
-            is_led_to = held.queues.leads_to(place, queue_offset, there)
+            is_led_to = state.queues.leads_to(place, queue_offset, there)
         return message if is_led_to else None
 
     def record_at(self, log_offset: int) -> bytes | None:
         """The whole record at an offset that is known to be the start of one; None when it cannot
         be read."""
-        log = self._held.log
+        log = self._state.log
         if not log.min_offset <= log_offset <= log.end_offset - RECORD_SIZE_MIN:
             return None
         size = int.from_bytes(log.read(log_offset, SIZE.size), "big")
         if not RECORD_SIZE_MIN <= size <= log.end_offset - log_offset:
             return None
         record = log.read(log_offset, size)
-        has_crc = self._held.settings.appends_crc
+        has_crc = self._state.settings.appends_crc
         return record if check_record(record, log_offset, has_crc=has_crc) is None else None
 
     def stored_ms(self, queue: ConsumeQueue, queue_offset: int) -> int:
@@ -71,7 +71,7 @@ class Searcher:
     def stored_ms_at(self, place: int) -> int:
         """When the record was stored that a unit leads to, or that begins a segment; -1 when there
         is none."""
-        head = self._held.log.read(place, _FRONT_SIZE)
+        head = self._state.log.read(place, _FRONT_SIZE)
         if len(head) < _FRONT_SIZE or PLACED.unpack_from(head)[2] != place:
             return -1
         return stored_ms_in(head)
@@ -110,16 +110,16 @@ class Searcher:
         self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
     ) -> FoundByKey:
         """Records of a topic with a key, stored within a span of time, newest first."""
-        held = self._held
-        index = held.index
+        state = self._state
+        index = state.index
         found = FoundByKey([], 0, 0)
         if index is None:
             return found
-        held.dispatcher.flush_keys()
+        state.dispatcher.flush_keys()
         if index.files:
             found.last_ms = index.files[-1].end_ms
             found.last_log_offset = index.files[-1].end_log_offset
-        count_max = min(count_max, held.settings.query_messages_max)
+        count_max = min(count_max, state.settings.query_messages_max)
         size = 0
         seen: set[int] = set()
         code = key_hash(java_hash(f"{topic}#"), key)
@@ -143,7 +143,7 @@ class Searcher:
         except CorruptRecord:
             return False
         properties = message.properties
-        if self._held.deleted.covers(topic, message.log_offset, message.stored_ms):
+        if self._state.deleted.covers(topic, message.log_offset, message.stored_ms):
             return False
         return (
             message.topic == topic

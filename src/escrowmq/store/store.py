@@ -12,11 +12,11 @@ from datetime import UTC, tzinfo
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.effects import Sync
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Message, StoredMessage
 from escrowmq.base.ports import Disk
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.crc import CRC_PROPERTY_SIZE
 from escrowmq.codec.entries import ENTRY
 from escrowmq.codec.layout import FILLER_SIZE
@@ -36,6 +36,7 @@ from escrowmq.store.flush import Flusher
 from escrowmq.store.folder_check import refuse_other
 from escrowmq.store.queue_reading import QueueReader
 from escrowmq.store.queue_snapshot import (
+    note_boot,
     note_deletions,
     relieve_journal,
     write_snapshot,
@@ -56,7 +57,7 @@ from escrowmq.store.search import Searcher
 from escrowmq.store.store_parts import StoreState
 
 if TYPE_CHECKING:
-    from escrowmq.store.copied import CopiedLog
+    from escrowmq.store.copied_log import CopiedLog
 
 __all__ = [
     "Arrival",
@@ -72,6 +73,8 @@ __all__ = [
 ABORT, LOCK = "abort", "lock"
 _log = logging.getLogger(__name__)
 _OK: Final = PutStatus.OK
+_BOOT_AGAIN_MS: Final = 1_000
+"""The time between attempts to note the boot on a full disk."""
 
 
 class Store:
@@ -92,25 +95,26 @@ class Store:
     ) -> None:
         self.settings = settings
         self.disk = disk
-        held = self._held = StoreState(disk, settings, boot=boot, zone=zone)
-        self.log, self.queues, self.index = held.log, held.queues, held.index
-        self.deleted, self.checkpoint = held.deleted, held.checkpoint
-        self.dispatcher, self.ends = held.dispatcher, held.ends
-        self.standing = held.standing
+        state = self._state = StoreState(disk, settings, boot=boot, zone=zone)
+        self.log, self.queues, self.index = state.log, state.queues, state.index
+        self.deleted, self.checkpoint = state.deleted, state.checkpoint
+        self.dispatcher, self.ends = state.dispatcher, state.ends
+        self.writability = state.writability
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
         self.reply = self.reader.reply
-        self.flusher = Flusher(held)
+        self.flusher = Flusher(state)
         self.mending = SyncRepair(
-            held,
+            state,
             take_round=self.flusher.take_round,
             given_up=self._cannot_be_mended,
         )
-        self.disk_watch = DiskWatch(held)
-        self.retention = Retention(held, self.disk_watch, hour or hour_in(zone))
-        self._searcher = Searcher(held)
+        self.disk_watch = DiskWatch(state)
+        self.retention = Retention(state, self.disk_watch, hour or hour_in(zone))
+        self._searcher = Searcher(state)
         self._abort_text = abort_text
         self._is_open = False
+        self._boot_due_ms = 0
         self.on_deleted: Callable[[str], None] | None = None
         """Called with each topic whose queues were removed."""
         self._appends_crc = settings.appends_crc
@@ -120,7 +124,7 @@ class Store:
         )
         body_max, properties_max = self._body_size_max, self._properties_size_max
         self.judge = partial(judge, body_size_max=body_max, properties_size_max=properties_max)
-        self.batches = BatchPuts(held, self.judge)
+        self.batches = BatchPuts(state, self.judge)
         self._by_key = self.queues.by_key
 
     # -- life ---------------------------------------------------------------------------------
@@ -132,9 +136,9 @@ class Store:
         these settings, or are not a complete store of this kind."""
         assert not self._is_open, "open once"
         self.disk.lock(LOCK)
-        refuse_other(self.disk, boot=self._held.boot)
+        refuse_other(self.disk, boot=self._state.boot)
         try:
-            found = Recovery(self._held).run(now_ms)
+            found = Recovery(self._state).run(now_ms)
         except DiskFull as error:
             raise DiskFull(f"{error}; free space on the disk and start again") from error
         self._take_up(found, now_ms)
@@ -142,10 +146,10 @@ class Store:
             self.disk.replace(ABORT, self._abort_text.encode())
         except DiskFull as error:
             if self.disk.size(ABORT) is None:
-                _log.warning("%s; the checkpoint says in its place that the store is open", error)
-                self._held.durability.note_open(is_open=True)
+                _log.warning("%s; the checkpoint records instead that the store is open", error)
+                self._state.durability.note_open(is_open=True)
         self._is_open = True
-        self.standing.lift()
+        self.writability.lift()
         self.retention.begin(now_ms)
         return found.report
 
@@ -167,16 +171,16 @@ class Store:
         try:
             is_whole = self.flusher.finish(now_ms)
         finally:
-            self.standing.refuse("the store is closed", is_lasting=True)
+            self.writability.refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
             try:
-                write_snapshot(self._held)
+                write_snapshot(self._state)
             except DiskFull as error:
                 _log.warning("%s; the next start reads more of the log", error)
                 is_whole = False
             else:
-                self._held.durability.note_open(is_open=False)
+                self._state.durability.note_open(is_open=False)
         self.log.segments.close()
         self.queues.close()
         if self.index is not None:
@@ -187,11 +191,11 @@ class Store:
             self.disk.remove(ABORT)
 
     def follow(self) -> CopiedLog:
-        """Be another broker's copy from now on: nothing is put any more but what that one has."""
-        from escrowmq.store.copied import CopiedLog
+        """Become the copy of another broker: from now on, only that broker's log is appended."""
+        from escrowmq.store.copied_log import CopiedLog
 
-        self.standing.close_to_all("this broker is a slave: it stores what its master does")
-        return CopiedLog(self._held, self.delete_topic)
+        self.writability.close_to_all("this broker is a slave: it stores what its master does")
+        return CopiedLog(self._state, self.delete_topic)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -205,9 +209,9 @@ class Store:
     ) -> Put:
         """Append a message. `properties` are the message's own in encoded form, if the caller has
         them. Settling puts use reserved space when the disk is full."""
-        standing = self.standing
-        if standing.refusal is not None and (standing.is_lasting or not is_settling):
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=standing.refusal)
+        writability = self.writability
+        if writability.refusal is not None and (writability.is_lasting or not is_settling):
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=writability.refusal)
         if properties is None:
             properties = encode_properties(message.properties)
         elif properties[-1:] == b"\0":
@@ -224,9 +228,9 @@ class Store:
             if refused is not None:
                 return refused
             queue = self.queues.make(message.topic, message.queue_id) if is_queued else None
-        now_ms = self.log.time_at(now_ms)
         queue_offset = queue.next_offset if queue is not None else 0
         log, log_offset = self.log, self.log.end_offset
+        now_ms = max(now_ms, log.stored_ms)
         try:
             (record,) = encode_pieces(
                 message, ((message.flag, message.body, properties, message.properties),),
@@ -241,16 +245,14 @@ class Store:
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, now_ms, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
-            return standing.failed(error)
-        if queue is not None:
-            queue.expect(queue_offset + 1)
+            return writability.failed(error)
         self.dispatcher.show(queue, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
     def run(self, host: bytes) -> Run:
         """The run that puts messages of one input together, from one host; see `Run` for when it
         may be used."""
-        return Run(self._held, host)
+        return Run(self._state, host)
 
     def has_room(self, messages: Sequence[Message]) -> bool:
         """Whether several settling messages can all be put, one after another, and become
@@ -268,7 +270,7 @@ class Store:
         """A record whose offset and size are known; CorruptRecord when it is not there."""
         record = self.reader.record(log_offset, size)
         if record is None:
-            raise CorruptRecord(f"no whole record of {size} bytes at log offset {log_offset}")
+            raise CorruptRecord(f"no complete record of {size} bytes at log offset {log_offset}")
         return record
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
@@ -326,7 +328,7 @@ class Store:
             return 0
         self.flusher.forget_queues()
         self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self.log.stored_ms)
-        note_deletions(self._held)  # else a start takes the queues for lost, or rebuilds them
+        note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them
         for queue in doomed:
             queue.remove()
         if self.on_deleted is not None:
@@ -334,8 +336,8 @@ class Store:
         return len(doomed)
 
     def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
-        """A topic was deleted, at the master whose log this is, when that ended so: remove those of
-        its queues that have nothing newer. False when it is too early to tell."""
+        """The master of this copy has deleted a topic when its log ended there: remove the topic's
+        queues that have nothing newer. Returns False if it is too early to decide."""
         if self.log.end_offset < log_end or self.dispatcher.waiting:
             return False
         known = self.deleted.of_topic.get(topic)
@@ -344,7 +346,7 @@ class Store:
         doomed = [q for q in self.queues.of(topic) if q.first_at_log(log_end) == q.end]
         self.flusher.forget_queues()
         self.deleted.note(topic, log_end=log_end, stored_ms=stored_ms)
-        note_deletions(self._held)
+        note_deletions(self._state)
         for queue in doomed:
             del self._by_key[topic, queue.queue_id]
             queue.remove()
@@ -378,7 +380,7 @@ class Store:
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
             self.mending.synced()
-            self.standing.lift()
+            self.writability.lift()
             _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -390,13 +392,13 @@ class Store:
         if is_news:
             again = "messages are accepted again once the disk has what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
-            self.standing.refuse(f"a sync failed ({reason}); {again}", is_lasting=True)
+            self.writability.disk_failed(f"a sync failed ({reason}); {again}")
 
     def _cannot_be_mended(self, reason: str) -> None:
         """What a failed sync may have lost cannot be rewritten."""
         lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads the disk again: %s", lost)
-        self.standing.refuse(f"{lost}; restart to read the disk again", is_lasting=True)
+        self.writability.disk_failed(f"{lost}; restart to read the disk again")
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: stalled dispatch, clean-up, a check of the disk."""
@@ -407,9 +409,12 @@ class Store:
         if self.dispatcher.stalled or self.dispatcher.waiting:
             self.dispatcher.run()
         if not self.deleted.is_kept:
-            note_deletions(self._held)
+            note_deletions(self._state)
+        if not self._state.is_boot_noted and now_ms >= self._boot_due_ms:
+            self._boot_due_ms = now_ms + _BOOT_AGAIN_MS
+            note_boot(self._state)
         if self.queues.journal.is_full:
-            relieve_journal(self._held)
+            relieve_journal(self._state)
         self.mending.wake(now_ms)
         self.retention.wake(now_ms)
 
@@ -418,7 +423,7 @@ class Store:
         if self.dispatcher.is_behind:
             return 0
         flushes_ms, mends_ms = self.flusher.wake_at_ms(), self.mending.wake_at_ms()
-        return min(self.retention.wake_at_ms, flushes_ms, mends_ms)
+        return min(self.retention.wake_at_ms(), flushes_ms, mends_ms)
 
     @property
     def durable_offset(self) -> int:
@@ -448,12 +453,18 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why ordinary puts are refused; None while they are accepted."""
-        return self.standing.refusal
+        return self.writability.refusal
 
     @property
-    def behind_size(self) -> int:
+    def disk_fault(self) -> str:
+        """Why the disk takes no messages, whatever else this store refuses them for; empty if it
+        takes them."""
+        return self.writability.disk_fault or self.disk_watch.full
+
+    @property
+    def unseen_size(self) -> int:
         """Bytes of log that consumers cannot see yet."""
-        return self.dispatcher.behind_size
+        return self.dispatcher.unseen_size
 
     @property
     def disk_percent(self) -> int:
@@ -475,7 +486,7 @@ class Store:
         wrong when those were stored. This is saved at once: the next start may find a last record
         with a correct time, while a topic deleted later still has records with a later one."""
         self.deleted.note_earlier_times(self.log.stored_ms)
-        note_deletions(self._held)
+        note_deletions(self._state)
         self.log.go_back(now_ms)
         # Else the checkpoint goes on to say of queues and index when the wrong clock's records
         # were stored. A start takes such a time for damage, and reads the whole log.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.ports import Disk
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
@@ -26,6 +26,8 @@ class StoreState:
         self.settings = settings
         self.boot = boot
         """The machine's present boot; empty when it is not known."""
+        self.is_boot_noted = True
+        """Whether the next start can find out that it is in the same boot."""
         self.log = CommitLog(
             disk, segment_size=settings.log_segment_size, reserve_size=settings.reserve_size
         )
@@ -45,4 +47,8 @@ class StoreState:
         self.dispatcher = Dispatcher(
             self.log, self.ends, self.index, delay_levels(settings.delay_levels)
         )
-        self.standing = Writability()
+        self.writability = Writability()
+
+    def boot_noted(self, *, is_noted: bool) -> None:
+        """The present boot is in the file that the next start reads, or had no room there."""
+        self.is_boot_noted = is_noted

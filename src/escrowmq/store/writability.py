@@ -21,9 +21,21 @@ class Writability:
         self.is_short_of_disk = False
         """Whether messages are refused until the disk has space again."""
         self._closed = self._paused = ""
+        self._has_failed = False
+        """Whether a sync of the disk has failed."""
+
+    @property
+    def disk_fault(self) -> str:
+        """Why the disk takes no messages; empty if it does."""
+        return self.refusal or "" if self.is_short_of_disk or self._has_failed else ""
+
+    def disk_failed(self, reason: str) -> None:
+        """Accept nothing from now on: a sync has failed."""
+        self._has_failed = True
+        self.refuse(reason, is_lasting=True)
 
     def close_to_all(self, reason: str) -> None:
-        """Take no messages as long as this process runs: the log is another broker's."""
+        """Accept no messages in this process any more: the log is another broker's."""
         self._closed = reason
         self.refuse(reason, is_lasting=True)
 
@@ -36,9 +48,9 @@ class Writability:
             self.is_short_of_disk = not is_lasting
 
     def lift(self) -> None:
-        """The disk takes messages again; another reason may still stand against them."""
+        """Accept messages again, unless there is another reason not to."""
         self.refusal, self.is_lasting = self._closed or self._paused or None, bool(self._closed)
-        self.is_short_of_disk = False
+        self.is_short_of_disk = self._has_failed = False
 
     def pause(self, reason: str) -> None:
         """Accept no messages until `resume`, for a reason that has nothing to do with the disk."""
@@ -49,7 +61,7 @@ class Writability:
             self.refusal = reason
 
     def resume(self) -> None:
-        """The reason of `pause` is gone."""
+        """End `pause`."""
         self._paused = ""
         if not self.is_lasting and not self.is_short_of_disk:
             self.refusal = None

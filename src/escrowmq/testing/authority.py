@@ -58,7 +58,7 @@ class MemoryAuthority:
             self.history.append((key, ABSENT))
 
     def backup(self) -> MemoryAuthority:
-        """A copy of what it has now, for `restore`."""
+        """A copy of the present records, for `restore`."""
         copy = MemoryAuthority(self.name)
         copy._records, copy._writes_kept = dict(self._records), self._writes_kept
         return copy

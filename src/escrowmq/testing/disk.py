@@ -123,7 +123,7 @@ class SimFile:
         self.is_mapped = False
 
     def make_durable(self) -> None:
-        """All writes are on the disk."""
+        """Note that all writes are on the disk."""
         for position, data in self.writes:
             self.durable[position : position + len(data)] = data
         self.writes.clear()
@@ -260,7 +260,7 @@ class SimDisk:
         self.pending_removals.pop(path, None)
 
     def _need_room(self, path: str, size: int) -> None:
-        """A small file is written beside the one that it replaces."""
+        """Raise DiskFull unless a small file fits beside the one that it will replace."""
         count = -(-size // _BLOCK_SIZE)
         if self.room is not None and self.used + count * _BLOCK_SIZE > self.room:
             raise DiskFull(f"{path}: {count} blocks wanted")

@@ -55,13 +55,11 @@ class Bundles:
         self._sizes: dict[BundleId, int] = {}
         """Bytes of bodies since the start; a transaction that spans a restart may have as much
         again."""
-        self._of: dict[int, BundleId] = {}
+        self.of: dict[int, BundleId] = {}
+        """By queue offset, the bundle of each half that has one; other code only reads."""
         self._ended: OrderedDict[str, State] = OrderedDict()
         """By digest."""
         self._broken: set[BundleId] = set()
-
-    def __contains__(self, queue_offset: int) -> bool:
-        return queue_offset in self._of
 
     def refusal(self, bundle: BundleId, size: int = 0) -> str:
         """Why a half of this size cannot join; empty if it can."""
@@ -84,34 +82,30 @@ class Bundles:
 
     def grow(self, queue_offset: int, size: int) -> None:
         """An added half has a body of this size."""
-        bundle = self._of.get(queue_offset)
+        bundle = self.of.get(queue_offset)
         if bundle is not None:
             self._sizes[bundle] = self._sizes.get(bundle, 0) + size
 
     def add(self, bundle: BundleId, queue_offset: int) -> None:
         """A half of a bundle is pending."""
-        assert queue_offset not in self._of, queue_offset
+        assert queue_offset not in self.of, queue_offset
         insort(self._members.setdefault(bundle, []), queue_offset)
-        self._of[queue_offset] = bundle
-
-    def of(self, queue_offset: int) -> BundleId | None:
-        """A half's bundle; None if it has none."""
-        return self._of.get(queue_offset)
+        self.of[queue_offset] = bundle
 
     def members(self, queue_offset: int) -> list[int]:
         """The halves that end together with this one, including it, in order."""
-        bundle = self._of.get(queue_offset)
+        bundle = self.of.get(queue_offset)
         return list(self._members[bundle]) if bundle is not None else [queue_offset]
 
     def leads(self, queue_offset: int) -> bool:
         """Whether checks ask about this half of its bundle."""
-        bundle = self._of.get(queue_offset)
+        bundle = self.of.get(queue_offset)
         return bundle is None or self._members[bundle][0] == queue_offset
 
     def remove(self, queue_offset: int, state: State | None) -> int | None:
         """A half is settled, or (without a state) unreadable; return the next half to check, if
         others remain."""
-        bundle = self._of.pop(queue_offset, None)
+        bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None
         members = self._members[bundle]
@@ -131,7 +125,7 @@ class Bundles:
 
     def drop(self, queue_offset: int) -> None:
         """A half is settled; whether its bundle has ended is noted apart from that."""
-        bundle = self._of.pop(queue_offset, None)
+        bundle = self.of.pop(queue_offset, None)
         if bundle is not None:
             members = self._members[bundle]
             members.remove(queue_offset)
@@ -150,7 +144,7 @@ class Bundles:
     def leave(self, queue_offset: int) -> int | None:
         """Another half, already a member, replaces this one. If this one was checked, return the
         next half to check, which need not be the new one."""
-        bundle = self._of.pop(queue_offset, None)
+        bundle = self.of.pop(queue_offset, None)
         if bundle is None:
             return None
         members = self._members[bundle]
@@ -160,9 +154,9 @@ class Bundles:
         del members[at]
         return None if at else members[0]
 
-    def is_broken(self, queue_offset: int) -> bool:
-        """Whether a half of the same bundle is unreadable: then it can only be rolled back."""
-        return self._of.get(queue_offset) in self._broken
+    def is_broken(self, bundle: BundleId) -> bool:
+        """Whether a half of a bundle is unreadable: then it can only be rolled back."""
+        return bundle in self._broken
 
     def reopen(self, bundle: BundleId) -> None:
         """The end of a bundle was undone."""

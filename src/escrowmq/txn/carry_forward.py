@@ -55,9 +55,10 @@ class Carrier:
     def _carry_one(self, queue_offset: int, now_ms: int) -> bool:
         """Return False to be retried later."""
         engine = self._engine
-        half = engine.halves.half_or_set_aside(queue_offset)
-        if half is None:
+        named = engine.halves.open_half(queue_offset)
+        if named is None:
             return True
+        half = named.message
         row = engine.halves.pending.row(queue_offset)
         first = half.properties.get(
             CARRIED, f"{half.queue_offset}:{half.log_offset}:{row.stored_ms}"

@@ -17,8 +17,6 @@ _SECONDS: Final = re.compile(r"-?[0-9]{1,18}")
 def is_past_immunity(half: StoredMessage, now_ms: int, timeout_ms: int) -> bool:
     """Whether a message with immunity can by now be ended only by the answer to a check. Its age is
     by the store time: RocketMQ uses the producer's clock, which may be a day off."""
-    if not half.properties.get(Property.CHECK_IMMUNITY_TIME):
-        return False
     wish_ms = immunity_ms(half.properties)
     least_ms = timeout_ms if wish_ms is None else max(wish_ms, timeout_ms)
     return now_ms - half.stored_ms > least_ms

@@ -24,6 +24,7 @@ from escrowmq.errors import StorageError
 from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
 from escrowmq.txn.transaction_figures import CheckCounters
@@ -246,7 +247,7 @@ class Checker:
                 if not asks:
                     raise
                 break  # those are counted as asked, and have to be
-        self._has_room = self._has_room or len(asks) >= ASKED_MAX
+        self._has_room = len(asks) >= ASKED_MAX
         return asks
 
     def _expire_silent(self, now_ms: int) -> None:
@@ -283,8 +284,6 @@ class Checker:
                 self._try_to_decide(queue_offset, group, members, now_ms, asks)
         if not ready:
             del self._ready[group]
-        if not self._group_load[group]:
-            del self._group_load[group]
 
     def _awake(self, group: str, now_ms: int) -> list[LiveProducer]:
         return self._not_mute(self._members(group), now_ms)
@@ -330,16 +329,16 @@ class Checker:
         pending = self._engine.halves.pending
         if not members and self._parks_unread(queue_offset, group, now_ms):
             return
-        half = self._engine.halves.half_or_set_aside(queue_offset)
-        if half is None:
+        open_half = self._engine.halves.open_half(queue_offset)
+        if open_half is None:
             return
         if queue_offset in self._engine.halves.decided:
-            self._finish_decided(queue_offset, half, now_ms)
+            self._finish_decided(open_half, now_ms)
             return
-        if queue_offset in self._engine.halves.epochs:
-            self._end_of_epoch(queue_offset, half, now_ms)
+        if queue_offset in self._engine.halves.epochs.of:
+            self._end_of_epoch(open_half, now_ms)
             return
-        row = pending.row(queue_offset)
+        row, half = pending.row(queue_offset), open_half.message
         if self.may_see is not None:
             members = self._not_mute(self._seeing(row, half), now_ms)
         holder = self._holder(queue_offset, row, half)
@@ -349,7 +348,7 @@ class Checker:
         interval_ms = self._settings.transaction_check_interval_ms
         match fate:
             case DueFate.EXPIRE:
-                self._expire(queue_offset, half, row.checks, now_ms)
+                self._expire(open_half, row.checks, now_ms)
             case DueFate.PARK if self._settings.counts_all_checks:
                 self._count(queue_offset)
                 pending.schedule(queue_offset, now_ms + interval_ms)
@@ -371,7 +370,7 @@ class Checker:
         with many transactions is down, ENDs and sends would wait for these reads many times a
         second."""
         halves = self._engine.halves
-        is_decided = queue_offset in halves.decided or queue_offset in halves.epochs
+        is_decided = queue_offset in halves.decided or queue_offset in halves.epochs.of
         if is_decided or self._settings.counts_all_checks:
             return False
         row = halves.pending.row(queue_offset)
@@ -400,36 +399,36 @@ class Checker:
         self._engine.halves.tally.note(queue_offset, count)
         return count
 
-    def _finish_decided(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
+    def _finish_decided(self, half: OpenHalf, now_ms: int) -> None:
         """Complete an end that the disk had allowed in part only."""
+        queue_offset = half.queue_offset
         verdict = self._engine.halves.decided[queue_offset]
-        ended = self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
-        if ended.answer is not EndResult.DONE and queue_offset in self._engine.halves.pending:
+        self._engine.decide(half, verdict, now_ms=now_ms)
+        if queue_offset in self._engine.halves.pending:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
-    def _end_of_epoch(self, queue_offset: int, half: StoredMessage, now_ms: int) -> None:
+    def _end_of_epoch(self, half: OpenHalf, now_ms: int) -> None:
         """Halves of an epoch are never checked: the decision settles them, and without one in time
         they are dropped."""
-        engine = self._engine
-        attempt = engine.halves.epochs.of(queue_offset)
-        assert attempt is not None, queue_offset
+        engine, queue_offset, message = self._engine, half.queue_offset, half.message
+        attempt = engine.halves.epochs.of[queue_offset]
         verdict = engine.halves.epochs.verdict(attempt)
         if verdict is None:
-            wish_ms = immunity_ms(half.properties)
-            due_ms = half.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
+            wish_ms = immunity_ms(message.properties)
+            due_ms = message.stored_ms + (self._settings.epoch_ms if wish_ms is None else wish_ms)
             if now_ms < due_ms:  # an operator requested a check at once
                 engine.halves.pending.schedule(queue_offset, due_ms)
                 return
             verdict = Verdict.ROLLBACK
             if engine.halves.epochs.lapse(attempt):
                 _log.warning(
-                    "nothing was decided in time about batch %d of %s: what token %s wrote for it "
-                    "is dropped", attempt.batch, attempt.query.name, attempt.token,
+                    "there was no decision in time about batch %d of %s: the halves of "
+                        "token %s are dropped", attempt.batch, attempt.query.name, attempt.token,
                 )  # fmt: skip
                 for other in engine.halves.epochs.halves(attempt):
                     engine.halves.pending.schedule(other, due_ms)
         engine.halves.trail.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
-        engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        engine.decide(half, verdict, now_ms=now_ms)
         if queue_offset in engine.halves.pending:
             engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
 
@@ -471,8 +470,9 @@ class Checker:
         self._group_load[group] += 1
         self.counters.sent += 1
 
-    def _expire(self, queue_offset: int, half: StoredMessage, checks: int, now_ms: int) -> None:
-        ended = self._engine.decide(half, Verdict.EXPIRE, queue_offset=queue_offset, now_ms=now_ms)
+    def _expire(self, half: OpenHalf, checks: int, now_ms: int) -> None:
+        queue_offset = half.queue_offset
+        ended = self._engine.decide(half, Verdict.EXPIRE, now_ms=now_ms)
         if ended.answer is not EndResult.DONE:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
@@ -484,7 +484,7 @@ class Checker:
             "transaction at half offset %d of group %s for topic %s is given up after %d checks; "
             "it is kept in TRANS_CHECK_MAX_TIME_TOPIC",
             queue_offset,
-            half.properties.get("PGROUP"),
+            half.message.properties.get("PGROUP"),
             ended.topic,
             checks,
         )

@@ -12,6 +12,7 @@ from escrowmq.store.walk import with_unique_key
 from escrowmq.txn.half_identity import is_final_of, likeness
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import real_place
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State
 
 
@@ -19,11 +20,9 @@ class HalfStatus(NamedTuple):
     """The present state of a half's transaction."""
 
     state: State
-    queue_offset: int
-    """Of the pending copy, if there is one; otherwise the half's own."""
-
-    half: StoredMessage
-    """The copy whose age and properties apply."""
+    half: OpenHalf
+    """The copy whose age and properties apply, under the number of the pending copy, if there is
+    one."""
 
 
 def newest_place(
@@ -42,23 +41,24 @@ def newest_place(
     )
 
 
-def status_of(half: StoredMessage, halves: Halves, store: Store) -> HalfStatus:
+def status_of(half: OpenHalf, halves: Halves, store: Store) -> HalfStatus:
     """Whether a half's transaction is pending, perhaps under a copy's number, or how it was ended.
     If that is not recorded, its final record tells, if there is one."""
-    own = half.queue_offset
-    if halves.pending.log_offset(own) == half.log_offset:
-        return HalfStatus(State.PENDING, own, half)
+    own = half.message.queue_offset
+    if halves.pending.log_offset(own) == half.message.log_offset:
+        return HalfStatus(State.PENDING, half)
     state = halves.ledger.outcome(own)
-    copy = newest_copy(half, halves, store)
+    copy = newest_copy(half.message, halves, store)
     if copy in halves.pending:
         # A resumed transaction begins again: by the first copy's age its end would come too late.
         resumed = halves.half(copy) if state == State.EXPIRED else None
-        return HalfStatus(State.PENDING, copy, resumed or half)
+        source = half if resumed is None else OpenHalf(copy, resumed)
+        return HalfStatus(State.PENDING, source._replace(queue_offset=copy))
     if copy >= 0 and state == State.EXPIRED:
         state = halves.ledger.outcome(copy)
     if state in (None, State.SETTLED):
-        state = State.COMMITTED if has_final(half, store) else State.SETTLED
-    return HalfStatus(state, own, half)
+        state = State.COMMITTED if has_final(half.message, store) else State.SETTLED
+    return HalfStatus(state, half)
 
 
 def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:

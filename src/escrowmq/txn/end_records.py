@@ -12,6 +12,7 @@ from escrowmq.base.own_properties import MESSAGES, TRANSACTION
 from escrowmq.codec.properties import number_in
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_records import copy_to, final_of
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State
 
 AsDelivered = Callable[[Message, int], Message]
@@ -23,49 +24,58 @@ class EndRecord(NamedTuple):
     """What to store for a half when it ends, by its queue offset."""
 
     queue_offset: int
-    message: Message | None
+    message: Message | None = None
     """None for a rollback."""
+
+    encoded: bytes | None = None
+    """The properties of the message as they are stored, if they are cached."""
 
 
 def end_records(
-    half: StoredMessage,
-    state: State,
-    halves: Halves,
-    *,
-    queue_offset: int,
-    now_ms: int,
-    as_delivered: AsDelivered,
+    half: OpenHalf, state: State, halves: Halves, *, now_ms: int, as_delivered: AsDelivered
 ) -> list[EndRecord] | None:
     """The records of all halves of a transaction that ends; None if it would be committed in part.
     Unreadable halves are set aside."""
-    members = halves.bundles.members(queue_offset)
+    bundle = halves.bundles.of.get(half.queue_offset)
+    # The bundle's halves in order, this one among them.
+    members = [half.queue_offset] if bundle is None else halves.bundles.members(half.queue_offset)
     if state == State.ROLLED_BACK:
-        return [EndRecord(member, None) for member in members]
-    sources = {}
-    for member in members:
-        source = half if member == queue_offset else halves.half_or_set_aside(member)
-        if source is not None:
-            sources[member] = source
+        return [EndRecord(member) for member in members]
+    sources = [half]
+    if bundle is not None:
+        found = [half if m == half.queue_offset else halves.open_half(m) for m in members]
+        sources = [source for source in found if source is not None]
     # By keys: a half that was sent twice is one.
-    keys_count = len({source.properties.get(Property.UNIQ_KEY, "") for source in sources.values()})
+    keys_count = len({each.message.properties.get(Property.UNIQ_KEY, "") for each in sources})
     if state != State.COMMITTED:
-        checks = halves.pending.row(queue_offset).checks if queue_offset in halves.pending else 0
+        pending = halves.pending
+        checks = pending.checks(half.queue_offset) if half.queue_offset in pending else 0
         return [
-            EndRecord(member, _discard(source, keys_count, checks))
-            for member, source in sources.items()
+            EndRecord(source.queue_offset, _discard(source.message, keys_count, checks))
+            for source in sources
         ]
-    finals = [(member, final_of(source)) for member, source in sources.items()]
-    records = [EndRecord(member, as_delivered(final, now_ms)) for member, final in finals if final]
-    # A bundle that says how many messages it has is never committed by a part of them: the rest may
-    # be in flight, or was lost in a power failure. If the verdict is the rest of a commit, its
-    # other messages have left the bundle already, so that it counts fewer than it says.
-    said_count = number_in(half.properties.get(MESSAGES), most=INT_MAX)
-    is_whole = (
-        len(records) == len(members)
-        and not halves.bundles.is_broken(queue_offset)
-        and (said_count is None or keys_count >= said_count)
-    )
-    return records if is_whole or queue_offset in halves.decided else None
+    are_all = _are_all(half, keys_count)
+    records = []
+    for source in sources:
+        final = final_of(source.message)
+        if final is not None:
+            message = as_delivered(final, now_ms)
+            encoded = source.encoded_for(message)
+            records.append(EndRecord(source.queue_offset, message, encoded))
+    is_broken = bundle is not None and halves.bundles.is_broken(bundle)
+    is_whole = are_all and len(records) == len(members) and not is_broken
+    return records if is_whole or half.queue_offset in halves.decided else None
+
+
+def _are_all(half: OpenHalf, keys_count: int) -> bool:
+    """Whether a transaction has as many messages as it says, if it says so.
+
+    One that does is never committed by a part of them: the rest may be in flight, or was lost in a
+    power failure. If the verdict is the rest of a commit, its other messages have left the bundle
+    already, so that it counts fewer than it says."""
+    text = half.message.properties.get(MESSAGES)
+    said_count = None if text is None else number_in(text, most=INT_MAX)
+    return said_count is None or keys_count >= said_count
 
 
 def _discard(half: StoredMessage, keys_count: int, checks: int) -> Message:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import logging
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.message import Property, Topic
+from escrowmq.base.message import Property
 from escrowmq.store.store import Store
 from escrowmq.txn.doubled_halves import newest_place, status_of
 from escrowmq.txn.end_claim import Claim, Ended, EndResult
@@ -27,31 +27,27 @@ class EndRequests:
 
     def end(self, claim: Claim, now_ms: int) -> Ended:
         """End a transaction, or return how it was ended."""
-        queue_offset, log_offset = newest_place(
-            claim.queue_offset, claim.log_offset, self._halves, self._store
-        )
-        half = self._halves.read(queue_offset, log_offset)
-        # RocketMQ takes whatever record starts there; a record of another topic is none of ours.
-        if half is None or half.topic != Topic.HALF or not claim.means(half):
+        place = claim.queue_offset, claim.log_offset
+        if claim.queue_offset in self._halves.carried:
+            place = newest_place(*place, self._halves, self._store)
+        half = self._halves.named(*place)
+        if half is None or not claim.means(half.message):
             return Ended(EndResult.NOT_FOUND)
-        if half.properties.get(Property.PGROUP) != claim.group:
+        if half.message.properties.get(Property.PGROUP) != claim.group:
             return Ended(EndResult.GROUP_WRONG)
-        if half.queue_offset != queue_offset:
+        if half.message.queue_offset != half.queue_offset:
             return Ended(EndResult.QUEUE_OFFSET_WRONG)
         standing = status_of(half, self._halves, self._store)
         timeout_ms = self._settings.transaction_timeout_ms
         ended = judged(EndAsked(claim, standing, self._halves, now_ms, timeout_ms))
         if ended is None:
-            _, queue_offset, half = standing
-            return self._engine.decide(
-                half, claim.verdict, queue_offset=queue_offset, now_ms=now_ms, who=claim.who
-            )
+            return self._engine.decide(standing.half, claim.verdict, now_ms=now_ms, who=claim.who)
         counters = self._halves.counters
         counters.repeated += ended.answer is EndResult.REPEATED
         if ended.answer is EndResult.CONTRADICTED:
             counters.contradicted += 1
             _log.warning(
-                "transaction at half offset %d of %s is %s; %s comes too late and changes nothing",
+                "transaction at half offset %d of %s is %s; %s came too late and changes nothing",
                 ended.queue_offset,
                 claim.group,
                 ended.state.name,

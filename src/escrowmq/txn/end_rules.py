@@ -48,20 +48,21 @@ class EndRule(NamedTuple):
 
 
 def _members_count(about: EndAsked) -> int:
-    return len(about.halves.bundles.members(about.standing.queue_offset))
+    return len(about.halves.bundles.members(about.standing.half.queue_offset))
 
 
 def _tell_outcome(about: EndAsked) -> Ended:
-    state, queue_offset, half = about.standing
+    state, (queue_offset, half, _) = about.standing
     is_other = state != State.SETTLED and WANTED.get(about.claim.verdict, state) != state
     answer = EndResult.CONTRADICTED if is_other else EndResult.REPEATED
     return Ended(answer, state, queue_offset, half.properties.get(Property.REAL_TOPIC, ""))
 
 
 def _is_too_late(about: EndAsked) -> bool:
-    if about.claim.is_from_check:
+    half = about.standing.half.message
+    if about.claim.is_from_check or not half.properties.get(Property.CHECK_IMMUNITY_TIME):
         return False
-    return is_past_immunity(about.standing.half, about.now_ms, about.timeout_ms)
+    return is_past_immunity(half, about.now_ms, about.timeout_ms)
 
 
 def _has_other_count(about: EndAsked) -> bool:
@@ -69,11 +70,11 @@ def _has_other_count(about: EndAsked) -> bool:
 
 
 def _refuse(result: EndResult) -> Callable[[EndAsked], Ended]:
-    return lambda about: Ended(result, queue_offset=about.standing.queue_offset)
+    return lambda about: Ended(result, queue_offset=about.standing.half.queue_offset)
 
 
 def _refuse_count(about: EndAsked) -> Ended:
-    queue_offset, count = about.standing.queue_offset, _members_count(about)
+    queue_offset, count = about.standing.half.queue_offset, _members_count(about)
     return Ended(EndResult.COUNT_WRONG, queue_offset=queue_offset, count=count)
 
 
@@ -81,7 +82,7 @@ END_RULES: Final = (
     EndRule("ended before", lambda about: about.standing.state != State.PENDING, _tell_outcome),
     EndRule(
         "of an epoch",
-        lambda about: about.standing.queue_offset in about.halves.epochs,
+        lambda about: about.standing.half.queue_offset in about.halves.epochs.of,
         _refuse(EndResult.OF_EPOCH),
     ),
     EndRule("past its time without checks", _is_too_late, _refuse(EndResult.TOO_LATE)),

@@ -17,6 +17,7 @@ from escrowmq.txn.half_identity import likeness
 from escrowmq.txn.half_lifecycle import Halves
 from escrowmq.txn.half_queue_progress import Progress
 from escrowmq.txn.half_records import copy_to, half_of
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State, Verdict, settle
 from escrowmq.txn.unsealed_ends import UnsealedEnds
 
@@ -33,7 +34,8 @@ class Engine:
         as_delivered: AsDelivered,
         before: Engine | None = None,
     ) -> None:
-        """`before`: of the same folder, when it was open as a copy; its halves are taken over."""
+        """`before`: the engine of the same folder while it was open as a copy; its halves are taken
+        over."""
         self._store = store
         self._as_delivered = as_delivered
         if before is None:
@@ -68,44 +70,37 @@ class Engine:
 
     def decide(
         self,
-        half: StoredMessage,
+        half: OpenHalf,
         verdict: Verdict,
         *,
-        queue_offset: int,
         now_ms: int,
         who: str = "",
     ) -> Ended:
         """Carry out a verdict on a pending transaction, with all its messages or with none."""
         halves, state = self.halves, settle(State.PENDING, verdict)
-        topic = halves.pending.topic(queue_offset)
+        queue_offset = half.queue_offset
+        topic = half.message.properties.get(Property.REAL_TOPIC, "")
         if state == State.PENDING:
             return Ended(EndResult.UNKNOWN, state, queue_offset, topic)
-        records = end_records(
-            half,
-            state,
-            halves,
-            queue_offset=queue_offset,
-            now_ms=now_ms,
-            as_delivered=self._as_delivered,
-        )
+        records = end_records(half, state, halves, now_ms=now_ms, as_delivered=self._as_delivered)
         if records is None:
             return Ended(EndResult.UNREADABLE, State.PENDING, queue_offset, topic)
         # Asked for all before the first is put: what consumers have seen cannot be taken back.
-        messages = [message for _, message in records if message is not None]
+        messages = [record.message for record in records if record.message is not None]
         if len(messages) > 1 and not self._store.has_room(messages):
             put = Put(PutStatus.SERVICE_NOT_AVAILABLE, reason="no room for all messages")
             return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
         ended = Ended(EndResult.DONE, state, queue_offset, topic, count=len(records))
-        for nth, (member, message) in enumerate(records):
+        for nth, (member, message, encoded) in enumerate(records):
             if message is not None:
-                properties = halves.recent.properties_of(message, member)
-                put = self._store.put(message, now_ms, properties=properties, is_settling=True)
+                put = self._store.put(message, now_ms, properties=encoded, is_settling=True)
                 if put.status is not PutStatus.OK:
                     if nth:  # some are visible: the others follow, whatever a later end says
                         halves.owe([each.queue_offset for each in records[nth:]], verdict, now_ms)
                     return Ended(EndResult.NOT_STORED, State.PENDING, queue_offset, topic, put)
                 ended.put = put
-            self.mark_ended(member, state, now_ms, who)
+            # Its final is in the log; only the op record is missing.
+            self.unsealed.ends.append(halves.settle(member, state, now_ms, who))
         return ended
 
     def complete(self, members: list[int], verdict: Verdict, now_ms: int) -> None:
@@ -113,19 +108,21 @@ class Engine:
         broker died."""
         self.halves.owe(members, verdict, now_ms)
         for member in members:
-            half = self.halves.half_or_set_aside(member) if member in self.halves.pending else None
+            half = self.halves.open_half(member) if member in self.halves.pending else None
             if half is not None:
-                self.decide(half, verdict, queue_offset=member, now_ms=now_ms)
+                self.decide(half, verdict, now_ms=now_ms)
 
-    def mark_ended(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> None:
-        """Record an end whose final records are in the log; only the op record is missing."""
-        self.unsealed.add(self.halves.settle(queue_offset, state, now_ms, who))
+    def mark_ended(self, queue_offset: int, verdict: Verdict, now_ms: int) -> None:
+        """Record an end whose final records are in the log already; only the op record is
+        missing."""
+        state = settle(State.PENDING, verdict)
+        self.unsealed.ends.append(self.halves.settle(queue_offset, state, now_ms))
 
     def mark_plain(
         self, ended: Mapping[int, State], now_ms: int, op_offset: int | None = None
     ) -> None:
-        """`mark_ended` for plain halves (txn/plain_halves), by queue offset. If one op record
-        already names all of them, its queue offset is given."""
+        """Record the ends of plain halves (txn/plain_halves), by queue offset; their finals are in
+        the log. If one op record already names all of them, its queue offset is given."""
         if op_offset is None:
             self.unsealed.ends += self.halves.settle_plain(ended, now_ms)
             return
@@ -141,7 +138,7 @@ class Engine:
     def supersede(self, old: int, new: int) -> None:
         """A pending half was stored again: the new one replaces it, and an op record without an
         outcome says that the old one is settled."""
-        self.unsealed.add(self.halves.supersede(old, new))
+        self.unsealed.ends.append(self.halves.supersede(old, new))
 
     def resume(self, source: StoredMessage, now_ms: int) -> Put:
         """Make a discarded message pending again, with no checks counted."""

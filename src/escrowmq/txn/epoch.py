@@ -51,8 +51,8 @@ def parse_epoch(group: str, text: str) -> tuple[Query, int]:
     found = _EPOCH.fullmatch(text) if len(text) <= EPOCH_SIZE_MAX else None
     if found is None:
         raise UsageError(
-            f"{EPOCH} is {text[:64]!r}; it is <query>/<number of the batch>, "
-            f"{EPOCH_SIZE_MAX} characters at most"
+            f"{EPOCH} is {text[:64]!r}; <query>/<number of the batch>, at most "
+            f"{EPOCH_SIZE_MAX} characters, is expected"
         )
     return Query(group, found["query"]), int(found["batch"])
 
@@ -69,7 +69,9 @@ def attempt_of(properties: dict[str, str]) -> Attempt | None:
             f"{TOKEN} has {len(token)} characters; a half of an epoch has 1 to {TOKEN_SIZE_MAX}"
         )
     if TRANSACTION in properties:
-        raise UsageError(f"{EPOCH} and {TRANSACTION} are on one message; it is ended by one")
+        raise UsageError(
+            f"{EPOCH} and {TRANSACTION} are both on the message; only one of them is allowed"
+        )
     return Attempt(query, batch, token)
 
 
@@ -87,15 +89,14 @@ class Epochs:
 
     def __init__(self) -> None:
         self._halves: dict[Attempt, dict[int, None]] = {}
-        self._of: dict[int, Attempt] = {}
+        self.of: dict[int, Attempt] = {}
+        """By queue offset, the attempt of each pending half that has an epoch; other code only
+        reads."""
         self._attempts: dict[Query, dict[Attempt, None]] = {}
         self._lapsed: set[Attempt] = set()
         self._abandoned: set[Attempt] = set()
         self.decisions: dict[Query, LastDecision] = {}
         """The newest of each query, those decided longest ago first."""
-
-    def __contains__(self, queue_offset: int) -> bool:
-        return queue_offset in self._of
 
     # -- halves ------------------------------------------------------------------------------
 
@@ -111,14 +112,14 @@ class Epochs:
 
     def add(self, attempt: Attempt, queue_offset: int) -> None:
         """A half of an attempt is pending."""
-        assert queue_offset not in self._of, queue_offset
+        assert queue_offset not in self.of, queue_offset
         self._halves.setdefault(attempt, {})[queue_offset] = None
-        self._of[queue_offset] = attempt
+        self.of[queue_offset] = attempt
         self._attempts.setdefault(attempt.query, {})[attempt] = None
 
     def remove(self, queue_offset: int) -> None:
         """A half is pending no longer."""
-        attempt = self._of.pop(queue_offset, None)
+        attempt = self.of.pop(queue_offset, None)
         if attempt is None:
             return
         halves = self._halves[attempt]
@@ -132,10 +133,6 @@ class Epochs:
         del attempts[attempt]
         if not attempts:
             del self._attempts[attempt.query]
-
-    def of(self, queue_offset: int) -> Attempt | None:
-        """The attempt of a pending half; None if it has no epoch."""
-        return self._of.get(queue_offset)
 
     def halves(self, attempt: Attempt) -> list[int]:
         """The pending halves of an attempt, in the order in which they were stored."""

@@ -75,15 +75,15 @@ class Decider:
                 self._note(record)
             low = max(low, min(file.end, high))
         for message in walk_queue(self._store, Topic.DECISIONS, low, high):
-            self._take(message)
+            self._note_record(message)
         self._end = high
         owed = 0
         for attempt, _ in self._epochs.settled_by_decision():
-            owed += self._owe(attempt, now_ms)
+            owed += self._schedule_ends(attempt, now_ms)
         if owed:
-            _log.info("%d messages of decided batches are ended now", owed)
+            _log.info("%d halves of decided batches are ended now", owed)
 
-    def _take(self, message: StoredMessage) -> None:
+    def _note_record(self, message: StoredMessage) -> None:
         try:
             self._note(msgspec.json.decode(message.body, type=_Record))
         except msgspec.DecodeError as error:
@@ -173,22 +173,22 @@ class Decider:
                 continue
             for queue_offset in self._epochs.halves(attempt):
                 if count >= _AT_ONCE_COUNT or size >= _AT_ONCE_SIZE:
-                    self._owe(attempt, now_ms)
+                    self._schedule_ends(attempt, now_ms)
                     break
                 size += self._end_one(queue_offset, verdict, now_ms)
                 count += 1
 
     def _end_one(self, queue_offset: int, verdict: Verdict, now_ms: int) -> int:
         """End one half of the epoch; return its body size, 0 if it must be retried."""
-        half = self._engine.halves.half_or_set_aside(queue_offset)
+        half = self._engine.halves.open_half(queue_offset)
         if half is None:
             return 0
-        self._engine.decide(half, verdict, queue_offset=queue_offset, now_ms=now_ms)
+        self._engine.decide(half, verdict, now_ms=now_ms)
         if queue_offset in self._engine.halves.pending:
             self._engine.halves.pending.schedule(queue_offset, now_ms)
-        return half.record_size
+        return half.message.record_size
 
-    def _owe(self, attempt: Attempt, now_ms: int) -> int:
+    def _schedule_ends(self, attempt: Attempt, now_ms: int) -> int:
         """Have the halves of an attempt ended with the next deadlines."""
         halves = self._epochs.halves(attempt)
         for queue_offset in halves:

@@ -20,6 +20,7 @@ from escrowmq.txn.check_immunity import immunity_ms
 from escrowmq.txn.epoch import Attempt, Epochs, stored_attempt
 from escrowmq.txn.half_identity import Likeness
 from escrowmq.txn.half_records import checks_counted
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.recent_halves import Recent
@@ -60,8 +61,8 @@ class Halves:
         self.ledger = Ledger()
         self.tally = Tally(store.disk)
         self.trail = Trail()
-        self.meter = Meter()
         self.counters = HalfCounters()
+        self.meter = Meter(self.counters)
         self.recent = Recent()
         self.decided: dict[int, Verdict] = {}
         """Halves of a transaction that could be ended in part only: the rest follows."""
@@ -78,7 +79,7 @@ class Halves:
         """Halves that RocketMQ has stored again: an END may name the first copy."""
 
     def move(self, store: Store, settings: BrokerSettings) -> None:
-        """The folder is opened anew."""
+        """The same folder was opened again: use its new store from now on."""
         self._store, self._settings = store, settings
         self.tally = Tally(store.disk)
 
@@ -128,7 +129,7 @@ class Halves:
         due_ms = half.stored_ms + self._settings.transaction_timeout_ms
         self.pending.add_behind((group, topic, origin, account), half, due_ms, checks)
         self.counters.prepared += 1
-        self.recent.keep_plain(half)
+        self.recent.keep_all((half,))
         self.meter.note_pending(topic, group, 1)
 
     def enter_alike(self, halves: Sequence[PlainHalf], *, origin: str, account: str) -> None:
@@ -158,26 +159,33 @@ class Halves:
 
     def enter_run(self, run: HalfRun) -> None:
         """Halves of one shape are pending."""
-        if run.shape is None or not run.queue_offsets:
+        if not run.queue_offsets:
             return
+        assert run.shape is not None, "halves have a shape"
         self.pending.add_run(run, wait_ms=self._wait_ms(run.shape.wait_ms))
         self.meter.note_pending(run.shape.topic, run.shape.group, len(run.queue_offsets))
 
     # -- in the log --------------------------------------------------------------------------
 
-    def read(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
+    def named(self, queue_offset: int, log_offset: int) -> OpenHalf | None:
         """The half at a position that a client may have named."""
         half = self.recent.half(queue_offset=queue_offset, log_offset=log_offset)
-        return half if half is not None else self._store.read(log_offset)
+        if half is not None:
+            return half
+        # RocketMQ takes whatever record starts there; a record of another topic is none of ours.
+        message = self._store.read(log_offset)
+        if message is None or message.topic != Topic.HALF:
+            return None
+        return OpenHalf(queue_offset, message)
 
     def half(self, queue_offset: int) -> StoredMessage | None:
         """A pending half from the log; None if it is unreadable."""
-        half = self.read(queue_offset, self.pending.log_offset(queue_offset))
-        return None if half is None or half.topic != Topic.HALF else half
+        half = self.named(queue_offset, self.pending.log_offset(queue_offset))
+        return None if half is None else half.message
 
-    def half_or_set_aside(self, queue_offset: int) -> StoredMessage | None:
-        """`half`, for code that ends it: an unreadable one is set aside."""
-        half = self.half(queue_offset)
+    def open_half(self, queue_offset: int) -> OpenHalf | None:
+        """A pending half, for code that ends it. An unreadable one is set aside: then None."""
+        half = self.named(queue_offset, self.pending.log_offset(queue_offset))
         if half is None:
             self.set_aside(queue_offset, "its record cannot be read")
         return half
@@ -187,24 +195,24 @@ class Halves:
     def settle(self, queue_offset: int, state: State, now_ms: int, who: str = "") -> Settled:
         """A half has an outcome."""
         row = self.pending.row(queue_offset) if state == State.ROLLED_BACK else None
-        bundle, attempt = self.bundles.of(queue_offset), self.epochs.of(queue_offset)
-        topic, stored_ms = self._remove(queue_offset)
+        bundle, attempt = self.bundles.of.get(queue_offset), self.epochs.of.get(queue_offset)
+        topic, group, stored_ms = self._remove(queue_offset)
         if bundle is not None:
             # The next leader needs no appointment: all messages end together, or the rest is owed.
             self.bundles.remove(queue_offset, state)
         if self.decided:
             self.decided.pop(queue_offset, None)
         self.ledger.record(queue_offset, state)
-        self._count(state, topic, [now_ms - stored_ms])
+        self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
         return Settled(queue_offset, state, row, bundle, attempt, who)
 
     def settle_one_plain(self, queue_offset: int, state: State, now_ms: int) -> None:
         """`settle` for a plain half, committed or rolled back for good."""
-        topic, stored_ms = self._remove_plain(queue_offset)
+        topic, group, stored_ms = self._remove(queue_offset)
         if self.decided:
             self.decided.pop(queue_offset, None)
         self.ledger.record(queue_offset, state)
-        self._count(state, topic, [now_ms - stored_ms])
+        self.meter.note_ended(state, topic, group, [now_ms - stored_ms])
 
     def settle_plain(self, ended: Mapping[int, State], now_ms: int) -> list[Settled]:
         """`settle` for pending plain halves, each committed or rolled back for good. Measured: 2 us
@@ -224,8 +232,8 @@ class Halves:
             alike[source, state].append(stored_ms)
         for (source, state), stored in alike.items():
             group, topic, *_ = pending.sources.give_back(source, len(stored))
-            self.meter.note_pending(topic, group, -len(stored))
-            self._count(state, topic, [now_ms - stored_ms for stored_ms in stored])
+            taken_ms = [now_ms - stored_ms for stored_ms in stored]
+            self.meter.note_ended(state, topic, group, taken_ms)
         self.ledger.record_all(ended)
         for queue_offset in ended:
             self.recent.drop(queue_offset)
@@ -233,42 +241,33 @@ class Halves:
                 self.decided.pop(queue_offset, None)
             if self._held_open:
                 self._held_open.pop(queue_offset, None)
-            assert queue_offset not in self.bundles, queue_offset
+            assert queue_offset not in self.bundles.of, queue_offset
         return settled
 
     def forget(self, queue_offset: int) -> None:
         """An op record of another broker says that a half is settled."""
-        self._remove(queue_offset)
+        self._drop(queue_offset)
         self.decided.pop(queue_offset, None)
         self.bundles.drop(queue_offset)
 
-    def _remove(self, queue_offset: int) -> tuple[str, int]:
-        """Remove a half from every table of pending halves; return its topic and store time."""
-        self.epochs.remove(queue_offset)
-        return self._remove_plain(queue_offset)
-
-    def _remove_plain(self, queue_offset: int) -> tuple[str, int]:
-        topic, group, stored_ms = self.pending.remove(queue_offset)
+    def _drop(self, queue_offset: int) -> int:
+        """A half is pending no longer, and has no outcome to be counted; return its store time."""
+        topic, group, stored_ms = self._remove(queue_offset)
         self.meter.note_pending(topic, group, -1)
+        return stored_ms
+
+    def _remove(self, queue_offset: int) -> tuple[str, str, int]:
+        """Remove a half from every table of pending halves except its bundle; return its topic,
+        group and store time."""
+        if queue_offset in self.epochs.of:
+            self.epochs.remove(queue_offset)
+        topic, group, stored_ms = self.pending.remove(queue_offset)
         self.recent.drop(queue_offset)
         if self.parked:
             self.unpark(queue_offset, group)
         if self._held_open:
             self._held_open.pop(queue_offset, None)
-        return topic, stored_ms
-
-    def _count(self, state: State, topic: str, latencies_ms: Sequence[int]) -> None:
-        counters, meter, count = self.counters, self.meter, len(latencies_ms)
-        if state == State.COMMITTED:
-            counters.committed += count
-            meter.committed[topic] += count
-            meter.note_latencies(topic, latencies_ms)
-        elif state == State.ROLLED_BACK:
-            counters.rolled_back += count
-            meter.rolled_back[topic] += count
-        else:
-            counters.expired += count
-            meter.expired[topic] += count
+        return topic, group, stored_ms
 
     def restore(self, settled: Settled, due_ms: int) -> None:
         """A rollback could not be stored: the half is pending again."""
@@ -286,7 +285,7 @@ class Halves:
     def set_aside(self, queue_offset: int, reason: str) -> None:
         """A pending half cannot be processed: remove it; its transaction can then only be rolled
         back."""
-        _, stored_ms = self._remove(queue_offset)
+        stored_ms = self._drop(queue_offset)
         self.decided.pop(queue_offset, None)
         leader = self.bundles.remove(queue_offset, None)
         if leader is not None:
@@ -302,7 +301,7 @@ class Halves:
     def supersede(self, old: int, new: int) -> Settled:
         """Another half, already added, replaces a pending one."""
         holder = self.take_holder(old)
-        self._remove(old)
+        self._drop(old)
         leader = self.bundles.leave(old)
         if leader is None:
             leader = new

@@ -40,7 +40,7 @@ def half_of(message: Message) -> Message:
     A delay is dropped, unless the sender wants it to count from the commit: RocketMQ's clients drop
     the level themselves, and RocketMQ loses a half with a delivery time."""
     properties = dict(message.properties)
-    if not _DELAYING.isdisjoint(properties) and not is_delayed(properties):
+    if not is_delayed(properties):
         for name in _DELAYING:
             properties.pop(name, None)
     unique_key = properties.get(Property.UNIQ_KEY)
@@ -120,4 +120,5 @@ def copy_to(
 
 def checks_counted(properties: dict[str, str]) -> int:
     """Checks counted in RocketMQ's copy of a half message."""
-    return number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX) or 0
+    counted = number_in(properties.get(Property.TRANSACTION_CHECK_TIMES), most=_CHECKS_MAX)
+    return 0 if counted is None else counted

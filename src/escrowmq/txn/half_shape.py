@@ -88,11 +88,13 @@ class Shapes:
 
 def _span(encoded: bytes, mark: bytes) -> tuple[int, int] | None:
     """The position of a property's only value; None if there is none, or more than one."""
-    at = encoded.find(mark)
-    if at < 0 or (at and encoded[at - 1] != 2) or encoded.find(mark, at + 1) >= 0:
+    before, _, rest = encoded.partition(mark)
+    value, is_ended, _ = rest.partition(b"\x02")
+    # In another place it is the end of another name.
+    if not is_ended or mark in rest or not (b"\x02" + before).endswith(b"\x02"):
         return None
-    end = encoded.find(b"\x02", at)
-    return (at + len(mark), end) if end >= 0 else None
+    at = len(before) + len(mark)
+    return at, at + len(value)
 
 
 def _shape(encoded: bytes) -> HalfShape:

@@ -123,7 +123,7 @@ class Keyring:
             raise UsageError(f"this transaction id is of broker {found.broker_name}; send it there")
         late_s = now_ms // 1000 - found.expires_s
         if late_s > 0:
-            raise UsageError(f"this transaction id ran out {late_s} s ago")
+            raise UsageError(f"this transaction id expired {late_s} s ago")
         return found
 
 

@@ -92,7 +92,7 @@ def decode_op(message: Message) -> list[tuple[int, str]]:
     return [
         (int(part), letter if letter in STATES else "-")
         for part, letter in zip(parts, letters, strict=True)
-        if part.isascii() and part.isdecimal() and len(part) <= _DIGITS_MAX
+        if part.isdecimal() and len(part) <= _DIGITS_MAX
     ]
 
 

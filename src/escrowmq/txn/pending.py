@@ -255,12 +255,10 @@ class Pending:
 
     def remove(self, queue_offset: int) -> tuple[str, str, int]:
         """A half message is settled: return its topic, group and store time."""
-        page, at = self.pages.find(queue_offset)
-        if at < 0:
-            raise KeyError(queue_offset)
-        group, topic, *_ = self.sources.give_back(page.sources[at])
-        stored_ms = page.stored_ms[at]
+        page, at = self._at(queue_offset)
+        source, stored_ms = page.sources[at], page.stored_ms[at]
         self.pages.remove(page, at)
+        group, topic, *_ = self.sources.give_back(source)
         return topic, group, stored_ms
 
     def after(self, queue_offset: int) -> list[int]:
@@ -374,7 +372,7 @@ class Pending:
         self._noted_count = 0
         for page in self.pages:
             for at, source in enumerate(page.sources):
-                if source != GONE and page.due_ms[at] != NEVER_MS:
+                if source != GONE:
                     self._appoint(page.offsets[at], page.due_ms[at])
 
     def wake_at_ms(self) -> int:

@@ -198,10 +198,6 @@ class Pages:
         left, last = count_max, after
         nth = max(bisect_right(self._firsts, after) - 1, 0)
         for page in self._pages[nth:]:
-            if not left:
-                if page.rows_after(after, 1, None, span_ms)[1]:
-                    return found, last
-                continue
             rows, count, end = page.rows_after(after, left, sources, span_ms)
             found += rows
             if count:
@@ -225,7 +221,7 @@ class Pages:
         self.last = Page(queue_offset)
         self._pages.append(self.last)
         self._firsts.append(queue_offset)
-        if len(self._pages) > 1:
+        if len(self._pages) > 1 and self._pages[-2].is_sparse:
             self._tidy(len(self._pages) - 2)
         return self.last
 
@@ -314,10 +310,7 @@ class Pages:
 
     def _tidy(self, nth: int) -> None:
         """Compact a page of which little is left."""
-        page = self._pages[nth]
-        if not page.is_sparse:
-            return
-        page = page.packed()
+        page = self._pages[nth].packed()
         before = self._pages[nth - 1] if nth else None
         if before is not None and len(before.offsets) + len(page.offsets) <= self._size // 2:
             before.extend([column.tolist() for column in page.columns()])

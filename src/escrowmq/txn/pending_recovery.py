@@ -31,7 +31,7 @@ from escrowmq.txn.half_shape import Shapes
 from escrowmq.txn.op_records import STATES, decode_op, ended_in
 from escrowmq.txn.pending import HalfRun
 from escrowmq.txn.pending_snapshot import PendingSnapshot
-from escrowmq.txn.state import State, Verdict, settle
+from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.stored_halves import ODD_COUNT, Entry, alike_from, stored_halves
 
 _log = logging.getLogger(__name__)
@@ -103,7 +103,7 @@ class HalvesRecovery:
         is_sound: bool,
         snapshot: PendingSnapshot | None = None,
     ) -> HalvesFound:
-        """`run`, as far as it writes nothing."""
+        """Like `run`, without writing anything."""
         assert not len(self._halves.pending), "halves are recovered into an empty index"
         found = HalvesFound()
         self._now_ms = now_ms
@@ -116,7 +116,7 @@ class HalvesRecovery:
         if not is_sound or not self._can_use(snapshot, start, op_start):
             snapshot = None
         if snapshot is not None:
-            op_start = self._pass_over(snapshot)
+            op_start = self._skip_covered_ops(snapshot)
         self._remember(self._start(Topic.OP, op_start - _OPS_REMEMBERED), op_start)
         found.ops_count = self._read_ops(op_start, start)
         if snapshot is not None:
@@ -129,14 +129,14 @@ class HalvesRecovery:
     # -- a copy of another broker's log ------------------------------------------------------
 
     def follow(self, now_ms: int) -> None:
-        """Read what the log has got since the last time."""
+        """Read what was appended to the log since the last call."""
         self._now_ms = now_ms
         self._read_ops(self._op_next, self._half_next)
         self._read_halves(self._half_next)
         self._done.clear()
 
     def resume(self, other: HalvesRecovery, now_ms: int, *, is_sound: bool) -> HalvesFound:
-        """`run`, where another one has read this log into the same engine's halves before."""
+        """Like `run`, after another recovery has read the same log into the same halves."""
         self._half_next, self._op_next = other._half_next, other._op_next
         self._last_op_log_offset = other._last_op_log_offset
         self._is_last_op_ours = other._is_last_op_ours
@@ -153,7 +153,7 @@ class HalvesRecovery:
             and op_start < snapshot.op_end <= self._store.bounds(Topic.OP, 0)[1]
         )
 
-    def _pass_over(self, snapshot: PendingSnapshot) -> int:
+    def _skip_covered_ops(self, snapshot: PendingSnapshot) -> int:
         """Skip op records that the snapshot covers; return where to continue."""
         last = snapshot.op_end - 1
         # They may name any half before its end: none of them is finished until all of those are.
@@ -370,7 +370,7 @@ class HalvesRecovery:
             if queue_offset is not None:
                 # Asked before it is marked: a half that has ended knows the others no more.
                 incomplete.update(engine.halves.bundles.members(queue_offset))
-                engine.mark_ended(queue_offset, settle(State.PENDING, verdict), now_ms)
+                engine.mark_ended(queue_offset, verdict, now_ms)
                 count += 1
         pending = engine.halves.pending
         # Only now: the records that make a bundle whole may be anywhere after its first one.
@@ -454,7 +454,7 @@ def _stretches(entries: list[Entry]) -> Iterator[list[Entry]]:
 def _adjoining(entries: list[Entry]) -> Iterator[list[Entry]]:
     first = total = 0
     for at, (log_offset, size, _) in enumerate(entries):
-        if at > first and (log_offset != entries[first][0] + total or total > _STRETCH_SIZE):
+        if log_offset != entries[first][0] + total or total > _STRETCH_SIZE:
             yield entries[first:at]
             first, total = at, 0
         total += size

@@ -67,9 +67,10 @@ class Resumption:
 
     def resume(self, source: StoredMessage, now_ms: int) -> Resumed:
         """Make a discarded message pending again, with all of its transaction."""
-        whole = self._whole(source)
-        wanted = number_in(source.properties.get(MESSAGES), most=INT_MAX) or 1
-        if len(whole) < wanted:
+        whole = self._all_messages(source)
+        # The first one kept says how many there were; the half of a transaction does not know.
+        wanted = number_in(whole[0].properties.get(MESSAGES), most=INT_MAX)
+        if wanted is not None and len(whole) < wanted:
             name = source.properties.get(TRANSACTION)
             return Resumed(
                 refusal=f"of the {wanted} messages of transaction {name} only {len(whole)} are "
@@ -89,7 +90,7 @@ class Resumption:
             resumed.count += 1
         return resumed
 
-    def _whole(self, source: StoredMessage) -> list[StoredMessage]:
+    def _all_messages(self, source: StoredMessage) -> list[StoredMessage]:
         """The messages of a discarded transaction, each once."""
         if TRANSACTION not in source.properties:
             return [source]

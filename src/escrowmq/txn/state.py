@@ -57,8 +57,7 @@ class Ledger:
 
     def record(self, queue_offset: int, state: State) -> None:
         """Record the outcome of a transaction."""
-        number = queue_offset >> self.BLOCK_BITS
-        (self._blocks.get(number) or self._block(number))[queue_offset & _IN_BLOCK] = state
+        self._block(queue_offset >> self.BLOCK_BITS)[queue_offset & _IN_BLOCK] = state
 
     def record_all(self, states: Mapping[int, State]) -> None:
         """Record outcomes by queue offset."""

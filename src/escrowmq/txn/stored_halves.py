@@ -65,9 +65,7 @@ def stored_halves(
         at = log_offset - base
         end = at + size
         if head_size <= size and end <= end_of_data:
-            found_size, magic, crc, _, number, own, sys_flag, stored_ms, body_size = walked(
-                data, at
-            )
+            found_size, magic, crc, _, _, own, sys_flag, stored_ms, body_size = walked(data, at)
             body_at = at + head_size
             body_end = body_at + body_size
             topic_end = body_end + _TOPIC_SIZE
@@ -76,7 +74,6 @@ def stored_halves(
             if (
                 alike is not None
                 and own == log_offset
-                and number == queue_offset
                 and found_size == size
                 and magic == MAGIC_V1
                 and not sys_flag & HOSTS_V6
@@ -96,7 +93,7 @@ def _judge(
 ) -> tuple[HalfShape | None, int, int]:
     """Shape, store time, and position of the properties of a record of any kind."""
     records = parse(data[at:end], log_offset).records
-    if not records or records[0].size != end - at:
+    if not records or records[0].size < end - at:
         return None, 0, 0
     record = records[0]
     return shapes.of(record.properties), record.stored_ms, end - len(record.properties)

@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from escrowmq.txn.state import State
+
 LATENCY_BOUNDS_S: Final = (5, 60, 600, 3_600, 43_200, 86_400)
 """Upper bounds of the histogram of the time from the half to its commit, as in RocketMQ."""
 
@@ -41,7 +43,8 @@ class CheckCounters(msgspec.Struct):
 class Meter:
     """Pending halves, commits, rollbacks, discards and times to commit, by the message's topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, counters: HalfCounters) -> None:
+        self._counters = counters
         self.pending: Counter[str] = Counter()
         self.groups: Counter[str] = Counter()
         """Pending halves by producer group."""
@@ -64,7 +67,22 @@ class Meter:
         else:  # `del` of a Counter is a call of Python's
             self.groups.pop(group, None)
 
-    def note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
+    def note_ended(self, state: State, topic: str, group: str, taken_ms: Sequence[int]) -> None:
+        """Halves of a topic and a group have this outcome, each so long after it was stored."""
+        counters, count = self._counters, len(taken_ms)
+        self.note_pending(topic, group, -count)
+        if state == State.COMMITTED:
+            counters.committed += count
+            self.committed[topic] += count
+            self._note_latencies(topic, taken_ms)
+        elif state == State.ROLLED_BACK:
+            counters.rolled_back += count
+            self.rolled_back[topic] += count
+        else:
+            counters.expired += count
+            self.expired[topic] += count
+
+    def _note_latencies(self, topic: str, taken_ms: Sequence[int]) -> None:
         """Times from halves to their commits."""
         counts = self.latency_counts.get(topic)
         if counts is None:

@@ -7,9 +7,10 @@ import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.signed_id import SignedId
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks
@@ -58,8 +59,8 @@ class Transactions:
         members: Callable[[str], list[LiveProducer]],
         before: Transactions | None = None,
     ) -> None:
-        """`before`: of the same folder, when it was open as a copy: what it has read is not read
-        again."""
+        """`before`: the transactions of the same folder while it was open as a copy: what they have
+        read is not read again."""
         self._store = store
         self._settings = settings
         self._before: Transactions | None = None
@@ -118,7 +119,7 @@ class Transactions:
             )
 
     def warm(self, now_ms: int, *, half_offset: int, op_offset: int, is_sound: bool) -> None:
-        """Of a copy: find the pending halves, to be ready to take over. Nothing is written."""
+        """On a copy: find the pending halves, to be ready to take over. Nothing is written."""
         snapshot = pending_snapshot.decode(self._store.disk.read(pending_snapshot.PATH))
         self.recovery.read(
             now_ms,
@@ -130,7 +131,7 @@ class Transactions:
         self.is_warm = True
 
     def keep_warm(self, now_ms: int) -> None:
-        """Of a copy: read what it has got since."""
+        """On a copy: read the records that have arrived since the last call."""
         self.recovery.follow(now_ms)
 
     def kept(self, now_ms: int) -> KeptProgress | None:
@@ -207,15 +208,12 @@ class Transactions:
         if the id is not one of this broker's, or has expired."""
         found = self.keyring.read(text, broker_name=self._settings.name, now_ms=now_ms)
         half = self.half_at(found.queue_offset, found.log_offset)
-        if (
-            half is None
-            or half.topic != Topic.HALF
-            or not found.is_of(half.properties.get(Property.UNIQ_KEY, ""))
-        ):
+        if half is None or not found.is_of(half.properties.get(Property.UNIQ_KEY, "")):
             return found, None
         return found, half
 
     def half_at(self, queue_offset: int, log_offset: int) -> StoredMessage | None:
         """The half at a position, or, if it was carried forward, at its present position."""
         place = newest_place(queue_offset, log_offset, self.engine.halves, self._store)
-        return self.engine.halves.read(*place)
+        half = self.engine.halves.named(*place)
+        return None if half is None else half.message

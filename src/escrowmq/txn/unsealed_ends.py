@@ -1,11 +1,12 @@
-"""Ends without an op record yet. They are sealed at the end of their input.
+"""The ends of an input: those without an op record yet, and the answers that wait for it. They are
+sealed at the end of the input.
 
 An end without a final record has no effect without its op record: if that cannot be stored, it is
 pending again. A commit is proved by its final record; its op record follows later."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.store.store import PutStatus, Store
@@ -23,8 +24,17 @@ class Sealed(NamedTuple):
     """Half offsets whose end had to be undone."""
 
 
+class EndAnswer(Protocol):
+    """The answer to an END, or to several. An outcome that is reported a second time, or to a
+    second client, is not reported any earlier."""
+
+    def give(self, sealed: Sealed) -> None:
+        """The ends of the input are sealed."""
+        ...
+
+
 class UnsealedEnds:
-    """The unsealed ends, in order."""
+    """The unsealed ends, in order, and their answers."""
 
     def __init__(
         self,
@@ -41,6 +51,12 @@ class UnsealedEnds:
         self._progress = progress
         self._host = host
         self.ends: list[Settled] = []
+        self.answers: list[EndAnswer] = []
+
+    @property
+    def has_any(self) -> bool:
+        """Whether ends, or answers, wait for an op record."""
+        return bool(self.ends or self.answers)
 
     def __bool__(self) -> bool:
         return bool(self.ends)
@@ -50,13 +66,17 @@ class UnsealedEnds:
         """The lowest queue offset among their halves."""
         return min((one.queue_offset for one in self.ends), default=None)
 
-    def add(self, settled: Settled) -> None:
-        """Add an end."""
-        self.ends.append(settled)
-
     def seal(self, now_ms: int) -> Sealed:
-        """Append the op records of all of them."""
-        log_end = self._store.end_offset
+        """Append the op records of all ends, and give their answers."""
+        sealed = self._put_records(now_ms)
+        answers = self.answers.copy()
+        self.answers.clear()
+        for answer in answers:
+            answer.give(sealed)
+        return sealed
+
+    def _put_records(self, now_ms: int) -> Sealed:
+        log_end = self._store.log.end_offset
         while self.ends:
             some = self._next_record()
             op = encode_op(

@@ -245,16 +245,12 @@ class Reader(Client):
                 for message in decode_records(reply.body):
                     self._read(queue, message.queue_offset, message.body, message.log_offset)
                     self._next[queue] = message.queue_offset + 1
-            elif reply.code == Response.PULL_OFFSET_MOVED and self._is_at_the_newest():
+            elif reply.code == Response.PULL_OFFSET_MOVED:
                 self.seen.faults.append(
                     f"queue {queue} was read up to {offset}, and does not go so far any more"
                 )
 
         self.ask(lambda c: c.begin_pull(TOPIC, offset, queue_id=queue), answered)
-
-    def _is_at_the_newest(self) -> bool:
-        """One that was replaced, and does not know it yet, has less than its successor."""
-        return self._host is not None and self._host is self.world.serving
 
     def _read(self, queue: int, offset: int, body: bytes, position: int) -> None:
         self.seen.events.append(Read(TOPIC, queue, offset, body.decode(), position))

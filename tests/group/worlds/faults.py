@@ -23,7 +23,7 @@ class Faults:
             self._kill, self._kill, self._kill, self._kill, self._lose_power, self._freeze,
             self._freeze, self._freeze, self._isolate, self._isolate, self._isolate,
             self._cut_one_way, self._lose_authority, self._part_from_all,
-            self._switch, self._slow, self._damage,
+            self._switch, self._slow, self._damage, self._fill_disk, self._fail_syncs,
         )  # fmt: skip
         self._has_damaged = False
         self.notes: list[str] = []
@@ -66,6 +66,23 @@ class Faults:
             self._has_damaged = True
             host.kill_and_rot()
             self._later(self._start(host))
+
+    def _fill_disk(self, host: MemberHost) -> None:
+        disk = host.disk
+        disk.room = disk.used
+
+        def free() -> None:
+            disk.room = None
+
+        self._later(free)
+
+    def _fail_syncs(self, host: MemberHost) -> None:
+        host.fails_syncs = True
+
+        def mend() -> None:
+            host.fails_syncs = False
+
+        self._later(mend)
 
     def _freeze(self, host: MemberHost) -> None:
         if host.is_up and not host.is_frozen:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.drill.history import Read
 from escrowmq.drill.judge import judge
-from escrowmq.group.orders import Terms
+from escrowmq.group.orders import MemberTimeouts
 from escrowmq.store.store import Store
 from tests.group.worlds.clients import (
     QUEUES,
@@ -50,8 +50,10 @@ class RandomWorld:
         self.world = GroupWorld(
             chance.getrandbits(32),
             chance.choice(["abc", "abc", "ab"]),
-            terms=Terms(silence_ms=1_000, takeover_ms=2_000),
-            store=replace(SMALL, log_segment_size=1 << 16, is_sync_flush=is_sync),
+            terms=MemberTimeouts(silence_ms=1_000, takeover_ms=2_000),
+            store=replace(
+                SMALL, log_segment_size=1 << 16, is_sync_flush=is_sync, deletes_forcibly=False
+            ),
             settings=_SETTINGS,
             sync_delay_ms=chance.choice([0, 20]),
         )

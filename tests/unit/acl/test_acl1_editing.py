@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.acl.acl1_accounts import PUB, SUB, AccountFile, read_accounts
-from escrowmq.acl.acl1_editing import AccountWish, with_account, with_addresses, without_account
+from escrowmq.acl.acl1_editing import AccountFields, with_account, with_addresses, without_account
 from escrowmq.acl.yaml_document import read_document, write_document
 from escrowmq.errors import UsageError
 
@@ -21,7 +21,7 @@ def after(document: object) -> AccountFile:
 
 
 def test_an_account_is_added() -> None:
-    wish = AccountWish(
+    wish = AccountFields(
         access_key="account-3", secret="secret-3", address="10.0.0.*", topics=["t=PUB|SUB"],
         topic_default="SUB", groups=["g=SUB"], group_default="PUB",
     )  # fmt: skip
@@ -34,7 +34,7 @@ def test_an_account_is_added() -> None:
 
 
 def test_of_a_known_account_only_what_is_said_is_replaced() -> None:
-    wish = AccountWish(access_key="account-1", secret="secret-9", groups=["g=SUB"])
+    wish = AccountFields(access_key="account-1", secret="secret-9", groups=["g=SUB"])
     first = after(with_account(read_document(FILE), wish, now_ms=99)).accounts[0]
     assert (first.secret, first.is_admin) == ("secret-9", False)  # admin is always said
     assert first.resources == {"a": PUB, "%RETRY%g": SUB}
@@ -53,7 +53,7 @@ def test_addresses_are_replaced() -> None:
 
 
 def test_the_first_account_of_all() -> None:
-    wish = AccountWish(access_key="account-1", secret="secret-1")
+    wish = AccountFields(access_key="account-1", secret="secret-1")
     file = after(with_account(None, wish, now_ms=5))
     assert (len(file.accounts), file.counter, file.timestamp) == (1, 1, 5)
 
@@ -61,19 +61,19 @@ def test_the_first_account_of_all() -> None:
 @pytest.mark.parametrize(
     ("wish", "reason"),
     [
-        (AccountWish(access_key="short", secret="secret-1"), "accessKey=short"),
-        (AccountWish(access_key="account-1"), "longer than 6"),
+        (AccountFields(access_key="short", secret="secret-1"), "accessKey=short"),
+        (AccountFields(access_key="account-1"), "longer than 6"),
         (
-            AccountWish(access_key="account-1", secret="secret-1", topics=["t1=FOO"]),
+            AccountFields(access_key="account-1", secret="secret-1", topics=["t1=FOO"]),
             "Parse resource permission error for t1=FOO",
         ),
         (
-            AccountWish(access_key="account-1", secret="secret-1", groups=["X"]),
+            AccountFields(access_key="account-1", secret="secret-1", groups=["X"]),
             "Parse Resource format error for X",
         ),
     ],
 )
-def test_what_cannot_be_is_refused_in_the_peers_words(wish: AccountWish, reason: str) -> None:
+def test_what_cannot_be_is_refused_in_the_peers_words(wish: AccountFields, reason: str) -> None:
     with pytest.raises(UsageError, match=reason) as caught:
         with_account(None, wish, now_ms=0)
     assert "secret-1" not in str(caught.value)
@@ -81,5 +81,5 @@ def test_what_cannot_be_is_refused_in_the_peers_words(wish: AccountWish, reason:
 
 
 def test_a_bad_file_is_not_changed() -> None:
-    with pytest.raises(UsageError, match="a member of another name"):
+    with pytest.raises(UsageError, match="an unknown member"):
         without_account(read_document(b"x: 1"), "account-1", now_ms=0)

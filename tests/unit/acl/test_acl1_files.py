@@ -72,7 +72,7 @@ def test_files_have_bounds(disk: SimDisk) -> None:
         AccountFiles(disk).load()
     deep = SimDisk()
     deep.small["acl/1/2/3/4/5/6/7/8/9/a.yml"] = b""
-    with pytest.raises(UsageError, match="8 deep"):
+    with pytest.raises(UsageError, match="8 levels deep"):
         AccountFiles(deep).load()
 
 
@@ -140,7 +140,7 @@ def test_a_bad_file_changes_nothing_and_is_told_once(
         assert not files.look()
     assert keys(files) == ["account-1"]
     assert len(caplog.records) == 1
-    assert "plain_acl.yml: line 2: this is no YAML" in files.trouble
+    assert "plain_acl.yml: line 2: this is not YAML" in files.trouble
     disk.small["plain_acl.yml"] = text("account-1")
     assert not files.look()  # as it was: nothing is to be done
     assert files.trouble == ""

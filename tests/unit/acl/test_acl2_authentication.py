@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from escrowmq.acl.acl2_authentication import authenticated
-from escrowmq.acl.acl2_users import Book
+from escrowmq.acl.acl2_users import UserTable
 from escrowmq.base.command import Command
 from escrowmq.codec.acl2_bodies import UserInfo
 from escrowmq.codec.signature import sign
@@ -18,8 +18,8 @@ def signed(name: str, secret: str = SECRET) -> Command:
     return Command(code=30, opaque=1, ext=ext, version=479)
 
 
-def book() -> Book:
-    found = Book(SimDisk())
+def book() -> UserTable:
+    found = UserTable(SimDisk())
     found.create_user(UserInfo("orders", SECRET))
     found.create_user(UserInfo("gone", SECRET, user_status="disable"))
     return found

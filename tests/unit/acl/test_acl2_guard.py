@@ -8,8 +8,8 @@ from collections.abc import Mapping
 import pytest
 
 from escrowmq.acl.acl2_accesses import Fields
-from escrowmq.acl.acl2_guard import Terms, missing, refusal
-from escrowmq.acl.acl2_users import Book
+from escrowmq.acl.acl2_guard import AuthRequirements, missing, refusal
+from escrowmq.acl.acl2_users import UserTable
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.broker.requests.requests import rows
@@ -47,8 +47,8 @@ class Nowhere:
 
 
 @pytest.fixture(name="book")
-def make_book() -> Book:
-    book = Book(SimDisk())
+def make_book() -> UserTable:
+    book = UserTable(SimDisk())
     book.create_user(UserInfo("root", SECRET, user_type="Super"))
     book.create_user(UserInfo("gone", SECRET, user_status="disable"))
     book.create_user(UserInfo("orders", SECRET))
@@ -57,7 +57,7 @@ def make_book() -> Book:
     return book
 
 
-def allow(book: Book, resource: str, *actions: str, decision: str = "Allow") -> None:
+def allow(book: UserTable, resource: str, *actions: str, decision: str = "Allow") -> None:
     entry = {"resource": resource, "actions": list(actions), "decision": decision}
     body = json.dumps({"policies": [{"entries": [entry]}]}).encode()
     book.put_policies("User:orders", decode_body(AclInfo, body))
@@ -73,12 +73,12 @@ def ask(
     return Command(code=code, opaque=1, ext=found, body=body, version=479)
 
 
-def terms(**more: object) -> Terms:
+def terms(**more: object) -> AuthRequirements:
     given = {"is_authorized": True} | more
-    return Terms(**given)  # type: ignore[arg-type]
+    return AuthRequirements(**given)  # type: ignore[arg-type]
 
 
-def why(book: Book, request: Command, **more: object) -> str:
+def why(book: UserTable, request: Command, **more: object) -> str:
     asked_of = terms(**more)
     rights = rights_of(request, Nowhere(), as_rocketmq=asked_of.as_rocketmq)
     return refusal(book, request, HOST, rights, asked_of)
@@ -87,7 +87,7 @@ def why(book: Book, request: Command, **more: object) -> str:
 # -- who -----------------------------------------------------------------------------------------
 
 
-def test_who_is_not_known_is_refused_in_the_words_of_the_peer(book: Book) -> None:
+def test_who_is_not_known_is_refused_in_the_words_of_the_peer(book: UserTable) -> None:
     assert why(book, ask(30, name=None)) == "username cannot be null."
     assert why(book, ask(30, name="nobody")) == "User:nobody is not found."
     assert why(book, ask(30, name="gone")) == "User:gone is disabled."
@@ -97,22 +97,22 @@ def test_who_is_not_known_is_refused_in_the_words_of_the_peer(book: Book) -> Non
     assert why(book, forged) == "check signature failed."
 
 
-def test_super_users_may_do_everything(book: Book) -> None:
+def test_super_users_may_do_everything(book: UserTable) -> None:
     for code in (10, 25, 26, 3001, 7704, 9_999):
         assert why(book, ask(code, name="root")) == ""
 
 
-def test_of_super_users_nothing_is_missing(book: Book) -> None:
+def test_of_super_users_nothing_is_missing(book: UserTable) -> None:
     (access,) = rights_of(ask(25), Nowhere()).accesses()
     assert missing(book, book.users["root"], access, HOST) == ""
 
 
-def test_without_authorization_a_name_is_enough(book: Book) -> None:
+def test_without_authorization_a_name_is_enough(book: UserTable) -> None:
     assert why(book, ask(25), is_authorized=False) == ""
     assert why(book, ask(25, name=None), is_authorized=False) != ""
 
 
-def test_requests_may_be_left_open_by_their_codes(book: Book) -> None:
+def test_requests_may_be_left_open_by_their_codes(book: UserTable) -> None:
     unsigned = ask(310, {"b": "orders"}, name=None)
     open_to_all = frozenset({310})
     assert why(book, unsigned, unauthenticated=open_to_all).startswith("Authorization failed")
@@ -129,7 +129,7 @@ def test_requests_may_be_left_open_by_their_codes(book: Book) -> None:
 # -- what ----------------------------------------------------------------------------------------
 
 
-def test_a_missing_right_is_told_in_the_words_of_the_peer(book: Book) -> None:
+def test_a_missing_right_is_told_in_the_words_of_the_peer(book: UserTable) -> None:
     front = "User:orders has no permission to access Topic:{} from 10.0.0.1, {}"
     assert why(book, ask(310, {"b": "orders-paid"})) == ""
     assert why(book, ask(310, {"b": "bills"})) == front.format("bills", "no matched policies.")
@@ -203,7 +203,7 @@ def test_what_a_request_needs(code: int, ext: dict[str, str], expected: list[str
 
 
 @pytest.mark.parametrize("code", [29, 30, 31, 32, 202, 222, 321, 351, 17, 215, 310, 11, 12])
-def test_the_brokers_own_topics_are_nobodys_but_super_users(book: Book, code: int) -> None:
+def test_the_brokers_own_topics_are_nobodys_but_super_users(book: UserTable, code: int) -> None:
     allow(book, "*", "All")
     topic = "RMQ_SYS_TRANS_HALF_TOPIC"
     ext = {"topic": topic, "b": topic, "consumerGroup": "g", "group": "g"}
@@ -213,11 +213,13 @@ def test_the_brokers_own_topics_are_nobodys_but_super_users(book: Book, code: in
 
 
 @pytest.mark.parametrize("code", [50, 51, 53, 3001, 3002, 3003, 3006, 3007, 3008])
-def test_who_may_do_everything_else_does_not_change_who_may_do_what(book: Book, code: int) -> None:
+def test_who_may_do_everything_else_does_not_change_who_may_do_what(
+    book: UserTable, code: int
+) -> None:
     allow(book, "*", "All")
     assert "for super users" in why(book, ask(code))
     assert why(book, ask(code, name="root")) == ""
-    peers = Book(SimDisk(), as_rocketmq=True)
+    peers = UserTable(SimDisk(), as_rocketmq=True)
     peers.users, peers.policies = book.users, book.policies
     assert why(peers, ask(code), as_rocketmq=True) == ""
 
@@ -275,7 +277,7 @@ def test_bodies_at_the_peer() -> None:
     assert peer_needs(41, body=lock) == ["Group:g Sub", "Topic:T Sub"]
 
 
-def test_as_the_peer_what_is_stored_does_not_count(book: Book) -> None:
+def test_as_the_peer_what_is_stored_does_not_count(book: UserTable) -> None:
     end = ask(Request.END_TRANSACTION, {"topic": "orders"})
     assert why(book, end) != ""
     assert why(book, end, as_rocketmq=True) == ""

@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.acl.acl1_accounts import merge, read_accounts
 from escrowmq.acl.acl2_policies import Resource, read_resource
-from escrowmq.acl.acl2_users import PATH, Book, UserStatus, UserType, read_book
+from escrowmq.acl.acl2_users import PATH, UserStatus, UserTable, UserType, read_book
 from escrowmq.codec.acl2_bodies import AclInfo, UserInfo
 from escrowmq.errors import UsageError
 from escrowmq.testing.disk import SimDisk
@@ -21,8 +21,8 @@ def acl(resource: str, *actions: str, kind: str = "Custom", decision: str = "All
     return msgspec.convert({"policies": [{"policyType": kind, "entries": [entry]}]}, AclInfo)
 
 
-def opened(disk: SimDisk) -> Book:
-    book = Book(disk)
+def opened(disk: SimDisk) -> UserTable:
+    book = UserTable(disk)
     book.load()
     return book
 
@@ -33,7 +33,7 @@ def make_disk() -> SimDisk:
 
 
 @pytest.fixture(name="book")
-def make_book(disk: SimDisk) -> Book:
+def make_book(disk: SimDisk) -> UserTable:
     book = opened(disk)
     book.create_user(UserInfo("orders", SECRET))
     return book
@@ -45,7 +45,7 @@ def resource(text: str) -> Resource:
     return found
 
 
-def test_users_and_policies_are_on_disk_before_they_count(disk: SimDisk, book: Book) -> None:
+def test_users_and_policies_are_on_disk_before_they_count(disk: SimDisk, book: UserTable) -> None:
     book.put_policies("User:orders", acl("Topic:T"))
     book.put_policies("User:orders", acl("Topic:*", "Sub", kind="Default"))
     again = opened(disk)
@@ -54,7 +54,7 @@ def test_users_and_policies_are_on_disk_before_they_count(disk: SimDisk, book: B
     assert PATH in disk.private
 
 
-def test_a_disk_that_is_full_changes_nothing(disk: SimDisk, book: Book) -> None:
+def test_a_disk_that_is_full_changes_nothing(disk: SimDisk, book: UserTable) -> None:
     before = dict(book.users)
 
     def full(path: str, data: bytes, *, is_private: bool = False) -> None:
@@ -66,7 +66,7 @@ def test_a_disk_that_is_full_changes_nothing(disk: SimDisk, book: Book) -> None:
     assert book.users == before
 
 
-def test_users_are_changed_in_what_is_given(book: Book) -> None:
+def test_users_are_changed_in_what_is_given(book: UserTable) -> None:
     book.update_user(UserInfo("orders", user_status="disable"))
     user = book.users["orders"]
     assert (user.password, user.status, user.type) == (
@@ -89,14 +89,16 @@ def test_users_are_changed_in_what_is_given(book: Book) -> None:
         (UserInfo("other", "x" * 1_025), "1025 characters"),
     ],
 )
-def test_users_that_there_cannot_be_are_refused(book: Book, info: UserInfo, reason: str) -> None:
+def test_users_that_there_cannot_be_are_refused(
+    book: UserTable, info: UserInfo, reason: str
+) -> None:
     with pytest.raises(UsageError, match=reason):
         book.create_user(info)
     with pytest.raises(UsageError, match="The user is not exist"):
         book.update_user(UserInfo("nobody", SECRET))
 
 
-def test_the_number_of_users_is_bounded(book: Book, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_users_is_bounded(book: UserTable, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("escrowmq.acl.acl2_users.AUTH_USERS_MAX", 1)
     with pytest.raises(UsageError, match="there are 1 users"):
         book.create_user(UserInfo("other", SECRET))
@@ -107,12 +109,12 @@ def test_the_number_of_users_is_bounded(book: Book, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("text", ["Topic:*-public*", "Topic:a*c*", "Any:x", "Topic:a*c"])
 def test_a_pattern_that_would_mean_something_else_is_refused(
-    disk: SimDisk, book: Book, text: str
+    disk: SimDisk, book: UserTable, text: str
 ) -> None:
     with pytest.raises(UsageError, match="would mean"):
         book.put_policies("User:orders", acl(text))
     assert book.policies == {}
-    peers = Book(disk, as_rocketmq=True)
+    peers = UserTable(disk, as_rocketmq=True)
     peers.load()
     peers.put_policies("User:orders", acl(text))
     assert "orders" in peers.policies
@@ -128,15 +130,17 @@ def test_a_file_with_a_pattern_that_opens_more_than_it_says_is_not_read(text: st
 
 
 def test_a_pattern_of_old_that_opens_nothing_is_told_and_kept(
-    disk: SimDisk, book: Book, caplog: pytest.LogCaptureFixture
+    disk: SimDisk, book: UserTable, caplog: pytest.LogCaptureFixture
 ) -> None:
     book.as_rocketmq = True
     book.put_policies("User:orders", acl("Topic:a*c", decision="Deny"))
     assert opened(disk).policies == book.policies
-    assert "'Topic:a*c', which is no pattern" in caplog.text
+    assert "'Topic:a*c', which is not a valid pattern" in caplog.text
 
 
-def test_two_passwords_count_while_clients_are_given_the_other(disk: SimDisk, book: Book) -> None:
+def test_two_passwords_count_while_clients_are_given_the_other(
+    disk: SimDisk, book: UserTable
+) -> None:
     def both() -> tuple[str, str]:
         user = opened(disk).users["orders"]
         assert user == book.users["orders"]
@@ -156,7 +160,7 @@ def test_two_passwords_count_while_clients_are_given_the_other(disk: SimDisk, bo
     assert book.users["other"].former == ""
 
 
-def test_a_user_goes_with_his_policies(disk: SimDisk, book: Book) -> None:
+def test_a_user_goes_with_his_policies(disk: SimDisk, book: UserTable) -> None:
     book.put_policies("User:orders", acl("Topic:T"))
     book.delete_user("orders")
     book.delete_user("orders")
@@ -164,7 +168,7 @@ def test_a_user_goes_with_his_policies(disk: SimDisk, book: Book) -> None:
     assert opened(disk).policies == {}
 
 
-def test_policies_are_removed_one_by_one_or_all(book: Book) -> None:
+def test_policies_are_removed_one_by_one_or_all(book: UserTable) -> None:
     book.put_policies("User:orders", acl("Topic:T"))
     book.put_policies("User:orders", acl("Topic:T2"))
     book.put_policies("User:orders", acl("Topic:*", kind="Default"))
@@ -186,26 +190,26 @@ def test_policies_are_removed_one_by_one_or_all(book: Book) -> None:
         ("User:", "The subject is null|The subject is not exist"),
     ],
 )
-def test_policies_are_of_users(book: Book, subject: str, reason: str) -> None:
+def test_policies_are_of_users(book: UserTable, subject: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         book.put_policies(subject, acl("Topic:T"))
     with pytest.raises(UsageError, match=reason):
         book.delete_policies(subject, None, None)
     with pytest.raises(UsageError, match=reason):
-        book.told_policies(subject)
+        book.list_policies(subject)
     with pytest.raises(UsageError, match="The acl is not exist"):
         book.delete_policies("User:orders", None, None)
-    assert book.told_policies("User:orders") is None
+    assert book.list_policies("User:orders") is None
 
 
-def test_the_subject_of_the_body_counts_more(book: Book) -> None:
+def test_the_subject_of_the_body_counts_more(book: UserTable) -> None:
     info = acl("Topic:T")
     info.subject = "User:orders"
     book.put_policies("User:nobody", info)
     assert "orders" in book.policies
 
 
-def test_users_and_policies_are_found_by_parts(book: Book) -> None:
+def test_users_and_policies_are_found_by_parts(book: UserTable) -> None:
     book.create_user(UserInfo("bills", SECRET))
     for name, topic in (("orders", "Topic:paid"), ("orders", "Group:g"), ("bills", "Topic:paid")):
         book.put_policies(f"User:{name}", acl(topic))
@@ -244,7 +248,7 @@ def test_a_broker_does_not_take_a_file_that_it_cannot_read(data: bytes, reason: 
         opened(disk)
 
 
-def test_no_password_stands_in_an_error_or_a_text(book: Book) -> None:
+def test_no_password_stands_in_an_error_or_a_text(book: UserTable) -> None:
     with pytest.raises(UsageError) as caught:
         read_book(b'{"users": [{"username": "u", "password": "' + SECRET.encode())
     assert SECRET not in str(caught.value)

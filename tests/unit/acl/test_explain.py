@@ -10,9 +10,9 @@ import pytest
 
 from escrowmq.acl.acl1_accounts import Rules, merge, read_accounts
 from escrowmq.acl.acl1_guard import refusal as account_refusal
-from escrowmq.acl.acl2_guard import Terms
+from escrowmq.acl.acl2_guard import AuthRequirements
 from escrowmq.acl.acl2_guard import refusal as user_refusal
-from escrowmq.acl.acl2_users import Book
+from escrowmq.acl.acl2_users import UserTable
 from escrowmq.acl.explain import access_of, explain_account, explain_user
 from escrowmq.acl.trusted_addresses import parts_of
 from escrowmq.base.command import Command
@@ -111,8 +111,8 @@ def test_the_rule_that_decides_is_named(rules: Rules, user: str, action: str, re
     assert explain_account(rules, question(user, action, resource)).decided_by == rule
 
 
-def some_book(chance: random.Random) -> Book:
-    book = Book(SimDisk())
+def some_book(chance: random.Random) -> UserTable:
+    book = UserTable(SimDisk())
     book.create_user(UserInfo("root", SECRET, user_type="Super"))
     book.create_user(UserInfo("gone", SECRET, user_status="disable"))
     for number in range(6):
@@ -137,7 +137,7 @@ def some_book(chance: random.Random) -> Book:
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_told_of_users_is_what_is_done(seed: int) -> None:
     book = some_book(random.Random(seed))
-    terms = Terms(is_authorized=True)
+    terms = AuthRequirements(is_authorized=True)
     seen = set()
     users = [*book.users, "stranger"]
     for user, topic, host in itertools.product(users, TOPICS[:3], HOSTS):
@@ -165,7 +165,7 @@ def test_who_is_no_normal_user_is_told_so() -> None:
 
 @pytest.mark.parametrize(
     ("action", "resource", "reason"),
-    [("jump", "T", "no action"), ("pub", "Topic:o*", "one topic"), ("pub", "", "one topic")],
+    [("jump", "T", "not an action"), ("pub", "Topic:o*", "one topic"), ("pub", "", "one topic")],
 )  # fmt: skip
 def test_what_cannot_be_asked_is_told(action: str, resource: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):

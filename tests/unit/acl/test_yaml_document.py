@@ -46,8 +46,8 @@ def test_lists_and_members_in_both_styles() -> None:
         ("? [a]\n: b", "line 1: a name is expected"),
         ("a: 1\n---\nb: 2", "line 2: a second document"),
         ("[[[[[[[[[1]]]]]]]]]", "more than 8 levels"),
-        ("a: 'secret", "this is no YAML"),
-        ("a:\n\tb: c", "line 2: this is no YAML"),
+        ("a: 'secret", "this is not YAML"),
+        ("a:\n\tb: c", "line 2: this is not YAML"),
     ],
 )
 def test_what_could_be_taken_in_two_ways_is_refused(text: str, reason: str) -> None:
@@ -64,7 +64,7 @@ def test_a_complaint_quotes_nothing_of_the_file() -> None:
 def test_files_have_bounds_and_are_utf8() -> None:
     with pytest.raises(DocumentError, match=f"{ACL_FILE_SIZE_MAX} are allowed"):
         read_document(b"#" * (ACL_FILE_SIZE_MAX + 1))
-    with pytest.raises(DocumentError, match="byte 3 is no UTF-8"):
+    with pytest.raises(DocumentError, match="byte 3 is not UTF-8"):
         read_document(b"a: \xff")
     assert read_document(b"\xef\xbb\xbfa: b") == {"a": "b"}
 

@@ -75,17 +75,20 @@ def test_an_answer_is_read_whole(data: bytes, status: int, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        (b"", "ended within an answer"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "ended within an answer"),
-        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n", "ended within"),
+        (b"", "ended in the middle of a response"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", "ended in the middle of a response"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n",
+            "ended in the middle",
+        ),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n0\r\n\r\n", "a chunk"),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff0000000\r\n", "bytes of body"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n", "'-1' bytes of body"),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 99999999\r\n\r\n", "'99999999' bytes of body"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' begins no answer"),
-        (b"SSH-2.0 200 OK\r\n\r\n", "begins no answer"),
-        (b"HTTP/1.1 OK\r\n\r\n", "begins no answer"),
-        (b"HTTP/1.1\r\n\r\n", "begins no answer"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "'SSH-2.0-OpenSSH' is not the beginning"),
+        (b"SSH-2.0 200 OK\r\n\r\n", "is not the beginning"),
+        (b"HTTP/1.1 OK\r\n\r\n", "is not the beginning"),
+        (b"HTTP/1.1\r\n\r\n", "is not the beginning"),
         (b"HTTP/1.1 200 OK\r\nX: " + b"x" * http.HEAD_SIZE_MAX, "a head of more than"),
     ],
 )

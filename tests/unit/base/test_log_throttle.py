@@ -1,8 +1,8 @@
-from escrowmq.base.log_throttle import OTHERS, Repeats, Seldom
+from escrowmq.base.log_throttle import OTHERS, LogThrottle, RepeatedErrors
 
 
-def make(kinds_max: int = 10) -> Seldom:
-    return Seldom(lines_max=2, span_ms=100, kinds_max=kinds_max)
+def make(kinds_max: int = 10) -> LogThrottle:
+    return LogThrottle(lines_max=2, span_ms=100, kinds_max=kinds_max)
 
 
 def test_a_kind_has_so_many_lines_in_a_span_and_the_rest_is_counted() -> None:
@@ -31,7 +31,7 @@ def test_more_kinds_than_are_remembered_count_as_one() -> None:
 
 
 def test_what_is_repeated_is_said_at_once_and_then_once_in_a_span_with_its_number() -> None:
-    repeats = Repeats(span_ms=100)
+    repeats = RepeatedErrors(span_ms=100)
     assert [repeats.ending("a", now_ms) for now_ms in (0, 1, 50, 99)] == ["", None, None, None]
     assert repeats.ending("b", 50) == ""
     assert repeats.ending("a", 100) == " (and 3 times since that was said last)"
@@ -41,7 +41,7 @@ def test_what_is_repeated_is_said_at_once_and_then_once_in_a_span_with_its_numbe
 
 
 def test_repeats_of_too_many_kinds_are_forgotten() -> None:
-    repeats = Repeats(span_ms=100, kinds_max=2)
+    repeats = RepeatedErrors(span_ms=100, kinds_max=2)
     for kind in ("a", "b", "c"):
         assert repeats.ending(kind, 0) == ""
     assert repeats.ending("c", 1) is None

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.setting_facts import Setting, settings_of
+from escrowmq.base.store_settings import StoreSettings
 
 KNOWN = {
     setting.name: setting

@@ -8,11 +8,12 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Hold, Replace, Send, Sync
 from escrowmq.base.measure import Family
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_command
 from escrowmq.codec.frame import FrameReader

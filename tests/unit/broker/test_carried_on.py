@@ -7,8 +7,9 @@ import logging
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, START_MS, Exchange, Half
@@ -239,7 +240,7 @@ def test_a_crash_while_halves_are_carried_neither_loses_nor_doubles_any(
     assert exchange.core.broker.store.durable_offset == exchange.core.broker.store.end_offset
     exchange.disk.used_percent = 86
     exchange.holds_syncs = True
-    exchange.core.broker.store.retention.wake_at_ms = 0
+    exchange.core.broker.store.retention.ask()
     exchange.core.wake(exchange.now_ms)
     engine = exchange.core.transactions.engine
     assert len(engine.halves.carried) == 10, "carried, and not durable yet"
@@ -310,5 +311,5 @@ def test_a_segment_that_is_kept_is_told_once_and_counted(
         clean_up(exchange)
         clean_up(exchange)
     lines = [record.getMessage() for record in caplog.records]
-    assert len([line for line in lines if "is past its time and kept" in line]) == 1
+    assert len([line for line in lines if "is past its retention time and is kept" in line]) == 1
     assert exchange.core.broker.store.retention.kept_count > 0

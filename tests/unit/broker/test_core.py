@@ -389,7 +389,7 @@ def test_a_table_that_cannot_be_written_at_the_end_keeps_no_store_from_closing(
     exchange.core.broker.topics.ensure("more", now_ms=exchange.now_ms)
     is_closing = True
     exchange.core.close(exchange.now_ms)
-    assert "Input/output error (topics and groups); the next start has" in caplog.text
+    assert "Input/output error (topics and groups); the next start will read" in caplog.text
     assert "abort" not in disk.small, "the store is whole"
 
 
@@ -406,7 +406,7 @@ def test_a_broker_ends_and_starts_though_a_full_disk_has_no_room_for_its_tables(
     exchange.disk.small.pop(TOPICS_FILE)
     exchange.reopen()
     assert "consumerOffset.json: 1 blocks wanted" in caplog.text
-    assert "the next start has the version saved before" in caplog.text
+    assert "the next start will read the version saved before" in caplog.text
     assert "topics.json: 1 blocks wanted; retrying until it is saved" in caplog.text
     exchange.disk.room = None
     exchange.advance(5_000)

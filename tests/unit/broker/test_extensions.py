@@ -321,7 +321,7 @@ def test_id_runs_out_when_the_log_forgets_the_half() -> None:
     exchange.now_ms += 3_700_000
     reply = exchange.connect().end_by_id(half.escrow_id, COMMIT)
     assert reply.code == 16
-    assert "ran out" in (reply.remark or "")
+    assert "expired" in (reply.remark or "")
 
 
 def test_keys_are_private_and_a_rotation_leaves_old_ids_good() -> None:

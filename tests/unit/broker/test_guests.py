@@ -11,7 +11,7 @@ import pytest
 from escrowmq.base.answer import Answer, Denial, Refusal, Sent
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.guests import RequestByValue, Who
+from escrowmq.base.guests import GuestIdentity, RequestByValue
 from escrowmq.broker.guests import Guests
 from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.signature import ACCESS_KEY, SIGNATURE
@@ -31,7 +31,7 @@ class Host:
         self.guests = Guests(self.exchange.core)
         self.replies: list[Answer | Refusal] = []
         self.heard: list[tuple[int, int, dict[str, str], bytes]] = []
-        self.id = self.guests.meet(Who("10.0.0.7", 5000), self, is_stranger=False)
+        self.id = self.guests.add_guest(GuestIdentity("10.0.0.7", 5000), self, is_stranger=False)
 
     def asked(
         self, code: int, opaque: int, ext: dict[str, str], body: bytes, *, is_one_way: bool

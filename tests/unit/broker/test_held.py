@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import RELEASED_AT_ONCE_MAX, RELEASED_SIZE_MAX
+from escrowmq.base.store_settings import StoreSettings
 from tests.harness.exchange import Caller, Exchange, Pending
 
 HOLD_MS = 10_000

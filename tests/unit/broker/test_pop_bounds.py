@@ -11,7 +11,7 @@ from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX
 from escrowmq.broker.reads import pop_reader
 from escrowmq.delivery import pop_ledger
 from escrowmq.delivery.pop_check_points import PUT_OFF_MAX_MS
-from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS
+from escrowmq.delivery.pop_ledger import DUE_MAX, GRACE_MS, RETRY_MS
 from escrowmq.store.results import Put, PutStatus
 from escrowmq.store.store import Store
 from tests.unit.broker.consumer import PopConsumer
@@ -91,22 +91,27 @@ def test_a_message_that_is_changed_all_the_time_keeps_no_other_from_coming_again
     assert sorted(got.body for got in consumer.pop()) == ["0", "1"]
 
 
+def use(world: World, percent: int) -> None:
+    """So much of the disk is used, and the broker notices at once."""
+    world.disk.used_percent = percent
+    world.core.broker.store.disk_watch.look(world.now_ms)
+
+
 def test_what_a_full_disk_cannot_remember_is_not_handed_out(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     world, consumer = make()
-    store = world.core.broker.store
-    store.disk_watch.note_room("full")
+    use(world, 95)
     assert consumer.pop() == []
     assert consumer.pop() == []
-    assert caplog.text.count("no ck record was stored: full") == 1
-    store.disk_watch.note_room(None)
+    assert caplog.text.count("no ck record was stored: the disk is full") == 1
+    use(world, 10)
     consumer.pop()
     world.run(10_000 + GRACE_MS - 1)
-    store.disk_watch.note_room("full")
+    use(world, 95)
     world.run(5_000)
     assert world.messages("%RETRY%G_T") == []
-    store.disk_watch.note_room(None)
+    use(world, 10)
     world.run(2_000)
     assert [got.reconsume_times for got in consumer.pop()] == [1]
 
@@ -280,9 +285,9 @@ def test_what_no_store_takes_is_not_tried_for_ever(caplog: pytest.LogCaptureFixt
     assert ledger.popped.count == 1
     world.run(10_000 + GRACE_MS)
     assert ledger.popped.count == 0
-    before = caplog.text.count("not delivered again")
+    before = caplog.text.count("not redelivered")
     world.run(600_000)
-    assert caplog.text.count("not delivered again") == before == 1
+    assert caplog.text.count("not redelivered") == before == 1
 
 
 def test_what_is_gone_gets_nothing_again() -> None:
@@ -323,7 +328,7 @@ def test_a_message_that_is_deleted_meanwhile_is_given_up_and_said(
     world.run(10_000 + GRACE_MS)
     assert [message.body for message in world.messages("%RETRY%G_T")] == [b"1"]
     assert world.core.assembly.pops.ledger.popped.count == 0
-    assert caplog.text.count("T/0 has no message 0 any more") == 1
+    assert caplog.text.count("T/0 no longer has message 0") == 1
 
 
 def test_a_retry_topic_is_its_groups_from_its_first_message_on() -> None:
@@ -361,5 +366,8 @@ def test_what_cannot_be_stored_is_said_with_its_reason_and_tried_again_after_a_w
         assert [ledger.due(world.now_ms) for _ in range(3)] == [0, 0, 0]
         assert len(calls) == 1
         assert consumer.pop() == []
-    assert f"T: not delivered again: {said}" in caplog.text
+    assert f"T: not redelivered: {said}" in caplog.text
     assert f"no ck record was stored: {said}" in caplog.text
+    world.now_ms += RETRY_MS
+    assert ledger.wake_at_ms() == world.now_ms
+    assert [ledger.due(world.now_ms - 1), ledger.due(world.now_ms)] == [0, 1]

@@ -5,8 +5,9 @@ import random
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.queue_snapshot import read_snapshot
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller

@@ -7,11 +7,12 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Replace, Send, Sync
 from escrowmq.base.message import StoredMessage
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader

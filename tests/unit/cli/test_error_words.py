@@ -5,7 +5,7 @@ import json
 import pytest
 
 from escrowmq import errors
-from escrowmq.cli.error_words import tell_error, words_of
+from escrowmq.cli.error_words import print_error, words_of
 from escrowmq.console.problems import problem_of
 from escrowmq.errors import EscrowMQError, ResponseError
 
@@ -30,12 +30,12 @@ def test_an_error_is_one_line_for_people_and_an_object_for_programs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     error = errors.GroupNotFound("there is\nno group \x1b[1m", code=26, address="a:1")
-    tell_error(error, where="escrowmq group show", is_json=False)
+    print_error(error, where="escrowmq group show", is_json=False)
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("escrowmq group show: there is no group ")
     assert "(no_group: `escrowmq group list`" in line
     assert "\x1b" not in line
-    tell_error(error, where="", is_json=True)
+    print_error(error, where="", is_json=True)
     told = json.loads(capsys.readouterr().err)
     assert told.keys() == {"code", "message", "hint"}
     assert told["code"] == "no_group"
@@ -44,5 +44,5 @@ def test_an_error_is_one_line_for_people_and_an_object_for_programs(
 def test_what_says_by_itself_what_to_do_has_no_second_hint(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tell_error(errors.ConnectFailed("no connection; does it run there?"), where="w", is_json=False)
+    print_error(errors.ConnectFailed("no connection; does it run there?"), where="w", is_json=False)
     assert capsys.readouterr().err == "w: no connection; does it run there? (unreachable)\n"

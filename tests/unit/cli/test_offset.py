@@ -19,7 +19,8 @@ def test_a_place_is_a_word_or_a_moment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("soon", "09:00"), ("2026-11-21T10:00", "has no zone"), ("25:00", "no time")]
+    ("text", "said"),
+    [("soon", "09:00"), ("2026-11-21T10:00", "has no zone"), ("25:00", "not a time of day")],
 )
 def test_another_word_is_refused_with_what_is_expected(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -12,16 +12,16 @@ import pytest
 
 from escrowmq import cli
 from escrowmq.cli.cluster_verbs import show_all
-from escrowmq.cli.printing import complain, say, show_json
+from escrowmq.cli.printing import print_error_line, print_line, show_json
 
 HOSTILE = "a\tb\nc\x1b[2J\u202ed\x9b\ud800"
 SHOWN = "a\\tb\\nc\\x1b[2J\\u202ed\\x9b\\ud800"
 
 
 def test_cells_have_no_tabs_and_no_lines(capsys: pytest.CaptureFixture[str]) -> None:
-    say("topic", HOSTILE, 7)
+    print_line("topic", HOSTILE, 7)
     assert capsys.readouterr().out == f"topic\t{SHOWN}\t7\n"
-    complain(f"no topic {HOSTILE}")
+    print_error_line(f"no topic {HOSTILE}")
     assert capsys.readouterr().err == f"no topic {SHOWN}\n"
 
 
@@ -42,7 +42,7 @@ def test_a_terminal_of_another_alphabet_is_shown_what_it_can_show(
 ) -> None:
     raw = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(raw, encoding="latin-1"))
-    say("é订")
+    print_line("é订")
     show_json("订")
     assert raw.getvalue().decode("latin-1") == 'é\\u8ba2\n"\\u8ba2"\n'
 

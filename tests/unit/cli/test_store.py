@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.cli import store as cli
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.net.disk import FileDisk

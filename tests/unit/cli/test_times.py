@@ -24,5 +24,5 @@ def test_what_is_no_span_is_refused(text: str) -> None:
 def test_a_time_is_iso_or_a_number() -> None:
     assert time_ms("1700000000000") == 1_700_000_000_000
     assert time_ms("2023-11-14T22:13:20Z") == time_ms("2023-11-14T22:13:20") == 1_700_000_000_000
-    with pytest.raises(argparse.ArgumentTypeError, match="is no time"):
+    with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
         time_ms("soon")

@@ -14,7 +14,7 @@ from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.properties import parse_properties
 from escrowmq.codec.routes import BrokerData, QueueData, TopicRoute, encode_route
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 Answer = Callable[["Link", Command], None]
 

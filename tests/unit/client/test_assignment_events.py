@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from escrowmq.client.assignment_events import Sharing
+from escrowmq.client.assignment_events import AssignmentCallbacks
 from escrowmq.client.client_settings import client_options
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import ClientClosed
@@ -29,9 +29,9 @@ class Spawner:
         return asyncio.get_running_loop().create_task(work)
 
 
-def sharing(spawner: Spawner, **told: Any) -> Sharing:
+def sharing(spawner: Spawner, **told: Any) -> AssignmentCallbacks:
     given = {"on_assigned": None, "on_revoked": None, "own_retries": RETRY.topic, **told}
-    return Sharing(spawner, **given)  # type: ignore[arg-type]
+    return AssignmentCallbacks(spawner, **given)  # type: ignore[arg-type]
 
 
 def test_calls_come_in_order_and_without_the_groups_own_retries() -> None:

@@ -61,13 +61,13 @@ def test_a_broker_that_stays_away_fails_a_send_when_its_time_is_over_and_not_bef
     async def go() -> None:
         async with (
             a_place("T") as (names, broker),
-            Producer(names.address, group="PG", timeout_ms=300) as producer,
+            Producer(names.address, group="PG") as producer,
         ):
             await producer.send("T", b"x")
             await gone(broker)
             started = asyncio.get_running_loop().time()
             with pytest.raises(SendFailed) as failed:
-                await producer.send("T", b"x")
+                await producer.send("T", b"x", timeout_ms=300)
             assert asyncio.get_running_loop().time() - started > 0.1
             assert [name for name, _ in failed.value.attempts].count("b") <= 2
 

@@ -38,7 +38,7 @@ def test_a_queue_whose_giving_up_failed_can_be_read_again(
                             failed.set()
                             raise RuntimeError("planted")
 
-                await reading._give_up([QUEUE])
+                await reading._drop_queues([QUEUE])
                 reading.offsets.keep = fail  # type: ignore[method-assign]
                 await message.ack()
                 await failed.wait()

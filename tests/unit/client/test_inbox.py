@@ -115,7 +115,7 @@ def test_time_is_up() -> None:
 def test_a_refusal_is_told_once_and_the_end_to_everybody() -> None:
     async def go() -> None:
         inbox = Inbox(is_orderly=False)
-        inbox.complain(Queue("a", 0), BrokerBusy("no"))
+        inbox.set_refusal(Queue("a", 0), BrokerBusy("no"))
         with pytest.raises(BrokerBusy):
             await inbox.take(1)
         waiting = [asyncio.create_task(inbox.take(1)) for _ in range(3)]
@@ -135,11 +135,11 @@ def test_a_refusal_that_is_over_is_told_to_nobody() -> None:
     async def go() -> None:
         inbox = Inbox(is_orderly=False)
         a, b = Queue("a", 0), Queue("b", 0)
-        inbox.complain(a, BrokerBusy("no"))
-        inbox.complain(b, BrokerBusy("no"))
-        inbox.calm(a)
-        inbox.calm(b)
-        inbox.calm(b)
+        inbox.set_refusal(a, BrokerBusy("no"))
+        inbox.set_refusal(b, BrokerBusy("no"))
+        inbox.clear_refusal(a)
+        inbox.clear_refusal(b)
+        inbox.clear_refusal(b)
         assert await inbox.take(1, timeout_s=0.01) == []
 
     run(go)

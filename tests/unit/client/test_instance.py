@@ -407,7 +407,7 @@ def test_a_broker_that_is_taken_for_a_name_server_is_told_apart() -> None:
             )
             instance = Instance(client_options(broker.address, {}))
             await instance.open()
-            with pytest.raises(NoNameServer, match="is no name server; is that a broker's"):
+            with pytest.raises(NoNameServer, match="is not a name server; is it a broker's"):
                 await instance.route("T")
             await instance.close()
 

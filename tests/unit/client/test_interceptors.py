@@ -11,7 +11,7 @@ import pytest
 from escrowmq.client.core.hooks import Interceptor
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.core.sending import SendResult
-from escrowmq.client.interceptors import Watch
+from escrowmq.client.interceptors import InterceptorCalls
 
 MESSAGES = [ReceivedMessage("T", b"x")]
 
@@ -45,7 +45,7 @@ class Around(Interceptor):
 @pytest.mark.parametrize("fails", ["make", "enter", "leave", "swallow"])
 def test_a_manager_that_fails_harms_neither_the_handler_nor_the_next_manager(fails: str) -> None:
     told: list[str] = []
-    watch = Watch([Around(fails, told), Around("", told)])
+    watch = InterceptorCalls([Around(fails, told), Around("", told)])
     with watch.around_consume(MESSAGES):
         told.append("handled")
     assert told == ["handled"]
@@ -68,11 +68,11 @@ def test_what_is_not_overridden_hears_of_each_message() -> None:
             self.told.append((message.topic, error))
 
     seen = Seen()
-    watch, error = Watch([seen]), OSError()
+    watch, error = InterceptorCalls([seen]), OSError()
     messages = [Message("A", b"x"), Message("B", b"x")]
     watch.before_send(messages, is_batch=True)
     watch.after_send_many(messages, (), error)
     assert seen.told == [("A", error), ("B", error)]
     assert [message.properties for message in messages] == [{"seen": "1"}] * 2
     assert bool(watch)
-    assert not Watch(())
+    assert not InterceptorCalls(())

@@ -302,7 +302,7 @@ def test_a_message_with_its_own_time_leaves_alone_with_it() -> None:
         async with lingering() as (broker, producer):
             broker.answers[SEND] = lambda link, command: None
             with pytest.raises(RequestTimeout, match="may be stored"):
-                await producer.send("T", b"x", timeout_ms=50)
+                await producer.send("T", b"x", timeout_ms=500)
 
     run(go)
 

@@ -231,7 +231,7 @@ def test_too_many_messages_are_refused_before_any_is_sent() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker), Producer(names.address, group="PG") as producer:
             marked = producer.marked("db")
-            with pytest.raises(UsageError, match="put more into each"):
+            with pytest.raises(UsageError, match="Put more into each"):
                 await marked.send([Message("T", b"x")] * (MESSAGES_MAX + 1))
             assert SEND not in broker.codes()
 
@@ -254,7 +254,7 @@ def test_a_closed_producer_leaves_the_end_to_the_marker() -> None:
 def test_a_close_waits_until_the_broker_has_answered_or_its_time_is_over() -> None:
     async def go() -> None:
         async with a_place("T") as (names, broker):
-            producer = await Producer(names.address, group="PG", timeout_ms=200).open()
+            producer = await Producer(names.address, group="PG", timeout_ms=1_000).open()
             broker.answers[END] = lambda link, command: None
             marked = producer.marked("db")
             await marked.send([Message("T", b"x")])

@@ -134,7 +134,7 @@ def test_a_broker_that_is_silent_or_gone_is_told(place: Place) -> None:
         producer.send("T", b"warm")
         place.broker.answers[SEND] = lambda link, command: None
         with pytest.raises(RequestTimeout, match="may be stored"):
-            producer.send("T", b"x", timeout_ms=50)
+            producer.send("T", b"x", timeout_ms=500)
         place.broker.answers[SEND] = lambda link, command: link.transport.abort()
         with pytest.raises(SendFailed, match="is gone"):
             producer.send("T", b"x")

@@ -4,6 +4,7 @@ same ends."""
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import escrowmq
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.client import portal as portals
 from escrowmq.codec.properties import parse_properties
 from escrowmq.errors import (
     BrokerBusy,
@@ -22,7 +24,7 @@ from escrowmq.errors import (
     UsageError,
 )
 
-from .peer import Link, ends, stored
+from .peer import DEADLINE_S, Link, ends, stored
 from .test_plain_producer import Place
 
 SEND = Request.SEND_MESSAGE_V2
@@ -193,3 +195,27 @@ def test_a_half_whose_answer_comes_after_an_interrupt_is_rolled_back(
 
     producer._portal.call(begin_and_leave())
     assert outcomes(place) == ["12"]
+
+
+def test_a_commit_that_nobody_waits_for_does_not_wait_for_the_clients_thread(place: Place) -> None:
+    with escrowmq.Producer(place.names.address, group="PG", confirms_commits=False) as producer:
+        is_left = threading.Event()
+        held: list[bool] = []
+        with producer.transaction("T", b"x") as tx:
+            shared = portals._shared.portal
+            assert shared is not None
+            shared.post(lambda: held.append(is_left.wait(DEADLINE_S)))
+        is_left.set()
+        with pytest.raises(UsageError, match="ended"):
+            tx.detach()
+        producer.flush()
+        assert held == [True]
+        assert tx.outcome is escrowmq.Outcome.COMMIT
+        with producer.transaction("T", b"x") as tx:
+            tx.rollback()
+        assert tx.outcome is escrowmq.Outcome.ROLLBACK  # which is waited for
+        tx = producer.transaction("T", b"x").begin()
+        tx.settle(escrowmq.Outcome.COMMIT)
+        producer.flush()
+        assert tx.outcome is escrowmq.Outcome.COMMIT
+        assert outcomes(place) == ["8", "12", "8"]

@@ -13,7 +13,7 @@ from escrowmq.client import portal as portals
 from escrowmq.client.portal import Finish, Portal
 from escrowmq.errors import ClientClosed, ClientForked, WrongThread
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from escrowmq.base.command import Command
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.client.rebalance import Balancing, Shares
+from escrowmq.client.rebalance import Rebalancer, Shares
 
 
 class Taking:
@@ -47,7 +47,7 @@ def test_nothing_is_taken_after_the_end_and_a_round_is_waited_for() -> None:
 
     async def play() -> None:
         shares = Taking()
-        balance = Balancing(
+        balance = Rebalancer(
             cast("Shares", shares), strategy="average", interval_ms=1, takes_all=True
         )
         rounds = asyncio.create_task(balance.run())
@@ -82,7 +82,7 @@ def test_a_list_of_members_that_is_none_leaves_one_topic_as_it_is(
         shares.instance.client_id = "me"
         shares.instance.reader_address = lambda broker_name: "127.0.0.1:1"
         shares.instance.request = request
-        balance = Balancing(
+        balance = Rebalancer(
             cast("Shares", shares), strategy="average", interval_ms=1, takes_all=False
         )
         assert not await balance.round()

@@ -132,9 +132,9 @@ def test_what_was_taken_and_reached_nobody_is_handed_out_again() -> None:
                 async with Consumer(names, group="g", topic="T", **settings) as consumer:
                     taken = await consumer.take(2)
                     found = [message.queue_offset for message in taken]
-                    consumer.untake(taken)
+                    consumer.return_taken(taken)
                     while len(again := await consumer.receive(9)) < len(found):
-                        consumer.untake([*again])
+                        consumer.return_taken([*again])
                     assert [m.queue_offset for m in again][: len(found)] == found
 
     run(go())
@@ -375,9 +375,9 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open() -> None:
             script.broker.answers[Request.HEART_BEAT] = lambda link, command: None
             before = len(asyncio.all_tasks())
             for make in (
-                lambda: Consumer(names, group="g", topic="T", request_timeout_ms=300),
+                lambda: Consumer(names, group="g", topic="T", request_timeout_ms=3_000),
                 lambda: escrowmq.aio.Producer(
-                    names, group="p", topics=["T"], request_timeout_ms=300
+                    names, group="p", topics=["T"], request_timeout_ms=3_000
                 ),
             ):
                 with pytest.raises(TimeoutError):

@@ -135,7 +135,7 @@ def test_an_end_that_is_never_confirmed_takes_its_time_and_no_more() -> None:
     async def go() -> None:
         async with (
             a_place("T", signed_id="id-1") as (names, broker),
-            Producer(names.address, group="PG", timeout_ms=100) as producer,
+            Producer(names.address, group="PG", timeout_ms=500) as producer,
         ):
             broker.answers[END] = lambda link, command: None
             with pytest.raises(OutcomeUnknown, match="check-back"):

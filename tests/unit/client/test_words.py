@@ -96,7 +96,7 @@ def test_a_plain_client_inside_an_event_loop_is_warned_of(
         escrowmq.Producer("127.0.0.1:1", group="g").close()
 
     asyncio.run(go())
-    assert "use escrowmq.aio there" in caplog.text
+    assert "Use escrowmq.aio there" in caplog.text
 
 
 def test_a_topic_of_the_brokers_own_is_refused_to_readers_as_to_one_who_reads() -> None:

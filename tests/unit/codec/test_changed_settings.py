@@ -80,8 +80,8 @@ def test_nothing_is_kept_of_a_value_that_is_what_it_was() -> None:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"{broken", "are not read"),
-        (b'{"itsCount":3}', "are not read"),
+        (b"{broken", "cannot be read"),
+        (b'{"itsCount":3}', "cannot be read"),
         (b'{"itsCount":{"insteadOf":"6","value":"9"}}', "edited since"),
         (b'{"itsName":{"insteadOf":"a","value":"b"}}', "not used"),
         (b'{"unknown":{"insteadOf":"a","value":"b"}}', "not used"),

@@ -91,7 +91,7 @@ def test_no_body_registers_nothing() -> None:
 
 def test_an_inflated_registration_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routes, "FRAME_SIZE_MAX", 1000)
-    with pytest.raises(RemoteProtocolError, match="beyond 1000 bytes"):
+    with pytest.raises(RemoteProtocolError, match="more than 1000 bytes"):
         decode_registration(zlib.compress(bytes(2000)), is_compressed=True, sender_version=479)
 
 

@@ -80,7 +80,7 @@ def test_jobs_are_bounded() -> None:
         found = Jobs(lambda: 5.0)
         for _ in range(jobs.RUNNING_MAX):
             found.begin("all", for_ever, who="ann", total=None)
-        with pytest.raises(Problem, match="under way"):
+        with pytest.raises(Problem, match="already running"):
             found.begin("one more", three, who="ann", total=None)
         with pytest.raises(Problem, match="there is no job 99"):
             found.stop(99)

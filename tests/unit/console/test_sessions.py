@@ -4,9 +4,9 @@ import pytest
 
 from escrowmq.console import sessions
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import Attempts, Sessions, Who
+from escrowmq.console.sessions import Attempts, Sessions, SessionUser
 
-WHO = Who(name="ann", may_change=True)
+WHO = SessionUser(name="ann", may_change=True)
 
 
 class Clock:

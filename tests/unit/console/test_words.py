@@ -6,18 +6,18 @@ from escrowmq.console.words import (
     as_hex,
     as_json,
     as_text,
+    byte_size,
     cut_note,
+    duration,
     in_url,
     known,
-    lasting,
     number,
     percent,
-    sized,
     when,
 )
 
 
-@pytest.mark.parametrize("show", [known, number, percent, when, lasting, sized])
+@pytest.mark.parametrize("show", [known, number, percent, when, duration, byte_size])
 def test_what_nobody_knows_is_a_word(show: object) -> None:
     assert callable(show)
     assert show(None) == "unknown"

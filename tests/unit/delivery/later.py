@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.delay_queues import DelayQueues

@@ -14,7 +14,9 @@ def test_a_name_counts_for_who_made_it_until_it_is_gone() -> None:
         for name in ("1", "2"):
             made.admit(name)
             made.note(present.account + name)
-        with pytest.raises(UsageError, match="has made 2 by using them, most=2 allows no more"):
+        with pytest.raises(
+            UsageError, match="has already created 2 by using them, and most=2 allows no more"
+        ):
             made.admit("3")
     made.gone("a1")
     made.gone("never there")

@@ -26,7 +26,7 @@ def test_groups_of_one_connection_are_bounded() -> None:
     clients.consume("C", channel(1), subscriptions("T"))
     clients.admit(1, producers=names, consumers={"C": 5})  # the same again
     clients.admit(2, producers={"other"}, consumers={})  # another connection
-    with pytest.raises(UsageError, match=f"{CONNECTION_GROUPS_MAX} are allowed; share them out"):
+    with pytest.raises(UsageError, match=f"{CONNECTION_GROUPS_MAX} are allowed; distribute them"):
         clients.admit(1, producers={"one more"}, consumers={})
     clients.stop_producing("P0", 1)
     clients.admit(1, producers={"one more"}, consumers={})

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.delivery.delayed_messages import DelayRules, delay, restore
 
 NOW_MS = 1_700_000_000_500

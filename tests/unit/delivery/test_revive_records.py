@@ -10,9 +10,9 @@ from escrowmq.delivery.revive_records import (
     AckBody,
     CheckPointBody,
     CheckPointKey,
-    again,
     encode_ack,
     encode_check_point,
+    redelivery_copy,
     revive_queue,
 )
 
@@ -57,17 +57,19 @@ def source(topic: str, times: int = 0) -> StoredMessage:
 
 
 def test_a_message_comes_again_as_it_was() -> None:
-    message = again(source("TX"), HANDLE, host=b"12345678", is_v2=False)
+    message = redelivery_copy(source("TX"), HANDLE, host=b"12345678", is_v2=False)
     assert (message.topic, message.queue_id, message.reconsume_times) == ("%RETRY%GG_TX", 0, 1)
     assert (message.body, message.flag, message.sys_flag, message.born_ms) == (b"b", 5, 8, 7)
     assert message.properties == {"KEYS": "k", Property.FIRST_POP_TIME: "1795246692580"}
     assert message.born_host == message.store_host == b"12345678"
-    assert again(source("TX"), HANDLE, host=b"12345678", is_v2=True).topic == "%RETRY%GG+TX"
+    assert (
+        redelivery_copy(source("TX"), HANDLE, host=b"12345678", is_v2=True).topic == "%RETRY%GG+TX"
+    )
 
 
 def test_the_first_pop_time_stays_and_retry_topics_feed_themselves() -> None:
     once = source("%RETRY%GG_TX", 1)
     once.properties[Property.FIRST_POP_TIME] = "9"
-    message = again(once, HANDLE, host=b"12345678", is_v2=True)
+    message = redelivery_copy(once, HANDLE, host=b"12345678", is_v2=True)
     assert (message.topic, message.reconsume_times) == ("%RETRY%GG_TX", 2)
     assert message.properties[Property.FIRST_POP_TIME] == "9"

@@ -60,7 +60,7 @@ def test_a_group_that_is_whole_is_taken() -> None:
     [
         (without_master, "g has no master: no master serves; the last one was a"),
         (refusing, "would fail at once: no messages are taken: the disk is full"),
-        (alone, "g has one member, a: nobody could take over"),
+        (alone, "g has only one member, a: none could take over"),
         (behind, "member b of g is behind: a fault now could leave the group without a master"),
         (out, "member c of g is out (its disk is full)"),
         (unreached, "the broker at 10.0.0.9:10911 of g is not reached"),

@@ -8,7 +8,7 @@ SET = {"me": "0", "a": "1"}
 def of() -> Copies:
     copies = Copies()
     copies.ask(lambda _member, _incarnation: True)
-    copies.set_is(SET, 1_000)
+    copies.set_in_sync(SET, 1_000)
     return copies
 
 
@@ -35,24 +35,24 @@ def test_a_closed_connection_is_late_half_a_second_later() -> None:
 
 def test_nobody_is_late_because_this_process_did_not_run() -> None:
     copies = of()
-    copies.excuse(60_000)
+    copies.ignore_suspension(60_000)
     assert copies.late(SET, 61_000, me="me") == set()
 
 
 def test_who_has_everything_may_join_and_rests_longer_each_time() -> None:
     copies = of()
     copies.report("b", "1", current_ms=1_000)
-    assert list(copies.even(SET, 1_000)) == [("b", "1")]
+    assert list(copies.caught_up(SET, 1_000)) == [("b", "1")]
     both = {**SET, "b": "1"}
     now_ms = 2_000
     waits = []
     for _ in range(3):
-        copies.set_is(both, now_ms)
-        assert list(copies.even(both, now_ms)) == []
-        copies.set_is(SET, now_ms)
+        copies.set_in_sync(both, now_ms)
+        assert list(copies.caught_up(both, now_ms)) == []
+        copies.set_in_sync(SET, now_ms)
         copies.report("b", "1", current_ms=now_ms)
         waited_ms = 0
-        while not list(copies.even(SET, now_ms + waited_ms)):
+        while not list(copies.caught_up(SET, now_ms + waited_ms)):
             waited_ms += 1_000
         waits.append(waited_ms)
         now_ms += waited_ms
@@ -63,13 +63,13 @@ def test_who_lacks_what_was_acknowledged_since_its_report_may_not_join() -> None
     copies = of()
     copies.report("b", "1", current_ms=1_000)
     copies.ask(lambda member, incarnation: (member, incarnation) != ("b", "1"))
-    assert list(copies.even(SET, 1_000)) == []
+    assert list(copies.caught_up(SET, 1_000)) == []
 
 
 def test_who_has_just_left_does_not_come_back_by_what_it_reported_before() -> None:
     """Nothing was acknowledged meanwhile, so it has all that was, and it is behind still."""
     copies = of()
     copies.report("a", "1", current_ms=2_000)
-    copies.set_is({"me": "0"}, 5_000)
-    assert list(copies.even({"me": "0"}, 5_050)) == []
-    assert list(copies.even({"me": "0"}, 5_200)) == [("a", "1")]
+    copies.set_in_sync({"me": "0"}, 5_000)
+    assert list(copies.caught_up({"me": "0"}, 5_050)) == []
+    assert list(copies.caught_up({"me": "0"}, 5_200)) == [("a", "1")]

@@ -73,7 +73,7 @@ def test_what_is_no_table_is_refused(content: bytes) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"\xff", b"[1]"])
 def test_what_is_no_hello_is_refused(content: bytes) -> None:
-    with pytest.raises(RemoteProtocolError, match="no hello"):
+    with pytest.raises(RemoteProtocolError, match="invalid hello"):
         decode_struct(Hello, content)
 
 

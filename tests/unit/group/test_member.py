@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from escrowmq.base.authority import Versioned
 from escrowmq.group.member import Member
-from escrowmq.group.orders import Follow, Keep, Read, Terms, Write
+from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Read, Write
 from escrowmq.group.record import Record
-from escrowmq.group.state import MemberState
+from escrowmq.group.state import MemberState, Proposal, settling
+
+
+def member_in(state: MemberState, *, mark: str = "m", has_log: bool = False) -> Member:
+    return Member(
+        state,
+        MemberTimeouts(),
+        mark=lambda: mark,
+        address="b:1",
+        client_address="b:2",
+        has_log=has_log,
+        log=lambda _: None,
+        jitter_ms=0,
+        now_ms=0,
+    )
 
 
 def copy(in_sync: dict[str, str]) -> tuple[Member, Versioned]:
@@ -22,31 +37,21 @@ def copy(in_sync: dict[str, str]) -> tuple[Member, Versioned]:
         numbers={"a": 1, "b": 2},
         mark="m",
     )
-    member = Member(
-        MemberState(member="b", incarnation="j", group="g", seen=1),
-        Terms(),
-        mark=lambda: "m",
-        address="b:1",
-        client_address="b:2",
-        has_log=False,
-        log=lambda _: None,
-        jitter_ms=0,
-        now_ms=0,
-    )
+    member = member_in(MemberState(member="b", incarnation="j", group="g", seen=1))
     return member, Versioned(record.encode(), "1")
 
 
 def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_heard() -> None:
     member, found = copy({"a": "i"})
     member.wake(0)
-    member.heard(found, 0)
+    member.record_read(found, 0)
     _, found = copy({"a": "i", "b": "j"})  # it has not read yet that it is in sync
     member.take()
     member.take_over_now(1_000)
     member.wake(1_000)
     assert [type(order) for order in member.take()] == [Read]
-    member.master_heard(1_001)  # a sign of life, sent before its word or after it
-    member.heard(found, 1_002)
+    member.note_master_alive(1_001)  # a sign of life, sent before its word or after it
+    member.record_read(found, 1_002)
     assert [type(order) for order in member.take()] == [Follow, Keep, Write]
 
 
@@ -54,7 +59,7 @@ def test_a_copy_that_was_handed_the_group_takes_over_although_the_master_is_hear
 def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed: bool) -> None:
     member, found = copy({"a": "i", "b": "j"})
     member.wake(0)
-    member.heard(found, 0)
+    member.record_read(found, 0)
     member.take()
     if is_handed:
         member.take_over_now(1_000)
@@ -65,7 +70,7 @@ def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed
     member.refused(1_001)  # the master had taken in a third member
     assert [type(order) for order in member.take()] == [Read]
     changed = copy({"a": "i", "b": "j", "c": "k"})[1]
-    member.heard(Versioned(changed.value, "2"), 1_002)
+    member.record_read(Versioned(changed.value, "2"), 1_002)
     *_, last = member.take()
     assert isinstance(last, Write)
     assert last.revision == "2"
@@ -75,15 +80,15 @@ def test_a_copy_that_may_take_over_asks_again_with_the_record_as_it_is(is_handed
 def test_a_master_that_goes_on_is_not_replaced_by_what_it_said_long_ago() -> None:
     member, found = copy({"a": "i"})
     member.wake(0)
-    member.heard(found, 0)
+    member.record_read(found, 0)
     _, found = copy({"a": "i", "b": "j"})  # it has not read yet that it is in sync
     member.take_over_now(1_000)
     member.wake(1_000)
-    member.unheard("no answer", 3_000)
-    member.master_heard(5_000)
+    member.authority_failed("no answer", 3_000)
+    member.note_master_alive(5_000)
     member.take()
     member.wake(5_000)
-    member.heard(found, 5_001)
+    member.record_read(found, 5_001)
     assert not [order for order in member.take() if isinstance(order, Write)]
 
 
@@ -92,10 +97,57 @@ def test_a_copy_looks_often_for_another_master_while_its_own_is_silent() -> None
     looks: list[int] = []
     for now_ms in range(0, 20_000, 100):
         if now_ms < 10_000:
-            member.master_heard(now_ms)
+            member.note_master_alive(now_ms)
         member.wake(now_ms)
         if any(isinstance(order, Read) for order in member.take()):
             looks.append(now_ms)
-            member.heard(found, now_ms)
+            member.record_read(found, now_ms)
     assert len([at for at in looks if at <= 11_000]) <= 3
     assert len([at for at in looks if 11_500 <= at < 15_000]) >= 6
+
+
+@pytest.mark.parametrize("has_lost", [False, True])
+def test_a_member_that_lost_power_does_not_ask_to_lead_any_more(has_lost: bool) -> None:
+    """World 201995: it wrote its old proposal again, which deposed a master that served; and could
+    not serve itself, since it was no longer the incarnation that had asked."""
+    served = Record(
+        group="g", epoch=3, master="a", address="a:1", in_sync={"a": "i", "b": "j"},
+        numbers={"a": 1, "b": 2}, mark="m",
+    )  # fmt: skip
+    claim = replace(served, epoch=4, master="b", address="b:1", in_sync={"b": "j"}, mark="n")
+    incarnation = "k" if has_lost else "j"
+    state = MemberState(
+        member="b", incarnation=incarnation, group="g", seen=3, proposal=Proposal("7", claim)
+    )
+    member = member_in(state, mark="new", has_log=True)
+    member.record_read(Versioned(served.encode(), "7"), 0)
+    (order,) = [order for order in member.take() if isinstance(order, Write)]
+    assert order.revision == "7"
+    assert order.record == (replace(served, mark="new") if has_lost else claim)
+    member.written(Versioned(order.record.encode(), "8"), 1)
+    orders = [type(one) for one in member.take()]
+    assert (Lead in orders) is not has_lost
+    assert member.state.proposal is None
+    if has_lost:  # it follows the master that serves
+        member.wake(2)
+        member.record_read(Versioned(order.record.encode(), "8"), 3)
+        assert member.state.seen == 3
+        assert any(
+            isinstance(one, Follow) and one.record is not None and one.record.master == "a"
+            for one in member.take()
+        )
+
+
+@pytest.mark.parametrize("value", [b"", b"{not a record"])
+def test_a_claim_is_made_again_where_there_is_no_record_to_keep(value: bytes) -> None:
+    claim = Record(
+        group="g",
+        epoch=1,
+        master="b",
+        address="b:1",
+        in_sync={"b": "j"},
+        numbers={"b": 1},
+        mark="m",
+    )
+    state = MemberState(member="b", incarnation="k", proposal=Proposal("7", claim))
+    assert settling(Proposal("7", claim), Versioned(value, "7"), state, mark=str).record == claim

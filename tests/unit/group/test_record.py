@@ -18,10 +18,10 @@ def test_a_record_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b"", "no record"),
-        (b"{}", "no record"),
-        (b"\xff", "no record"),
-        (RECORD.encode().replace(b'"epoch":3', b'"epoch":0'), "no record"),
+        (b"", "not a group's record"),
+        (b"{}", "not a group's record"),
+        (b"\xff", "not a group's record"),
+        (RECORD.encode().replace(b'"epoch":3', b'"epoch":0'), "not a group's record"),
         (replace(RECORD, format=2).encode(), "format 2"),
         (replace(RECORD, master="c").encode(), "not among its members in sync"),
         (b" " * (RECORD_SIZE_MAX + 1), "bytes"),

@@ -96,7 +96,7 @@ def test_a_keeper_answers_makes_and_forgets() -> None:
     with base.connection:
         base.connection.execute("update escrowmq_markers set made_ms = 0")
     base.put("broker:broker-b", "broker-b")
-    with pytest.raises(RouteMissing, match="no word from broker-b"):
+    with pytest.raises(RouteMissing, match="no answer from broker-b"):
         keeper.forget_markers()
     assert keeper.forget_markers(gone=["broker-b"]) == 0
     assert keeper.forget_markers() == 0, "a broker may ask for it"

@@ -49,7 +49,7 @@ def test_time_follows_the_wall_clock_forward(monkeypatch: pytest.MonkeyPatch) ->
 def test_only_what_the_clock_shows_is_a_leap(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
     leaps: list[int] = []
-    clock.tell_leaps(leaps.append)
+    clock.set_leap_listener(leaps.append)
     clock.now_ms()
     machine.pass_by(3_600)
     clock.now_ms()
@@ -81,10 +81,10 @@ def test_wall_clock_is_asked_once_a_millisecond(monkeypatch: pytest.MonkeyPatch)
 def test_clock_goes_on_from_a_later_time(monkeypatch: pytest.MonkeyPatch) -> None:
     machine, clock = Machine(monkeypatch), SystemClock()
     start_ms = clock.now_ms()
-    clock.go_on_from(start_ms + 5_000)
+    clock.continue_from(start_ms + 5_000)
     machine.pass_by(1)
     assert clock.now_ms() == start_ms + 6_000
-    clock.go_on_from(start_ms)
+    clock.continue_from(start_ms)
     assert clock.now_ms() == start_ms + 6_000
 
 
@@ -110,7 +110,7 @@ def test_time_that_was_gone_on_from_is_not_added_to_what_the_wall_clock_makes_go
     machine, clock = Machine(monkeypatch), SystemClock()
     machine.wall_ns -= 7_200 * SECOND_NS
     stored_ms = clock.now_ms() + 7_200_000
-    clock.go_on_from(stored_ms)
+    clock.continue_from(stored_ms)
     machine.pass_by(30, jump=7_200)
     assert clock.now_ms() == stored_ms + 30_000 == machine.wall_ns // 1_000_000
 

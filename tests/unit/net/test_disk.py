@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Message
 from escrowmq.base.ports import SyncNotBegun
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_records
 from escrowmq.errors import DiskFull, StorageError, StoreLocked
 from escrowmq.net.disk import FileDisk

@@ -34,7 +34,7 @@ class Loop:
     def answer(self) -> None:
         if not self.spin.span_s:
             return
-        self.spin.came()
+        self.spin.note_input()
         self.now_s += 0.000_01
         self.spin.done()
 

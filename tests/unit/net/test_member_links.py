@@ -19,7 +19,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.net.certificate_accounts import read_identities
 from escrowmq.net.certificates import Certificates, TlsFiles
 from escrowmq.net.dialling import dial
-from escrowmq.net.tls import MemberDoor, PortOptions, Session, TlsLink
+from escrowmq.net.tls import MemberTlsPolicy, PortOptions, Session, TlsLink
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -52,7 +52,7 @@ def doors(pair: Pair, authority: Authority, **more: Any) -> PortOptions:
     )  # fmt: skip
     wanted = {"mode": "enforcing", "silent_s": 10.0, "refusal": REFUSAL, "plain_fault": "plain"}
     return PortOptions(
-        members=MemberDoor(certificates=Certificates(files), **{**wanted, **more}),
+        members=MemberTlsPolicy(certificates=Certificates(files), **{**wanted, **more}),
     )
 
 
@@ -94,13 +94,13 @@ def test_a_certificate_of_another_authority_is_refused_by_either_end(
     stranger = strangers.sign("stranger")
     wrong_root = both(run, doors(pair, authority), doors(pair, strangers))
     assert "TLS: CERTIFICATE_VERIFY_FAILED: " in wrong_root
-    assert wrong_root.startswith("distrusted -1: ")
+    assert wrong_root.startswith("tls_failed -1: ")
     caplog.clear()
     wrong_pair = both(run, doors(pair, authority), doors(stranger, authority))
     assert "_ALERT_UNKNOWN_CA" in wrong_pair
-    assert wrong_pair.startswith("distrusted -1: ")
+    assert wrong_pair.startswith("tls_failed -1: ")
     (line,) = [record.getMessage() for record in caplog.records]
-    assert "a connection of 127.0.0.1 is refused: TLS: CERTIFICATE_VERIFY_FAILED: " in line
+    assert "a connection from 127.0.0.1 is refused: TLS: CERTIFICATE_VERIFY_FAILED: " in line
 
 
 def test_a_master_that_speaks_plainly_is_told_apart_from_one_that_is_not_there(
@@ -121,7 +121,7 @@ def test_a_master_that_speaks_plainly_is_told_apart_from_one_that_is_not_there(
             caller.core.effects.append(Dial(-1, "127.0.0.1", port, wire=Wire.GROUP))
             caller.shell.perform()
             await caller.core.has(lambda: "lost -1" in caller.core.events)
-            assert caller.core.events == ["distrusted -1: TLS: NOT_TLS", "lost -1"]
+            assert caller.core.events == ["tls_failed -1: TLS: NOT_TLS", "lost -1"]
             await greeting
             door.close()
             caller.core.events.clear()
@@ -151,7 +151,7 @@ def test_a_plain_greeting_that_comes_before_the_handshake_begins_is_no_other_fau
                     other.sendall(b"\0\0\0\x09challenge")
                     await caller.core.has(lambda: "lost -1" in caller.core.events)
                 link.begin()
-            assert caller.core.events == ["distrusted -1: TLS: NOT_TLS", "lost -1"]
+            assert caller.core.events == ["tls_failed -1: TLS: NOT_TLS", "lost -1"]
 
     run(main)
     assert caplog.records == []
@@ -167,7 +167,7 @@ def test_a_master_that_does_not_shake_hands_is_given_up(
                 caller.core.effects.append(Dial(-1, *where, wire=Wire.GROUP))
                 caller.shell.perform()
                 await caller.core.has(lambda: "lost -1" in caller.core.events)
-            assert caller.core.events[0] == "distrusted -1: TLS: no handshake within 0 s"
+            assert caller.core.events[0] == "tls_failed -1: TLS: no handshake within 0 s"
 
     run(main)
 
@@ -185,7 +185,7 @@ def test_a_plain_copy_gets_the_reason_in_its_own_protocol(
 
     run(main)
     assert [record.getMessage() for record in caplog.records] == [
-        "test: a connection of 127.0.0.1 is refused: plain"
+        "test: a connection from 127.0.0.1 is refused: plain"
     ]
 
 
@@ -234,7 +234,7 @@ def test_a_permissive_copy_gets_to_a_plain_master_at_the_second_dial(
 
     async def main() -> None:
         async with Running(PortOptions(), wires=GROUP) as master, Running(lax) as copy:
-            assert (await called(copy, master)).startswith("distrusted -1: ")
+            assert (await called(copy, master)).startswith("tls_failed -1: ")
             assert await called(copy, master) == "connected -1"
 
     run(main)

@@ -21,7 +21,7 @@ from escrowmq.net.shell import Shell
 from escrowmq.net.tls import PortOptions
 from escrowmq.net.unsent_bytes import Unsent
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 MIB = 1 << 20
 CHUNK = bytes(MIB)
 

@@ -14,7 +14,7 @@ from escrowmq.errors import DiskFull, StorageError
 from escrowmq.net.disk import FileDisk
 from escrowmq.net.sync_thread import FileWork
 
-_WAIT_S = 10.0
+_WAIT_S = 60.0
 
 
 class Script:

@@ -23,11 +23,11 @@ from escrowmq.net.connection_counts import ConnectionLimits
 from escrowmq.net.listener import BOTH, Listener
 from escrowmq.net.read_buffers import READ_SIZE
 from escrowmq.net.shell import Shell
-from escrowmq.net.tls import PortOptions, TlsDoor
+from escrowmq.net.tls import PortOptions, TlsPolicy
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 class Core:
@@ -66,8 +66,8 @@ class Core:
     def dial_refused(self, peer: int, now_ms: int) -> None:
         self._note(f"refused {peer}")
 
-    def dial_distrusted(self, peer: int, fault: str, now_ms: int) -> None:
-        self._note(f"distrusted {peer}: {fault}")
+    def dial_tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+        self._note(f"tls_failed {peer}: {fault}")
 
     def synced(self, log_offset: int, now_ms: int) -> None: ...
 
@@ -171,7 +171,7 @@ def doors(pair: Pair, mode: Mode = "permissive", **more: str | float) -> PortOpt
     handshake_s, look_s = float(more.pop("handshake_s", 10)), float(more.pop("look_s", 1))
     files = TlsFiles(certificate=str(pair.certificate), key=str(pair.key), **more)  # type: ignore[arg-type]
     return PortOptions(
-        tls=TlsDoor(
+        tls=TlsPolicy(
             mode=mode,
             certificates=Certificates(files),
             handshake_s=handshake_s,
@@ -269,7 +269,7 @@ def test_plain_bytes_on_a_port_that_enforces_tls_are_cut_with_one_line(
 
     run(main)
     assert [record.getMessage() for record in caplog.records] == [
-        "test: a connection of 127.0.0.1 is refused: plain bytes, and tls.server.mode=enforcing"
+        "test: a connection from 127.0.0.1 is refused: plain bytes, and tls.server.mode=enforcing"
     ]
 
 

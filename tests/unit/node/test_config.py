@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import UsageError
 from escrowmq.node.addresses import joined, log_open, own_address
 from escrowmq.node.broker import broker_settings
@@ -160,7 +161,7 @@ def test_settings_without_effect_are_told(caplog: pytest.LogCaptureFixture) -> N
     of(transactionTimeout="5", brokerName="b", zzz="")
     (record,) = caplog.records
     assert record.levelname == "WARNING"
-    assert record.getMessage() == "f: not known here, and without effect: transactionTimeout, zzz"
+    assert record.getMessage() == "f: unknown settings, without effect: transactionTimeout, zzz"
 
 
 def test_a_word_that_cannot_be_is_told_with_those_that_can() -> None:
@@ -204,7 +205,7 @@ def test_a_masters_id_is_0(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_paths_that_rocketmq_does_not_read_are_told(caplog: pytest.LogCaptureFixture) -> None:
     of(storePathConsumeQueue="/a", storePathIndex="/b", abortFile="/c", storeCheckpoint="/d")
-    assert caplog.text.count("is without effect, here as at RocketMQ") == 4
+    assert caplog.text.count("has no effect, as with RocketMQ") == 4
     assert "not known" not in caplog.text
 
 

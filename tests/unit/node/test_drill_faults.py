@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from escrowmq.base.authority import ABSENT
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.group_report import FaultReport
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import AuthorityUnreachable
 from escrowmq.group.drills import Drills, read_order
 from escrowmq.node.drill_faults import DrilledAuthority, OwnProcess
@@ -118,7 +118,7 @@ def test_an_authority_is_not_reached_while_a_drill_says_so() -> None:
         assert await drilled.read("k") == ABSENT
         order("authority")
         writes = real.writes_count
-        with pytest.raises(AuthorityUnreachable, match="a drill keeps this member from it"):
+        with pytest.raises(AuthorityUnreachable, match="a drill cuts this member off from it"):
             await drilled.read("k")
         with pytest.raises(AuthorityUnreachable):
             await drilled.write_if("k", b"v", "")

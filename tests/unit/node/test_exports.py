@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.harness.otlp_receiver import receiver
 
-PATIENCE_S = 30
+PATIENCE_S = 60
 NOBODY = "127.0.0.1:1"
 """Nothing listens there: the broker is not registered, the member waits for its authority."""
 

@@ -1,4 +1,4 @@
-"""A member whose disk or ports fail while it changes its role: it is tried again, not given up."""
+"""A member whose disk or ports fail while it changes its role: it is retried, not given up."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.group.copying import Cut
-from escrowmq.group.seat import Seat
+from escrowmq.group.membership import GroupMembership
 from escrowmq.net.tls import PortOptions
 from escrowmq.node.broker import BrokerNode
-from escrowmq.node.broker_doors import GroupDoors
+from escrowmq.node.broker_ports import GroupPorts
 from escrowmq.node.broker_process import BrokerProcess
 from escrowmq.node.config import NodeSettings
 from escrowmq.node.group import GroupNode, Plan
@@ -28,20 +29,20 @@ from escrowmq.node.port_settings import PortSettings
 from escrowmq.testing.authority import MemoryAuthority
 
 HOST = "127.0.0.1"
-WAIT_S = 20
+WAIT_S = 60
 
 
 class Failing:
     """Makes brokers; the first `count` masters fail as on a disk that is full."""
 
-    def __init__(self, process: BrokerProcess, doors: GroupDoors, count: int) -> None:
+    def __init__(self, process: BrokerProcess, doors: GroupPorts, count: int) -> None:
         self._process, self._doors, self.count = process, doors, count
 
-    def __call__(self, seat: Seat, number: int) -> BrokerNode:
-        if seat.leads is not None and self.count:
+    def __call__(self, membership: GroupMembership, number: int) -> BrokerNode:
+        if membership.leads is not None and self.count:
             self.count -= 1
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return self._process.member(seat, number, self._doors)
+        return self._process.member(membership, number, self._doors)
 
 
 @asynccontextmanager
@@ -60,7 +61,7 @@ async def member(folder: Path, *, failures: int = 0) -> AsyncIterator[GroupNode]
         ports=PortSettings(),
         replica=None,
     )
-    doors = GroupDoors(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
+    doors = GroupPorts(ReplicaSettings(), host=HOST, port=0, grpc_door=None)
     ended: list[bool] = []
     node = GroupNode(
         GroupSettings(authority="memory://", member="a"),
@@ -101,7 +102,7 @@ async def replaced(node: GroupNode) -> None:
     other = replace(mine, epoch=2, master="z", address=f"{HOST}:1", in_sync={"z": "i"})
     authority.put("DefaultCluster/b", other.encode())
     node.member.look_soon(0)
-    node._act()
+    node._perform_orders()
     await until(lambda: node._copy is not None)
 
 
@@ -117,7 +118,7 @@ def test_a_member_that_cannot_open_as_master_is_tried_again(
             assert record.epoch == 1
 
     asyncio.run(main())
-    assert sum("it is tried again" in text for text in caplog.messages) == 2
+    assert sum("it is retried" in text for text in caplog.messages) == 2
 
 
 def test_a_member_that_was_replaced_while_it_failed_follows(tmp_path: Path) -> None:

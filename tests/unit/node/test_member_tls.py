@@ -9,9 +9,9 @@ from tests.harness.certificates import OPENSSL, Authority, Pair
 
 from escrowmq.errors import UsageError
 from escrowmq.group.frames import FrameReader, Kind, Refused, decode_struct
-from escrowmq.net.tls import MemberDoor
+from escrowmq.net.tls import MemberTlsPolicy
 from escrowmq.node.config import group_settings
-from escrowmq.node.member_tls import explain, member_door
+from escrowmq.node.member_tls import explain, member_tls_policy
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason="openssl makes the certificates")
 
@@ -37,11 +37,11 @@ def named(authority: Authority, pair: Pair) -> dict[str, str]:
     }
 
 
-def door_of(named: dict[str, str]) -> MemberDoor | None:
+def door_of(named: dict[str, str]) -> MemberTlsPolicy | None:
     settings = group_settings(named, authority="etcd://localhost:1", source="--set")
     assert settings is not None
     assert "sesame" not in repr(settings)
-    return member_door(settings, source="--set")
+    return member_tls_policy(settings, source="--set")
 
 
 def test_it_is_plain_unless_it_is_set() -> None:

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from escrowmq.base.measure import Distribution, Family, Sample
 from escrowmq.errors import ConnectFailed
-from escrowmq.node.few_threads import THREADS_MAX
 from escrowmq.node.metrics_port import Exporter
+from escrowmq.node.small_http_server import THREADS_MAX
 
 LABELS = {"cluster": "c", "node_id": "b"}
 FAMILIES = [

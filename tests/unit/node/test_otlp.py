@@ -117,7 +117,7 @@ def test_a_wrong_endpoint_or_interval_is_named(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UsageError, match="escrowOtlpEndpoint=collector:4318: http://"):
         otlp.endpoint_of("collector:4318")
     monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", "1m")
-    with pytest.raises(UsageError, match="OTEL_METRIC_EXPORT_INTERVAL=1m: milliseconds"):
+    with pytest.raises(UsageError, match="OTEL_METRIC_EXPORT_INTERVAL=1m: 1 millisecond"):
         otlp.interval_ms()
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.errors import UsageError
-from escrowmq.node.broker_doors import bind_ha
+from escrowmq.node.broker_ports import bind_ha
 from escrowmq.node.config import replica_settings
 
 
@@ -49,9 +49,9 @@ def test_an_async_master_waits_for_no_copies() -> None:
 @pytest.mark.parametrize(
     ("found", "word"),
     [
-        ({"brokerRole": "SLAVE"}, "needs brokerId"),
-        ({"brokerRole": "SLAVE", "brokerId": "0"}, "needs brokerId"),
-        ({"brokerRole": "SLAVE", "brokerId": "-1"}, "needs brokerId"),
+        ({"brokerRole": "SLAVE"}, "needs a brokerId"),
+        ({"brokerRole": "SLAVE", "brokerId": "0"}, "needs a brokerId"),
+        ({"brokerRole": "SLAVE", "brokerId": "-1"}, "needs a brokerId"),
         ({"brokerRole": "FOO"}, "ASYNC_MASTER, SYNC_MASTER, SLAVE"),
         ({"brokerRole": "SLAVE", "brokerId": "1", "haMasterAddress": "x"}, "HOST:PORT"),
         ({"haListenPort": "70000"}, "haListenPort"),

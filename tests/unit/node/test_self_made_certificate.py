@@ -66,7 +66,7 @@ def test_where_none_can_be_made_the_server_says_so_and_starts_without(
     monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
     with caplog.at_level(logging.WARNING):
         assert self_made_tls(settings_of(), data=str(tmp_path), names=NAMES) is None
-    assert "speaks no TLS" in caplog.text
+    assert "has no TLS" in caplog.text
     monkeypatch.undo()
     caplog.clear()
     (tmp_path / FILE).write_text("no certificate")

@@ -43,8 +43,8 @@ def test_a_queue_that_was_emptied_has_no_lag() -> None:
     ("found", "text"),
     [
         (report((place(q0=3), None)), "PySpark 4.2 and later"),
-        (report(('{"other": 1}', None), (None, None)), "no source of EscrowMQ's"),
-        (report(), "no source of EscrowMQ's"),
+        (report(('{"other": 1}', None), (None, None)), "no source of EscrowMQ"),
+        (report(), "no source of EscrowMQ"),
     ],
 )
 def test_what_tells_no_lag(found: dict[str, Any], text: str) -> None:

@@ -48,7 +48,7 @@ class World:
             endpoint=ENDPOINT, body_size_max=size_max, is_of_group=self._is_of_group
         )
         self.front = GrpcFront(Guests(core), options)
-        core.speaks(Wire.GRPC, self.front)
+        core.add_front(Wire.GRPC, self.front)
 
     def restart(self) -> None:
         self.exchange.crash()

@@ -206,7 +206,7 @@ def test_what_is_no_moment_is_refused(field: str, code: str, seconds: int, nanos
     moment.seconds, moment.nanos = seconds, nanos
     name, text = refused(one)
     assert name == code
-    assert "are no moment of the years 1 to 9999" in text
+    assert "are not within the years 1 to 9999" in text
 
 
 def test_no_message_and_two_topics_are_corrupted() -> None:

@@ -67,6 +67,8 @@ def test_one_that_is_back_is_gone_no_longer_wherever_it_runs_now() -> None:
 def test_what_is_remembered_has_a_bound() -> None:
     table = GoneBrokers()
     for number in range(GONE_MAX + 5):
-        table.left(GoneBroker(name=f"b{number}", cluster="c", id=0, address="x", since_ms=number))
+        table.note_departure(
+            GoneBroker(name=f"b{number}", cluster="c", id=0, address="x", since_ms=number)
+        )
     assert len(table) == GONE_MAX
     assert table.known(GONE_MAX)[0].name == "b5"

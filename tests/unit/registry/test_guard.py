@@ -288,7 +288,7 @@ def test_a_broker_signs_its_registration_and_its_farewell() -> None:
     (request,) = link.take(Request.REGISTER_BROKER)
     assert names.ask(103, request.ext, request.body).code == 0
     assert queues(names, "TBW102") == {"broker-a": 8}
-    broker.core.farewell()
+    broker.core.unregister()
     broker._perform()
     (request,) = link.take(Request.UNREGISTER_BROKER)
     assert names.ask(104, request.ext, request.body).code == 0

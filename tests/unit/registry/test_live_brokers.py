@@ -29,6 +29,6 @@ def test_a_broker_is_found_by_its_address_and_by_its_connection() -> None:
     live.enter(broker("b"), VERSION, peer=1, now_ms=0)
     assert live.version_of("c", "a") == VERSION
     assert live.version_of(None, "a") is None
-    assert live.behind(1) == [("c", "a"), ("c", "b")]
+    assert live.on_connection(1) == [("c", "a"), ("c", "b")]
     live.forget("c", "a")
     assert (live.get("c", "a"), len(live)) == (None, 1)

@@ -109,7 +109,7 @@ def test_our_broker_registers_by_its_own_signature_where_that_is_wanted() -> Non
     assert broker.core.registration.is_known
     assert queues(names, "TBW102") == {"broker-a": 8}
     assert names.ask(103, request.ext, request.body).code == NO_PERMISSION
-    broker.core.farewell()
+    broker.core.unregister()
     broker._perform()
     (request,) = link.take(Request.UNREGISTER_BROKER)
     assert names.ask(104, request.ext, request.body).code == 0

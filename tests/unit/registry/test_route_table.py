@@ -54,7 +54,7 @@ def test_topics_of_one_broker_are_bounded_and_given_back(
     monkeypatch.setattr(route_table, "BROKER_TOPICS_MAX", 3)
     table.register(broker("x"), body("A", "B", "C"), peer=1, now_ms=0)
     table.register(broker("x"), body("A", "B", "C", state=1), peer=1, now_ms=0)
-    with pytest.raises(UsageError, match="4 topics of one broker; 3 are taken"):
+    with pytest.raises(UsageError, match="4 topics of one broker; 3 are allowed"):
         table.register(broker("x"), body("D", state=2), peer=1, now_ms=0)
     table.register(broker("y", name="b2"), body("A", "D"), peer=2, now_ms=0)
     table.delete_topic("A", None)

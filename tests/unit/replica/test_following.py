@@ -7,7 +7,7 @@ import struct
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.replica.following import (
     OVERLAP_SIZE,
@@ -17,7 +17,7 @@ from escrowmq.replica.following import (
     Overlap,
 )
 from escrowmq.replica.frames import encode_header, encode_report
-from escrowmq.store.copied import CopiedLog
+from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
 from escrowmq.testing.disk import SimDisk
 from tests.unit.store.stores import SMALL, bodies, log_bytes, master, message, opened, sync, units

@@ -7,9 +7,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
+from escrowmq.codec.layout import FRONT, MAGIC_FILLER
+from escrowmq.codec.log_stretches import parse
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.replica.appending import RECORD_SIZE_MAX
 from escrowmq.replica.frames import TransferReader, encode_report
-from escrowmq.replica.sending import AHEAD_MAX, Redeem, Sender, SendingTerms, Ticket
+from escrowmq.replica.sending import (
+    AHEAD_MAX,
+    Redeem,
+    Sender,
+    SendingTerms,
+    Ticket,
+    window_end,
+)
+from escrowmq.store.results import PutStatus
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import SimDisk
 from tests.unit.replica.logs import TERMS, Bytes, no_ticket
 
 
@@ -41,7 +56,7 @@ def test_an_empty_slave_begins_with_the_last_file(size: int, start: int) -> None
 @pytest.mark.parametrize("reported", [-1, -(2**63), 51, 2**63 - 1, 19])
 def test_what_is_not_of_the_log_is_refused(reported: int) -> None:
     to = sender(Bytes(b"x" * 30, first=20, segment_size=20))
-    with pytest.raises(RemoteProtocolError, match="there is 20 to 50"):
+    with pytest.raises(RemoteProtocolError, match="the log has 20 to 50"):
         to.receive(encode_report(reported), 0)
     assert to.acknowledged == -1
 
@@ -54,7 +69,7 @@ def test_strangers_bytes_are_an_offset_that_no_log_has() -> None:
 def test_nobody_has_more_than_was_sent() -> None:
     to = sender(Bytes(b"x" * 300))
     to.receive(encode_report(100), 0)
-    with pytest.raises(RemoteProtocolError, match="was sent the log up to 100"):
+    with pytest.raises(RemoteProtocolError, match="was sent the log only up to 100"):
         to.receive(encode_report(101), 0)
     sent(to)
     to.receive(encode_report(250), 0)  # within a record: transfers are cut anywhere
@@ -160,3 +175,45 @@ def test_no_order_of_reports_makes_a_slave_have_what_it_was_not_sent(
     except RemoteProtocolError:
         pass
     assert to.acknowledged <= to.sent_end <= log.end_offset
+
+
+def large_log(body_size: int) -> Bytes:
+    """A large record between two small ones."""
+    disk = SimDisk()
+    store = Store(disk, StoreSettings(log_segment_size=1 << 23, body_size_max=1 << 23))
+    store.open(1_000)
+    for body in (b"first", bytes(body_size), b"last"):
+        put = store.put(Message(topic="t", queue_id=0, body=body), 1_000)
+        assert put.status is PutStatus.OK
+    return Bytes(store.log.read(0, store.end_offset), segment_size=1 << 23)
+
+
+@pytest.mark.parametrize("body_size", [AHEAD_MAX - 1_000, AHEAD_MAX, AHEAD_MAX + 5_000])
+def test_a_record_is_sent_whole_however_large_it_is(body_size: int) -> None:
+    """Copies of ours report whole records alone. RocketMQ's maxMessageSize is as much as is sent
+    ahead, so that a record with its head is more."""
+    log = large_log(body_size)
+    to = sender(log, msgspec.structs.replace(TERMS, batch_size=1 << 18))
+    begin, size = parse(log.data, 0).records[1][:2]
+    to.receive(encode_report(begin), 0)
+    assert sum(len(body) for _, body in sent(to)) >= size
+    to.receive(encode_report(begin + size), 1)
+    sent(to)
+    assert to.sent_end == log.end_offset
+
+
+def test_the_middle_of_a_record_opens_no_larger_window() -> None:
+    log = large_log(AHEAD_MAX + 5_000)
+    begin, _ = parse(log.data, 0).records[1][:2]
+    to = sender(log, msgspec.structs.replace(TERMS, batch_size=1 << 18))
+    to.receive(encode_report(begin + 1), 0)
+    assert sum(len(body) for _, body in sent(to)) == AHEAD_MAX
+
+
+def test_a_filler_is_sent_whole_and_no_more_than_a_record_may_have() -> None:
+    size = AHEAD_MAX + 5_000
+    filler = FRONT.pack(size, MAGIC_FILLER) + bytes(size - FRONT.size)
+    assert window_end(Bytes(filler * 2, segment_size=size), size, 1_000) == 2 * size
+    assert window_end(Bytes(filler, segment_size=size), 0, 1_000) == size
+    huge = FRONT.pack(2**32 - 1, MAGIC_FILLER) + bytes(RECORD_SIZE_MAX)
+    assert window_end(Bytes(huge, segment_size=1 << 30), 0, 1_000) == RECORD_SIZE_MAX

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, RecoveryReport, Store
 from escrowmq.testing.disk import SimDisk

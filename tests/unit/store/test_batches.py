@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.fixed_limits import BATCH_PART_COUNT, RUNS_SHOWN_AT_ONCE
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.properties import encode_properties
 from escrowmq.store.batches import BatchPuts, LongBatch
 from escrowmq.store.encoding import Piece
@@ -163,7 +163,7 @@ def test_long_batch_without_room_leaves_nothing_and_what_no_segment_holds_is_ill
 
 def test_no_long_batch_is_taken_while_too_much_waits_to_be_shown() -> None:
     store, _ = opened(SimDisk(), ROOMY)
-    store.batches = BatchPuts(store._held, store.judge, unseen_max=1_000)
+    store.batches = BatchPuts(store._state, store.judge, unseen_max=1_000)
     store.batches.put_long(begin(store, COUNT), 1_000)
     put = store.batches.put_long(begin(store, COUNT), 1_000)
     assert put.status is PutStatus.SERVICE_NOT_AVAILABLE

@@ -17,11 +17,16 @@ COUNT = 100
 AT_ONCE = 32
 
 
-def filled(disk: SimDisk) -> Store:
-    store, _ = opened(disk, msgspec.structs.replace(SMALL, log_segment_size=65_536))
-    for queue_id in range(COUNT):
-        store.put(message(queue_id, queue_id=queue_id), 1_000)
+def filled(disk: SimDisk, stored_ms: int = 1_000) -> Store:
+    settings = msgspec.structs.replace(SMALL, log_segment_size=65_536)
+    store, _ = opened(disk, settings, now_ms=stored_ms)
+    put_in_each(store, stored_ms)
     return store
+
+
+def put_in_each(store: Store, stored_ms: int) -> None:
+    for queue_id in range(COUNT):
+        store.put(message(queue_id, queue_id=queue_id), stored_ms)
 
 
 def dirty(store: Store) -> int:
@@ -47,8 +52,7 @@ def test_a_round_over_many_queues_looks_at_a_few_of_them_at_a_time() -> None:
 def test_what_is_written_while_a_round_goes_on_is_of_the_next_one() -> None:
     store = filled(SimDisk())
     sync(store, 20_000)
-    for queue_id in range(COUNT):
-        store.put(message(queue_id, queue_id=queue_id), 20_001)
+    put_in_each(store, 20_001)
     while sync(store, 20_001):
         pass
     assert store.checkpoint.value.queue_ms < 20_001
@@ -175,6 +179,34 @@ def test_units_whose_file_cannot_be_opened_do_not_count_as_durable(
     assert store.flusher.wake_at_ms() > 1 << 60, "nothing is left to do"
 
 
+def test_each_time_that_files_cannot_be_opened_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    store, _ = opened(SimDisk(), small(has_index=False))
+
+    def fails(queue: ConsumeQueue) -> list[File]:
+        raise OSError("too many open files")
+
+    for begin_ms in (20_000, 200_000):
+        store.put(message(0), begin_ms)
+        with monkeypatch.context() as patched:
+            patched.setattr(ConsumeQueue, "dirty_files", fails)
+            for now_ms in range(begin_ms, begin_ms + 60_000, 1_000):
+                sync(store, now_ms)
+        for now_ms in range(begin_ms + 60_000, begin_ms + 120_000, 1_000):
+            sync(store, now_ms)
+        assert dirty(store) == 0
+    assert caplog.text.count("queues and index are made durable later") == 2
+
+
+def test_the_files_of_the_index_are_in_the_round() -> None:
+    store = filled(SimDisk())
+    assert store.index is not None
+    while (due_ms := store.flusher.wake_at_ms()) < 1 << 60:
+        assert sync(store, due_ms)
+    assert list(store.index.dirty_files()) == []
+
+
 def test_units_count_as_durable_when_all_files_of_the_round_are_synced() -> None:
     store, _ = opened(SimDisk(), small(log_segment_size=1 << 20, has_index=False))
     for number in range(900):  # one queue with more files than one sync takes
@@ -204,3 +236,61 @@ def test_no_sync_is_wanted_beside_another_or_after_the_close() -> None:
     assert not flusher.is_busy
     assert flusher.finish(80_000)
     assert flusher.is_busy
+
+
+def test_units_of_the_millisecond_of_the_checkpoint_are_made_durable_too() -> None:
+    store = timed(PAGE, has_index=False)
+    for _ in range(2):
+        while (due_ms := store.flusher.wake_at_ms()) < 1 << 60:
+            assert sync(store, due_ms)
+        assert dirty(store) == 0
+        store.put(message(0), 70_000)
+
+
+@pytest.mark.parametrize("stored_ms", [0, 1_000])
+def test_a_round_slower_than_the_interval_ends_all_the_same(stored_ms: int) -> None:
+    store = filled(SimDisk(), stored_ms)
+    first_end = store.end_offset
+    for now_ms in range(20_000, 1_400_000, 120_000):
+        sync(store, now_ms)
+        put_in_each(store, stored_ms)
+    assert store.flusher._durability.derived_offset > first_end
+
+
+def test_a_queue_counts_as_clean_when_the_next_sync_has_its_file() -> None:
+    store, _ = opened(SimDisk(), small(log_segment_size=65_536, has_index=False))
+    for now_ms in (1_000, 20_000):
+        while sync(store, now_ms):
+            pass
+        put_in_each(store, now_ms)
+    log_files = store.log.unsynced()
+    wanted = store.sync_wanted(80_000)
+    assert wanted is not None
+    not_of_queues = len(log_files) + 1  # the checkpoint
+    assert len(wanted.files) - not_of_queues == COUNT - dirty(store) > 0
+
+
+def test_the_checkpoint_is_written_when_a_round_has_changed_it() -> None:
+    store = timed(PAGE)
+    while (due_ms := store.flusher.wake_at_ms()) < 1 << 60:
+        assert sync(store, due_ms)
+    assert not store.flusher._durability.is_stale
+
+
+def test_a_queue_that_could_not_be_opened_and_is_deleted_leaves_nothing_to_do(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store, _ = opened(SimDisk(), small(has_index=False))
+
+    def fails(queue: ConsumeQueue) -> list[File]:
+        raise OSError("too many open files")
+
+    store.put(message(0), 1_000)
+    with monkeypatch.context() as patched:
+        patched.setattr(ConsumeQueue, "dirty_files", fails)
+        for now_ms in range(20_000, 100_000, 1_000):
+            sync(store, now_ms)
+    store.delete_topic("orders")
+    for now_ms in range(100_000, 400_000, 1_000):
+        sync(store, now_ms)
+    assert store.flusher.wake_at_ms() > 1 << 60

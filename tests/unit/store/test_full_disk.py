@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.layout import HEAD_V4
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import DiskFull
@@ -40,10 +40,28 @@ def test_full_disk_refuses_ordinary_puts_and_serves_settling_ones(
     store.wake(6_000)
     assert store.refusal is None
     assert store.put(message(3), 6_000).status is PutStatus.OK
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     assert len(bodies(store)) == number + settled + 1
     told = [(record.levelname, record.getMessage()[:24]) for record in caplog.records]
     assert told == [("ERROR", "no new messages are acce"), ("WARNING", "the disk has space: mess")]
+
+
+def test_a_disk_that_a_put_found_full_is_looked_at_each_second() -> None:
+    disk = SimDisk()
+    settings = small(log_segment_size=65_536, reserve_size=8_192, clean_interval_ms=60_000)
+    store, _ = opened(disk, settings, now_ms=1_000)
+    assert store.retention.wake_at_ms() > 10_000
+    disk.room = disk.used
+    while store.put(message(0), 1_500).status is PutStatus.OK:
+        pass
+    assert store.retention.wake_at_ms() == 2_000
+    store.wake(2_000)
+    assert store.refusal is not None
+    assert store.retention.wake_at_ms() == 3_000
+    disk.room += 10_000_000
+    store.wake(3_000)
+    assert store.refusal is None
+    assert store.retention.wake_at_ms() > 10_000
 
 
 def put_one(store: Store, now_ms: int) -> Put:
@@ -92,11 +110,11 @@ def test_dispatch_that_a_full_disk_stalls_goes_on_when_there_is_room() -> None:
     statuses = [store.put(message(n), 1_000, is_settling=True).status for n in range(1, 230)]
     assert set(statuses) == {PutStatus.OK}
     assert store.dispatcher.stalled
-    assert store.behind_size > 0
+    assert store.unseen_size > 0
     assert store.bounds("orders", 0)[1] < 230
     disk.room += 1_000_000
     store.wake(5_000)
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     assert len(bodies(store)) == 230
     hits = store.query("orders", "k229", count_max=9, begin_ms=0, end_ms=9_999)
     assert len(hits.records) == 1
@@ -155,7 +173,7 @@ def test_queues_that_a_full_disk_does_not_take_wait_over_a_kill(count: int) -> N
     store, _ = opened(disk, settings, now_ms=7_000)
     disk.room += 10_000_000
     store.wake(9_000)
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     for topic, wanted in (
         ("orders", [*range(1 + count)]),
         ("paid", [*range(1, 1 + count), 90, 90]),
@@ -174,7 +192,7 @@ def test_more_index_entries_than_memory_takes_want_room_first(
     settings = killed_when_full(disk)
     monkeypatch.setattr(dispatch, "INDEX_KEYS_HELD_MAX", 20)
     with pytest.raises(
-        DiskFull, match="at most 20 may; free space on the disk and start again"
+        DiskFull, match="at most 20 are allowed; free space on the disk and start again"
     ) as refused:
         opened(disk, settings, now_ms=5_000)
     found = re.search(r"(\d+) index entries wait", str(refused.value))

@@ -54,6 +54,24 @@ def test_last_record_with_a_flipped_bit_is_damage_and_is_not_written_over() -> N
     assert bodies(store) == expected(9) | {10: b"body 00077"}
 
 
+def test_damage_is_known_although_the_disk_was_full_at_the_start() -> None:
+    """There was no room to note the boot; now there is."""
+    disk = SimDisk()
+    filled(disk, 3)
+    disk.room = disk.used
+    store, _ = restarted(disk)
+    store.wake(2_000)
+    disk.room = None
+    store.wake(3_000)
+    last = store.put(message(3), 3_000)
+    disk.crash(random.Random(1), Loss.NOTHING)
+    disk.flip(LOG, last.log_offset + HEAD_V4.size + 3)
+    store, report = restarted(disk)
+    assert report.lost_from == last.log_offset
+    assert store.end_offset == last.log_end
+    assert bodies(store) == expected(3)
+
+
 def test_last_record_with_a_damaged_head_is_known_by_its_queue() -> None:
     disk = SimDisk()
     last = killed(disk, 10)[-1]

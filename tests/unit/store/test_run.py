@@ -195,11 +195,11 @@ def test_queue_without_room_for_its_units_shows_them_when_there_is_some() -> Non
     assert commit(run)
     run.done()
     assert not run.is_allowed
-    assert store.behind_size > 0
+    assert store.unseen_size > 0
     assert store.put(message(9), 2_000).queue_offset == 5
     disk.room += 1_000_000
     store.wake(9_000)
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     assert store.bounds("orders", 0) == (0, 6)
     assert store.bounds("orders", 1) == (0, 4)
     found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
@@ -292,7 +292,7 @@ def test_durable_run_without_room_for_its_units_is_seen_when_there_is_some() -> 
     store.wake(9_000)
     assert sync(store, 9_000)
     assert run.is_allowed
-    assert store.behind_size == 0
+    assert store.unseen_size == 0
     assert store.bounds("orders", 0) == (0, 5)
     found = store.query("orders", "all", count_max=64, begin_ms=0, end_ms=1 << 60)
     assert len(found.records) == 8

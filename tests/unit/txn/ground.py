@@ -5,8 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message, StoredMessage, Topic
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.record import decode_record
 from escrowmq.store.store import Put, PutStatus, Store
 from escrowmq.testing.disk import Loss, SimDisk
@@ -14,12 +15,16 @@ from escrowmq.txn.check_schedule import Ask, Checker, LiveProducer
 from escrowmq.txn.end_claim import Claim, Ended
 from escrowmq.txn.end_requests import EndRequests
 from escrowmq.txn.engine import Engine
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending_recovery import HalvesFound, HalvesRecovery
 from escrowmq.txn.pending_snapshot import PendingSnapshot
 from escrowmq.txn.plain_halves import PlainHalf
 from escrowmq.txn.state import Verdict
 from tests.harness.exchange import SMALL, START_MS
 from tests.unit.store.stores import sync
+
+FIRST_MS, NEXT_MS = 6_050, 30_050
+"""After which a half is checked first, and again."""
 
 HOST = b"\x0a\0\0\x01\0\0\x2a\x9f"
 
@@ -124,6 +129,11 @@ class Ground:
             self.engine.unsealed.seal(self.now_ms)
         return ended
 
+    def decide(self, half: StoredMessage, verdict: Verdict, *, who: str = "") -> Ended:
+        """End a half by a decision of the broker; its op record is not sealed."""
+        named = OpenHalf(half.queue_offset, half)
+        return self.engine.decide(named, verdict, now_ms=self.now_ms, who=who)
+
     def sync(self) -> None:
         """All that was written is durable."""
         assert sync(self.store, self.now_ms)
@@ -155,6 +165,15 @@ class Ground:
 
     def ops(self) -> list[bytes]:
         return [message.body for message in self.messages(Topic.OP)]
+
+
+A, B, C = LiveProducer(1, "a"), LiveProducer(2, "b"), LiveProducer(3, "c")
+
+
+def ground_of(*members: LiveProducer, **settings: int | bool) -> Ground:
+    ground = Ground(BrokerSettings(**settings))  # type: ignore[arg-type]
+    ground.members["PG"] = list(members)
+    return ground
 
 
 def plain_half(number: int, body: bytes, *, stored_ms: int = 0) -> PlainHalf:

@@ -54,6 +54,13 @@ def test_a_half_that_cannot_be_read_keeps_no_other_from_being_carried() -> None:
     assert (carrier.carried_count, newest(ground).body) == (1, b"y")
 
 
+def test_without_pending_halves_nothing_is_carried_and_all_of_the_log_may_go() -> None:
+    ground, carrier = carrying()
+    ground.end(ground.prepare(b"x"), Verdict.COMMIT)
+    assert carry(ground, carrier) == ground.store.end_offset
+    assert (carrier.carried_count, ground.engine.halves.quarantine) == (0, {})
+
+
 def test_a_half_whose_copy_has_no_room_stays_where_it_is() -> None:
     ground, carrier = carrying()
     half = ground.prepare(b"x")
@@ -93,3 +100,29 @@ def test_a_copy_that_does_not_say_of_what_is_followed_nowhere() -> None:
     assert note_carried(halves, {CARRIED: "3:30:1"}, 5, 500) == 3
     assert note_carried(halves, {CARRIED: "3:30:1"}, 7, 700) == 5
     assert halves.carried == {3: (7, 700)}
+
+
+@pytest.mark.parametrize("is_sealed", [True, False])
+def test_a_start_knows_the_copy_alone(*, is_sealed: bool) -> None:
+    ground, carrier = carrying()
+    half = ground.prepare(b"x")
+    for _ in range(2):
+        ground.now_ms += 1_000
+        carry(ground, carrier)
+        if is_sealed:
+            ground.engine.unsealed.seal(ground.now_ms)
+    ground.reopen()
+    assert list(ground.engine.halves.pending) == [2]
+    assert ground.engine.halves.pending.row(2).stored_ms == half.stored_ms
+    assert ground.engine.halves.carried == {0: (2, newest(ground).log_offset)}
+    ground.end(half, Verdict.COMMIT)
+    assert ground.finals() == [b"x"]
+
+
+@pytest.mark.parametrize("first", ["of an older release", "0:0:1"])
+def test_a_half_that_names_itself_or_nothing_as_its_first_is_no_copy(first: str) -> None:
+    ground, _ = carrying()
+    ground.prepare(b"x", **{CARRIED: first})
+    ground.reopen()
+    assert list(ground.engine.halves.pending) == [0]
+    assert ground.engine.halves.quarantine == {}

@@ -112,11 +112,12 @@ def test_halves_that_come_together_keep_the_counts_that_earlier_processes_noted(
 def test_a_file_of_lost_halves_alone_is_removed_and_the_one_before_stays() -> None:
     disk = SimDisk()
     first = tally(disk, 0)
-    first.note(999_999, 3)
-    first.note(1_000_000, 4)
+    second = 1 << 20  # of a file each, so many halves
+    first.note(second - 1, 3)
+    first.note(second, 4)
     disk.restart()
-    again = tally(disk, 1_000_000)
-    assert [again.count(at) for at in (999_999, 1_000_000)] == [3, 0]
+    again = tally(disk, second)
+    assert [again.count(at) for at in (second - 1, second)] == [3, 0]
     assert [name for name in disk.files if name.startswith(FOLDER)] == [f"{FOLDER}/{0:020d}"]
 
 

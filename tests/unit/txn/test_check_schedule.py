@@ -5,11 +5,11 @@ import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Topic
+from escrowmq.txn import check_schedule
 from escrowmq.txn.carry_forward import Carrier
 from escrowmq.txn.check_schedule import (
     ASKED_MAX,
     TAKEN_MAX,
-    UNPARKED_MAX,
     Ask,
     DueFate,
     LiveProducer,
@@ -20,19 +20,9 @@ from escrowmq.txn.state import Verdict
 from escrowmq.txn.unconfirmed_checks import UNHEARD_MAX, UnconfirmedChecks
 from tests.harness.exchange import SMALL
 
-from .ground import Ground
+from .ground import FIRST_MS, NEXT_MS, A, B, C, Ground, ground_of
 
-FIRST_MS, NEXT_MS = 6_050, 30_050
 MUTE_AFTER, MUTE_MS = BrokerSettings().mute_after, BrokerSettings().mute_ms
-
-
-def ground_of(*members: LiveProducer, **settings: int | bool) -> Ground:
-    ground = Ground(BrokerSettings(**settings))  # type: ignore[arg-type]
-    ground.members["PG"] = list(members)
-    return ground
-
-
-A, B, C = LiveProducer(1, "a"), LiveProducer(2, "b"), LiveProducer(3, "c")
 
 
 @pytest.mark.parametrize(
@@ -146,13 +136,15 @@ def test_member_that_does_not_answer_is_left_alone_for_a_while() -> None:
         ground.prepare(b"%d" % number, origin="a")
     assert [ask.peer for ask in ground.due(FIRST_MS)] == [1] * MUTE_AFTER
     ground.due(1_001)
+    mute_ms = ground.now_ms
     ground.prepare(b"x", origin="a")
     assert [ask.peer for ask in ground.due(FIRST_MS)] == [2]
     ground.checker.answered(MUTE_AFTER, 2)
-    ground.now_ms += MUTE_MS
-    ground.prepare(b"y", origin="a")
-    asked = {ask.queue_offset: ask.peer for ask in ground.due(FIRST_MS)}
-    assert asked[MUTE_AFTER + 1] == 1
+    for passed_ms, peer in ((MUTE_MS - 1, 2), (MUTE_MS, 1)):
+        ground.now_ms = mute_ms + passed_ms
+        half = ground.prepare(b"%d" % passed_ms, origin="a")
+        ground.checker.ask_now([half.queue_offset], ground.now_ms)
+        assert peer in [ask.peer for ask in ground.due(0) if ask.half == half]
 
 
 def test_group_of_mute_members_is_asked_all_the_same() -> None:
@@ -179,9 +171,12 @@ def test_group_that_is_away_is_parked_uncounted_and_asked_when_somebody_comes() 
     assert ground.checker.parked_groups() == []
 
 
-def test_parked_halves_beyond_one_go_become_due_one_go_after_another() -> None:
+def test_parked_halves_beyond_one_go_become_due_one_go_after_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(check_schedule, "UNPARKED_MAX", 5)
     ground = ground_of()
-    halves = [ground.prepare(b"%d" % number).queue_offset for number in range(UNPARKED_MAX + 2)]
+    halves = [ground.prepare(b"%d" % number).queue_offset for number in range(7)]
     while not ground.checker.is_parked(halves[-1], "PG"):
         ground.due(FIRST_MS)
     ground.members["PG"] = [A]
@@ -213,6 +208,7 @@ def test_as_many_checks_of_a_group_are_under_way_as_may_be() -> None:
     first = ground.due(FIRST_MS)
     assert len(first) == 2
     assert ground.due(10) == []
+    assert ground.checker.wake_at_ms() > ground.now_ms
     ground.checker.answered(first[0].queue_offset, 1)
     assert ground.checker.wake_at_ms() == 0
     assert len(ground.due(10)) == 1
@@ -253,7 +249,7 @@ def test_half_of_a_group_that_is_away_is_parked_without_being_read(
     ground = Ground()
     half = ground.prepare(b"nobody there")
     with monkeypatch.context() as patch:
-        patch.delattr(Halves, "half")
+        patch.delattr(Halves, "named")
         assert ground.due(FIRST_MS) == []
     assert ground.checker.is_parked(half.queue_offset, "PG")
     ground.members["PG"] = [A]
@@ -301,18 +297,6 @@ def test_counting_as_the_peer_does_gives_up_what_nobody_was_asked_about() -> Non
     assert ground.discards() == [b"paid"]
 
 
-def test_discard_that_cannot_be_stored_is_tried_again() -> None:
-    ground = ground_of(A, transaction_checks_max=1)
-    half = ground.prepare(b"paid")
-    ground.due(FIRST_MS)
-    ground.store.refused = frozenset({Topic.CHECK_MAX_TIME})
-    ground.due(NEXT_MS)
-    assert half.queue_offset in ground.engine.halves.pending
-    ground.store.refused = frozenset()
-    ground.due(1_100)
-    assert ground.discards() == [b"paid"]
-
-
 def test_immunity_postpones_the_first_check_and_counts_none() -> None:
     ground = ground_of(A)
     ground.prepare(CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
@@ -322,13 +306,46 @@ def test_immunity_postpones_the_first_check_and_counts_none() -> None:
     assert ask.count == 1
 
 
-def test_half_that_cannot_be_read_stops_nobody_else() -> None:
+def test_an_answer_is_no_reason_to_wake_where_nothing_waits() -> None:
     ground = ground_of(A)
-    halves = [ground.prepare(b"%d" % n) for n in range(10)]
-    ground.damage(halves[4])
-    asked = {ask.queue_offset for ask in ground.due(FIRST_MS)}
-    assert asked == {0, 1, 2, 3, 5, 6, 7, 8, 9}
-    assert set(ground.engine.halves.quarantine) == {4}
+    ground.prepare()
+    ground.due(FIRST_MS)
+    ground.checker.answered(0, 1)
+    assert ground.checker.wake_at_ms() > ground.now_ms
+
+
+def test_no_more_than_some_checks_of_one_group_are_made_at_a_time() -> None:
+    ground = ground_of(A, checks_in_flight_max=3 * ASKED_MAX)
+    for number in range(ASKED_MAX + 5):
+        ground.prepare(b"%d" % number)
+    assert [len(ground.due(span_ms)) for span_ms in (FIRST_MS, 0)] == [ASKED_MAX, 5]
+
+
+def test_a_group_with_more_checks_than_one_turn_has_lets_the_next_one_begin() -> None:
+    ground = ground_of(A, checks_in_flight_max=3 * ASKED_MAX)
+    ground.members["Other"] = [B]
+    for number in range(TAKEN_MAX - 5):
+        ground.prepare(b"%d" % number)
+    for number in range(5):
+        ground.prepare(b"other %d" % number, group="Other")
+    first, second = ([ask.peer for ask in ground.due(span_ms)] for span_ms in (FIRST_MS, 0))
+    assert first == [1] * ASKED_MAX
+    assert second == [2] * 5 + [1] * (ASKED_MAX - 5)
+
+
+def test_at_rocketmq_the_members_take_turns_whoever_sent_the_half() -> None:
+    ground = ground_of(A, B, C, asks_origin_first=False)
+    for number in range(3):
+        ground.prepare(b"%d" % number, origin="c")
+    assert {ask.peer for ask in ground.due(FIRST_MS)} == {1, 2, 3}
+
+
+def test_half_of_a_group_that_never_comes_back_is_given_up_by_age() -> None:
+    ground = Ground(BrokerSettings(), msgspec.structs.replace(SMALL, reserved_hours=2))
+    ground.prepare(b"old")
+    assert ground.due(FIRST_MS) == []
+    ground.due(2 * 3_600_000)
+    assert ground.discards() == [b"old"]
 
 
 def test_check_of_a_lost_connection_makes_room_when_its_time_is_over() -> None:
@@ -354,7 +371,7 @@ def test_nothing_is_kept_of_a_connection_that_ended_before_its_checks_did() -> N
     ground = ground_of(A)
     ground.prepare()
     assert len(ground.due(FIRST_MS)) == 1
-    ground.members["PG"] = []
+    ground.members["PG"] = [B]
     ground.checker.peer_lost(1, ground.now_ms)
     ground.due(5_001)
     assert ground.checker.counters.unanswered == 1
@@ -418,6 +435,15 @@ def test_what_is_kept_in_mind_of_a_silent_connection_is_bounded() -> None:
     assert unconfirmed.lost(2) == []
 
 
+def test_an_answer_to_a_second_check_is_not_taken_for_one_to_a_first_that_was_heard_of() -> None:
+    unconfirmed = UnconfirmedChecks()
+    unconfirmed.asked(1, 5, 7)
+    unconfirmed.heard_ms = lambda _: 7
+    unconfirmed.asked(1, 5, 10)
+    unconfirmed.answered(1, 5)
+    assert unconfirmed.lost(1) == []
+
+
 def test_an_ended_transaction_is_held_open_by_nobody() -> None:
     ground = ground_of(A)
     half, other = ground.prepare(b"x"), ground.prepare(b"y")
@@ -433,6 +459,7 @@ def test_nothing_is_kept_of_groups_without_checks_under_way() -> None:
     half = ground.prepare()
     ground.due(FIRST_MS)
     assert dict(ground.checker._group_load) == {"PG": 1}
+    assert ground.checker._ready == {}
     ground.checker.answered(half.queue_offset, 1)
     assert dict(ground.checker._group_load) == {}
     ground.members["PG"] = []

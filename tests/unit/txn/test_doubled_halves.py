@@ -8,6 +8,7 @@ import pytest
 from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.txn.doubled_halves import has_final, newest_copy, status_of
 from escrowmq.txn.half_records import copy_to
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import Ledger, State, Verdict
 
 from .ground import Ground
@@ -19,8 +20,7 @@ def make_ground() -> Ground:
 
 
 def give_up(ground: Ground, half: StoredMessage) -> None:
-    number = half.queue_offset
-    ground.engine.decide(half, Verdict.EXPIRE, queue_offset=number, now_ms=ground.now_ms)
+    ground.decide(half, Verdict.EXPIRE)
     ground.engine.unsealed.seal(ground.now_ms)
 
 
@@ -38,8 +38,9 @@ def put_copy(ground: Ground, half: StoredMessage, **changed: str) -> StoredMessa
 
 
 def status(ground: Ground, half: StoredMessage) -> tuple[State, int, int]:
-    found = status_of(half, ground.engine.halves, ground.store)
-    return found.state, found.queue_offset, found.half.queue_offset
+    named = OpenHalf(half.queue_offset, half)
+    state, (number, message, _) = status_of(named, ground.engine.halves, ground.store)
+    return state, number, message.queue_offset
 
 
 def test_resumed_transaction_has_the_age_of_its_copy(ground: Ground) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from escrowmq.base.message import StoredMessage, Topic
 from escrowmq.txn.end_records import EndRecord, end_records
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
@@ -16,10 +17,9 @@ def make_ground() -> Ground:
 
 def records_of(ground: Ground, half: StoredMessage, state: State) -> list[EndRecord] | None:
     return end_records(
-        half,
+        OpenHalf(half.queue_offset, half),
         state,
         ground.engine.halves,
-        queue_offset=half.queue_offset,
         now_ms=ground.now_ms,
         as_delivered=lambda final, now_ms: final,
     )
@@ -27,7 +27,7 @@ def records_of(ground: Ground, half: StoredMessage, state: State) -> list[EndRec
 
 def bodies(records: list[EndRecord] | None) -> list[tuple[int, bytes]]:
     assert records is not None
-    return [(number, message.body) for number, message in records if message is not None]
+    return [(number, message.body) for number, message, _ in records if message is not None]
 
 
 def test_messages_of_a_transaction_keep_their_order_whichever_is_named(ground: Ground) -> None:
@@ -35,7 +35,7 @@ def test_messages_of_a_transaction_keep_their_order_whichever_is_named(ground: G
     records = records_of(ground, halves[2], State.COMMITTED)
     assert bodies(records) == [(0, b"m0"), (1, b"m1"), (2, b"m2")]
     dropped = records_of(ground, halves[1], State.ROLLED_BACK)
-    assert dropped == [EndRecord(number, None) for number in range(3)]
+    assert dropped == [EndRecord(number) for number in range(3)]
 
 
 def test_a_part_of_a_transaction_is_not_committed_and_says_what_it_was_a_part_of(
@@ -48,15 +48,15 @@ def test_a_part_of_a_transaction_is_not_committed_and_says_what_it_was_a_part_of
     discards = records_of(ground, halves[0], State.EXPIRED)
     assert bodies(discards) == [(0, b"m0"), (1, b"m1")]
     assert discards is not None
-    assert {message and message.topic for _, message in discards} == {Topic.CHECK_MAX_TIME}
-    assert {message and message.properties["escrowMessages"] for _, message in discards} == {"3"}
+    assert {message and message.topic for _, message, _ in discards} == {Topic.CHECK_MAX_TIME}
+    assert {message and message.properties["escrowMessages"] for _, message, _ in discards} == {"3"}
 
 
 def test_discards_of_a_transaction_that_did_not_say_are_counted(ground: Ground) -> None:
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2)]
     discards = records_of(ground, halves[0], State.EXPIRED)
     assert discards is not None
-    assert [message and message.properties["escrowMessages"] for _, message in discards] == [
+    assert [message and message.properties["escrowMessages"] for _, message, _ in discards] == [
         "2"
     ] * 2
 

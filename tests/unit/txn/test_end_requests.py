@@ -66,6 +66,7 @@ def test_refusals_change_nothing(ground: Ground) -> None:
         ("1", 6_001, EndResult.TOO_LATE),
         ("x", 6_001, EndResult.TOO_LATE),
         (None, 10**9, EndResult.DONE),
+        ("", 10**9, EndResult.DONE),
     ],
 )
 def test_own_end_comes_too_late_after_the_immunity_or_the_time_out(

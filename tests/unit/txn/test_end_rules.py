@@ -5,6 +5,7 @@ import pytest
 from escrowmq.txn.doubled_halves import HalfStatus
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.end_rules import EndAsked, judged, plain_verdict
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.state import State, Verdict
 
 from .ground import Ground
@@ -50,7 +51,7 @@ def test_what_has_ended_is_told(
     ground: Ground, state: State, verdict: Verdict, answer: EndResult
 ) -> None:
     half = ground.prepare()
-    standing = HalfStatus(state, 0, half)
+    standing = HalfStatus(state, OpenHalf(0, half))
     ended = judged(
         EndAsked(claim(half, verdict), standing, ground.engine.halves, ground.now_ms, 6_000)
     )
@@ -60,7 +61,7 @@ def test_what_has_ended_is_told(
 
 def test_a_count_that_is_not_the_transactions_is_told_the_right_one(ground: Ground) -> None:
     half, _ = (ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(2))
-    standing = HalfStatus(State.PENDING, half.queue_offset, half)
+    standing = HalfStatus(State.PENDING, OpenHalf(half.queue_offset, half))
 
     def answer(count: int | None) -> tuple[EndResult, int] | None:
         wish = claim(half, COMMIT, count=count)

@@ -33,7 +33,7 @@ def test_an_epoch_is_a_query_and_the_number_of_its_batch() -> None:
     longest = "q" * (EPOCH_SIZE_MAX - 2) + "/1"
     assert parse_epoch("PG", longest)[1] == 1
     for odd in ("", "q", "/1", "q/", "q/x", "q/-1", "q/" + "1" * 19, "q" + longest):
-        with pytest.raises(UsageError, match=f"{EPOCH_SIZE_MAX} characters at most"):
+        with pytest.raises(UsageError, match=f"at most {EPOCH_SIZE_MAX} characters"):
             parse_epoch("PG", odd)
 
 

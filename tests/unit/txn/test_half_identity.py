@@ -6,8 +6,9 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from escrowmq.base.message import Message, StoredMessage
+from escrowmq.base.message import Message, StoredMessage, Topic
 from escrowmq.txn.doubled_halves import has_final
+from escrowmq.txn.half_identity import is_final_of, likeness
 from escrowmq.txn.state import Verdict
 
 from .ground import Ground
@@ -54,3 +55,15 @@ def test_a_message_that_only_resembles_a_final_of_rocketmq_5_5_ends_nothing(
     final_of_rocketmq_5_5(ground, half, **changed)
     assert not has_final(half, ground.store)
     assert ground.reopen().pending_count == 1
+
+
+@pytest.mark.parametrize(("topic", "is_final"), [(Topic.TIMER, True), ("Other", False)])
+def test_the_delayed_form_of_a_final_is_of_the_half_whose_topic_it_keeps(
+    ground: Ground, topic: str, *, is_final: bool
+) -> None:
+    half = ground.prepare(b"later")
+    final = Message(
+        topic=topic, body=b"later", properties=half.properties, sys_flag=8,
+        prepared_log_offset=half.log_offset + 1,
+    )  # fmt: skip
+    assert is_final_of(final, likeness(half.properties)) == is_final

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.message import Message
 from escrowmq.txn.bundle import bundle_of
 from escrowmq.txn.check_schedule import LiveProducer
 from escrowmq.txn.half_lifecycle import Halves
@@ -95,3 +96,19 @@ def test_a_half_waits_as_long_as_its_kind(properties: dict[str, str], wait_ms: i
     half = ground.prepare(b"body", **properties)
     row = ground.engine.halves.pending.row(half.queue_offset)
     assert 0 <= row.due_ms - row.stored_ms - wait_ms < 100
+
+
+def test_a_record_of_another_topic_is_no_half_although_the_index_leads_to_it() -> None:
+    ground = Ground()
+    put = ground.store.put(Message(topic="Other", body=b"x"), ground.now_ms)
+    halves = ground.engine.halves
+    halves.enter({}, queue_offset=0, log_offset=put.log_offset, stored_ms=put.stored_ms)
+    assert halves.half(0) is None
+
+
+def test_an_end_may_name_a_former_copy_by_its_key_alone() -> None:
+    ground = Ground()
+    for key in ("", "K"):
+        ground.prepare(key.encode(), UNIQ_KEY=key, TRANSACTION_CHECK_TIMES="1")
+    ground.reopen()
+    assert ground.engine.halves.aliases == {("K", "PG", "T"): 1}

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.message import Message, StoredMessage, SysFlag, Topic
+from escrowmq.base.own_properties import OWNER, TRANSACTION
 from escrowmq.txn.half_records import (
     checks_counted,
     copy_to,
@@ -25,6 +26,10 @@ MESSAGE = Message(
     store_host=b"efgh0002",
     reconsume_times=2,
 )
+
+
+def message_with(**properties: str) -> Message:
+    return msgspec.structs.replace(MESSAGE, properties={**MESSAGE.properties, **properties})
 
 
 def stored(message: Message) -> StoredMessage:
@@ -83,6 +88,14 @@ def test_final_is_the_message_again_with_what_the_peer_leaves_on_it() -> None:
     assert final.properties == half.properties
     same = ("body", "flag", "born_ms", "born_host", "store_host", "reconsume_times")
     assert {n: getattr(final, n) for n in same} == {n: getattr(MESSAGE, n) for n in same}
+
+
+def test_the_mark_of_an_account_stays_on_messages_that_belong_together_alone() -> None:
+    """A start must know of whom the messages of a transaction are."""
+    for more in ({}, {TRANSACTION: "t"}):
+        final = final_of(stored(half_of(message_with(**{OWNER: "mark"}, **more))))
+        assert final is not None
+        assert (OWNER in final.properties) == (TRANSACTION in final.properties)
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +77,32 @@ def test_index_is_the_same_after_a_restart(halves: list[dict[str, str]]) -> None
     assert ground.engine.halves.pending.take_due(ground.now_ms + 100_000, 100) == sorted(
         before, key=lambda at: (before[at].due_ms // 50, at)
     )
+
+
+def test_a_property_whose_name_ends_like_a_varying_one_is_the_same_in_all_halves() -> None:
+    shapes = Shapes()
+    first, other = ({"UNIQ_KEY": "u", "MYKEYS": value} for value in "ab")
+    shapes.of(encode_properties(first))
+    (known,) = shapes.by_size.values()
+    for properties, is_alike in ((first, True), (first | {"UNIQ_KEY": "v"}, True), (other, False)):
+        encoded = encode_properties(properties)
+        assert bool(known.is_alike(encoded, 0, len(encoded))) == is_alike
+
+
+def test_a_bounded_number_of_shapes_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("escrowmq.txn.half_shape._SHAPES_MAX", 3)
+    shapes = Shapes()
+    for size in range(1, 10):
+        encoded = encode_properties({"UNIQ_KEY": "k" * size, "PGROUP": "G"})
+        assert shapes.of(encoded).group == "G"
+        assert len(encoded) in shapes.by_size
+        assert len(shapes.by_size) <= 3
+
+
+def test_halves_that_name_a_property_twice_are_alike_only_if_both_values_are() -> None:
+    shapes = Shapes()
+    first, other = (b"UNIQ_KEY\1%b\2UNIQ_KEY\1z\2" % value for value in (b"a", b"b"))
+    shapes.of(first)
+    (known,) = shapes.by_size.values()
+    assert known.is_alike(first, 0, len(first))
+    assert not known.is_alike(other, 0, len(other))

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+import hashlib
+import hmac
 import json
 import random
 import zlib
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from escrowmq.codec.signed_id import SignedId, decode
+from escrowmq.codec.signed_id import MAC_SIZE, SignedId, decode, encode, pack
 from escrowmq.errors import UsageError
 from escrowmq.txn.keyring import Keyring
 
@@ -76,12 +79,24 @@ def test_whatever_is_no_id_is_refused(text: str) -> None:
 def test_id_is_of_one_broker_one_store_and_a_time() -> None:
     keys = keyring()
     text = sign(keys)
-    with pytest.raises(UsageError, match="send it there"):
-        keys.read(text, broker_name="other", now_ms=NOW_MS)
+    for name in ("aaa", "other"):
+        with pytest.raises(UsageError, match="send it there"):
+            keys.read(text, broker_name=name, now_ms=NOW_MS)
+    keys.read(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS)
     with pytest.raises(UsageError, match="not signed by this broker"):
         keyring(seed=1).read(text, broker_name="broker-é", now_ms=NOW_MS)
-    with pytest.raises(UsageError, match="ran out 1 s ago"):
+    with pytest.raises(UsageError, match="expired 1 s ago"):
         keys.read(text, broker_name="broker-é", now_ms=NOW_MS + 72 * HOUR_MS + 1000)
+
+
+@pytest.mark.parametrize("form", [0, 2])
+def test_id_of_another_form_is_refused_although_its_key_is_ours(form: int) -> None:
+    keys = keyring()
+    (key,) = keys._keys.values()
+    packed = pack(msgspec.structs.replace(decode(sign(keys))[0], form=form))
+    text = encode(packed, hmac.digest(key.secret, packed, hashlib.sha256)[:MAC_SIZE])
+    with pytest.raises(UsageError, match="not signed by this broker"):
+        keys.read(text, broker_name="broker-é", now_ms=NOW_MS)
 
 
 def test_keys_survive_in_their_file() -> None:
@@ -106,7 +121,7 @@ def test_old_key_goes_when_its_last_id_has_run_out() -> None:
     later_ms = NOW_MS + HOUR_MS
     for number in range(2, 9):
         assert keys.rotate(later_ms) == number
-    assert keys.rotate(later_ms + 71 * HOUR_MS) == 9
+    assert keys.rotate(later_ms + 72 * HOUR_MS) == 9
     assert keys.read(text, broker_name="broker-é", now_ms=later_ms).queue_offset == 5
     assert keys.rotate(later_ms + 73 * HOUR_MS) == 10
     with pytest.raises(UsageError, match="key that was removed"):

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
+from escrowmq.base.own_properties import ENDED_BY
 from escrowmq.codec.properties import encode_properties
 from escrowmq.txn.bundle import BundleId
 from escrowmq.txn.op_records import STATES, decode_op, encode_op, ended_in, plain_op
@@ -25,6 +26,13 @@ def test_op_record_of_plain_ends_is_the_same_as_others(done: list[tuple[int, str
     op = encode_op(list(dict(done).items()), host=bytes(8), now_ms=5)
     stored = op.body, encode_properties(op.properties)
     assert plain_op({offset: STATES[letter] for offset, letter in done}) == stored
+
+
+@pytest.mark.parametrize("who", ["", "admin: ticket 7"])
+def test_op_record_says_who_ended_its_halves_unless_it_was_a_producer(who: str) -> None:
+    op = encode_op([(1, "c")], host=bytes(8), now_ms=5, who=who)
+    assert op.properties.get(ENDED_BY, "") == who
+    assert (ENDED_BY in op.properties) == bool(who)
 
 
 @given(st.dictionaries(st.builds(BundleId, *[st.text()] * 3), st.sampled_from("crx"), max_size=40))

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -218,15 +219,18 @@ def half(group: str, number: int = 0) -> PendingRow:
 def test_names_that_clients_choose_are_given_back_with_their_last_half() -> None:
     pending = Pending()
     for number in range(10_000):
-        pending.add(number, half(f"group-{number}", number))
+        row = half(f"group-{number}", number)
+        row.account = f"account-{number}"
+        pending.add(number, row)
         assert pending.remove(number) == ("T", f"group-{number}", 0)
-    assert len(pending.sources) == 0
+    assert (len(pending.sources), len(pending.sources.accounts)) == (0, 0)
     assert len(pending.sources._sources) == 1
     pending.add(10_000, half("A"))
     pending.add(10_001, half("A"))
     pending.remove(10_000)
     assert pending.group(10_001) == "A"
     assert len(pending.sources) == 1
+    assert pending.end == 10_002
 
 
 def test_a_run_counts_each_of_its_halves() -> None:
@@ -237,3 +241,55 @@ def test_a_run_counts_each_of_its_halves() -> None:
     for number in range(3):
         assert pending.remove(number) == ("T", "G", 0)
     assert len(pending.sources) == 0
+
+
+def due(due_ms: int) -> PendingRow:
+    return PendingRow(log_offset=0, stored_ms=0, due_ms=due_ms, group="", topic="", origin="")
+
+
+def test_a_half_is_due_in_the_millisecond_of_its_deadline() -> None:
+    for due_ms in (2 * BUCKET_MS, 2 * BUCKET_MS + 1):
+        pending = Pending()
+        pending.add(0, due(due_ms))
+        assert pending.take_due(due_ms - 1, 10) == []
+        assert pending.take_due(due_ms, 10) == [0]
+
+
+def test_a_deadline_that_was_put_off_holds_back_no_other() -> None:
+    pending = Pending()
+    pending.add(0, due(100))
+    pending.add(1, due(200))
+    pending.schedule(0, 10_000)
+    assert pending.take_due(300, 10) == [1]
+    assert pending.take_due(10_000, 10) == [0]
+
+
+def test_deadlines_that_count_are_kept_when_void_ones_are_dropped() -> None:
+    pending = Pending(void_min=0)
+    for number in range(3):
+        pending.add(number, due(100 + number))
+    pending.remove(1)
+    for _ in range(20):
+        pending.schedule(0, 150)
+    assert pending.take_due(50, 10) == []
+    assert sum(map(len, pending._buckets.values())) == 2
+    assert sorted(pending.take_due(200, 10)) == [0, 2]
+
+
+def test_a_half_that_is_not_pending_has_no_row() -> None:
+    pending = Pending()
+    pending.add(5, due(100))
+    for queue_offset in (4, 6):
+        with pytest.raises(KeyError):
+            pending.row(queue_offset)
+        with pytest.raises(KeyError):
+            pending.remove(queue_offset)
+    assert list(pending) == [5]
+
+
+def test_halves_that_are_due_together_are_taken_a_few_at_a_time() -> None:
+    pending = Pending()
+    for number in range(5):
+        pending.add(number, due(100))
+    taken = [pending.take_due(200, 2) for _ in range(4)]
+    assert taken == [[0, 1], [2, 3], [4], []]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
-from escrowmq.txn.pending_columns import PAGE_SIZE, Pages
+import pytest
+
+from escrowmq.txn.pending_columns import PAGE_SIZE, Page, Pages
 
 
 def filled(count: int, *, size: int = PAGE_SIZE) -> Pages:
@@ -64,6 +67,7 @@ def test_a_row_that_comes_back_is_at_its_place() -> None:
     for number in range(198, -2, -2):
         pages.insert((number, 7, 0, 0, 1, 0))
     assert list(pages.behind(-1)) == list(range(200))
+    assert taken(pages) == 38 * 200
     page, at = pages.find(120)
     assert page.log_offsets[at] == 7
 
@@ -82,3 +86,72 @@ def test_how_many_are_older_is_counted_by_the_ends_of_pages() -> None:
         expected = sum(each < moment_ms for each in alive.values())
         assert pages.stored_before(moment_ms) == expected, moment_ms
     assert Pages().stored_before(5) == 0
+
+
+def test_a_row_is_inserted_behind_all_others_of_its_page() -> None:
+    page = Page(5)
+    for queue_offset in (5, 9, 7):
+        page.insert((queue_offset, 0, 0, 0, 1, 0))
+    assert list(page.live()) == [5, 7, 9]
+
+
+@pytest.mark.parametrize(("left", "kept"), [(16, 64), (15, 15)])
+def test_a_page_that_lost_most_rows_while_it_was_the_last_is_compacted_when_another_follows(
+    left: int, kept: int
+) -> None:
+    pages = filled(64, size=64)
+    for number in range(64 - left):
+        pages.remove(*pages.find(number))
+    pages.append(64, 1, 0, 0, 1, 0)
+    assert [len(page.offsets) for page in pages] == [kept, 1]
+    assert list(pages.behind(-1)) == list(range(64 - left, 65))
+
+
+def test_small_neighbours_become_one_page_until_it_is_half_full() -> None:
+    pages = filled(6 * 8 + 1, size=8)
+    for number in range(6 * 8):
+        if number % 8:
+            pages.remove(*pages.find(number))
+    assert [len(page.offsets) for page in pages] == [4, 2, 1]
+    assert list(pages.behind(-1)) == list(range(0, 49, 8))
+
+
+REMOVE: dict[str, Callable[[Pages, int], object]] = {
+    "remove": lambda pages, number: pages.remove(*pages.find(number)),
+    "take": lambda pages, number: pages.take([number]),
+}
+
+
+@pytest.mark.parametrize("how", REMOVE)
+def test_a_page_is_compacted_once_most_of_its_rows_are_gone_and_not_before(how: str) -> None:
+    pages, removed = filled(200, size=64), 0
+    before = list(pages)
+    while next(iter(pages)) is before[0]:
+        assert list(pages) == before
+        REMOVE[how](pages, removed)
+        removed += 1
+    assert removed > 32
+    assert list(pages.behind(-1)) == list(range(removed, 200))
+
+
+def test_halves_are_counted_up_to_the_first_that_is_not_where_it_is_said_to_be() -> None:
+    chance = random.Random(5)
+    pages, there = Pages(size=8), dict[int, int]()
+    for number in chance.sample(range(150), 100):
+        there[number] = 1_000 + number
+    for number in sorted(there):
+        pages.append(number, there[number], 0, 0, 1, 0)
+    for number in chance.sample(sorted(there), 40):
+        pages.remove(*pages.find(number))
+        del there[number]
+    for number in there:
+        assert pages.count_there([number], [there[number]]) == 1
+    for number in {*range(151)} - there.keys():
+        for log_offset in (1_000 + number, *there.values()):
+            assert pages.count_there([number], [log_offset]) == 0, number
+    some = chance.sample(sorted(there), 20)
+    wrong = [there[number] for number in some]
+    assert pages.count_there(some, wrong) == 20
+    for nth in reversed(range(20)):
+        wrong[nth] += chance.choice([-1, 1])
+        assert pages.count_there(some, wrong) == nth

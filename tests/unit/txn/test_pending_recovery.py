@@ -57,10 +57,7 @@ def test_finals_before_the_first_of_several_op_records_are_found(ground: Ground,
     first, second = ground.prepare(b"1"), ground.prepare(b"2")
     ground.store.puts_left = kept
     for half, who in ((first, ""), (second, "admin")):
-        number = half.queue_offset
-        ground.engine.decide(
-            half, Verdict.COMMIT, queue_offset=number, now_ms=ground.now_ms, who=who
-        )
+        ground.decide(half, Verdict.COMMIT, who=who)
     ground.engine.unsealed.seal(ground.now_ms)
     ground.store.puts_left = None
     ground.reopen()
@@ -72,7 +69,7 @@ def test_pending_ended_and_given_up_are_what_they_were(ground: Ground) -> None:
     halves = [ground.prepare(b"%d" % n) for n in range(4)]
     ground.end(halves[0], Verdict.COMMIT)
     ground.end(halves[1], Verdict.ROLLBACK)
-    ground.engine.decide(halves[2], Verdict.EXPIRE, queue_offset=2, now_ms=ground.now_ms)
+    ground.decide(halves[2], Verdict.EXPIRE)
     ground.engine.unsealed.seal(ground.now_ms)
     found = ground.reopen()
     assert (found.pending_count, found.ops_count, found.derived_count) == (1, 3, 0)
@@ -424,8 +421,7 @@ def test_progress_of_both_queues_is_in_the_consumer_offsets() -> None:
 def give_up(ground: Ground, half: StoredMessage) -> None:
     """Its copy is kept, and its op record has no room."""
     ground.store.refused = frozenset({Topic.OP})
-    number = half.queue_offset
-    ground.engine.decide(half, Verdict.EXPIRE, queue_offset=number, now_ms=ground.now_ms)
+    ground.decide(half, Verdict.EXPIRE)
     ground.engine.unsealed.seal(ground.now_ms)
     ground.store.refused = frozenset()
 
@@ -478,7 +474,7 @@ def test_half_that_was_resumed_is_not_ended_by_its_older_discard(ground: Ground)
 def test_transaction_that_was_given_up_in_part_is_given_up_whole(ground: Ground) -> None:
     halves = [ground.prepare(b"m%d" % n, escrowTransaction="tx") for n in range(3)]
     ground.store.puts_left = 2
-    ground.engine.decide(halves[0], Verdict.EXPIRE, queue_offset=0, now_ms=ground.now_ms)
+    ground.decide(halves[0], Verdict.EXPIRE)
     ground.store.puts_left = None
     ground.reopen()
     assert len(ground.engine.halves.pending) == 0

@@ -1,18 +1,22 @@
 from __future__ import annotations
 
 import random
+import zlib
 from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from escrowmq.txn import half_queue_progress
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.half_queue_progress import Progress
+from escrowmq.txn.pending_recovery import HalvesRecovery
 from escrowmq.txn.pending_snapshot import PendingSnapshot, decode, encode
 from escrowmq.txn.state import Verdict
 from tests.harness.examples import seeds
 
-from .ground import Ground
+from .ground import HOST, Ground
 
 OFFSET = st.integers(0, (1 << 62) - 1)
 
@@ -30,6 +34,12 @@ def test_file_that_is_not_whole_is_none(data: st.DataObject) -> None:
     assert decode(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :]) is None
     assert decode(None) is None
     assert decode(data.draw(st.binary(max_size=50))) is None
+
+
+def test_file_with_a_part_of_a_number_is_none_although_its_checksum_is_right() -> None:
+    whole = encode(9, 3, [1, 2])
+    mark, body = whole[:4], whole[8:] + b"\0\0\0"
+    assert decode(mark + zlib.crc32(body).to_bytes(4, "big") + body) is None
 
 
 def snapshot_of(ground: Ground) -> PendingSnapshot:
@@ -85,12 +95,44 @@ def test_snapshot_of_another_store_is_not_used(foreign: PendingSnapshot) -> None
     assert sorted(ground.engine.halves.pending) == [0, 2]
 
 
-def test_progress_of_many_op_records_is_bounded_and_never_too_far() -> None:
-    progress = Progress()
+@pytest.mark.parametrize(("is_sound", "pending"), [(True, [1]), (False, [0, 1])])
+def test_snapshot_is_used_if_the_store_is_sound(*, is_sound: bool, pending: list[int]) -> None:
+    ground = Ground()
+    halves = [ground.prepare(b"%d" % n) for n in range(3)]
+    ground.end(halves[2], Verdict.COMMIT)
+    engine = Engine(
+        ground.store, ground.settings, host=HOST, as_delivered=lambda final, now_ms: final
+    )
+    found = HalvesRecovery(engine, ground.store).read(
+        ground.now_ms, half_offset=0, op_offset=0, is_sound=is_sound,
+        snapshot=PendingSnapshot(3, 1, array("q", [1])),
+    )  # fmt: skip
+    assert list(engine.halves.pending) == pending
+    assert found.ops_count == (not is_sound), "the snapshot covers the only op record"
+
+
+def test_progress_of_many_op_records_is_bounded_and_never_too_far(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(half_queue_progress, "_OPS_WATCHED_MAX", 64)
+    progress, counts = Progress(), []
     progress.start(0)
-    for op in range(100_000):
+    for op in range(160):
         progress.note(op, [op + 5])
-    assert len(progress._ops) <= 65_536
-    for half in (0, 5, 6, 1_000, 75_000, 100_005):
-        exact = max(0, min(half - 5, 100_000))
+        counts.append(len(progress._ops))
+    assert max(counts) == 64
+    for half in (0, 5, 6, 50, 120, 165):
+        exact = max(0, min(half - 5, 160))
         assert exact - 16 <= progress.op_offset(half) <= exact
+
+
+@pytest.mark.parametrize("count", [64, 65, 66])
+def test_progress_passes_all_op_records_once_all_their_halves_are_done_with(
+    monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    monkeypatch.setattr(half_queue_progress, "_OPS_WATCHED_MAX", 64)
+    progress = Progress()
+    for op in range(count):
+        progress.note(op, [op])
+    assert progress.op_offset(count - 1) < count
+    assert progress.op_offset(count) == count

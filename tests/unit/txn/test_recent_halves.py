@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from escrowmq.codec.properties import decode_properties
-from escrowmq.txn.half_records import final_of
 from escrowmq.txn.recent_halves import Recent
 from escrowmq.txn.state import Verdict
 
@@ -12,7 +11,9 @@ def test_kept_half_is_the_stored_one_in_every_field() -> None:
     ground = Ground()
     half = ground.prepare(b"body", TAGS="a")
     kept = ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset)
-    assert kept == half
+    assert kept is not None
+    assert (kept.queue_offset, kept.message) == (0, half)
+    assert decode_properties(kept.encoded or b"") == half.properties
     assert ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset + 1) is None
 
 
@@ -27,30 +28,17 @@ def test_few_and_small_halves_are_kept() -> None:
     ground = Ground()
     ground.engine.halves.recent = Recent(halves_max=3)
     halves = [ground.prepare(b"%d" % n) for n in range(5)]
+    halves.append(ground.prepare(bytes(4096)))
     halves.append(ground.prepare(bytes(4097)))
     kept = [
         ground.engine.halves.recent.half(queue_offset=half.queue_offset, log_offset=half.log_offset)
         for half in halves
     ]
-    assert kept == [None, None, *halves[2:5], None]
+    messages = [None if half is None else half.message for half in kept]
+    assert messages == [None, None, None, *halves[3:6], None]
     for half in halves:
         ground.end(half, Verdict.COMMIT)
-    assert ground.finals() == [b"0", b"1", b"2", b"3", b"4", bytes(4097)]
-
-
-def test_the_final_of_a_half_with_an_account_is_what_is_kept_without_its_mark() -> None:
-    ground = Ground()
-    half = ground.prepare(b"body", TAGS="a", escrowOwner="mark")
-    kept = ground.engine.halves.recent.half(queue_offset=0, log_offset=half.log_offset)
-    assert kept is not None
-    final = final_of(kept)
-    assert final is not None
-    encoded = ground.engine.halves.recent.properties_of(final, 0)
-    assert decode_properties(encoded or b"") == final.properties
-    assert set(kept.properties) - set(final.properties) <= {"escrowOwner"}
-    final.properties["TAGS"] = "b"
-    if "escrowOwner" in kept.properties:
-        assert ground.engine.halves.recent.properties_of(final, 0) is None
+    assert ground.finals() == [b"0", b"1", b"2", b"3", b"4", bytes(4096), bytes(4097)]
 
 
 def test_of_many_that_are_kept_at_once_the_newest_small_ones_stay() -> None:
@@ -60,8 +48,18 @@ def test_of_many_that_are_kept_at_once_the_newest_small_ones_stay() -> None:
     at_once.keep_all(halves[:1])
     at_once.keep_all(halves[1:])
     for half in halves:
-        one_by_one.keep_plain(half)
+        one_by_one.keep_all([half])
     for half in halves:
         place = {"queue_offset": half.queue_offset, "log_offset": half.log_offset}
-        assert at_once.plain(**place) == one_by_one.plain(**place)
-    assert at_once.plain(queue_offset=3, log_offset=300) is halves[3]
+        kept = at_once.half(**place)
+        assert kept == one_by_one.half(**place)
+        assert (kept is not None) == (half.queue_offset >= 3)
+        assert kept is None or kept.message == half.message()
+
+
+def test_a_plain_half_is_found_at_its_own_position_alone() -> None:
+    recent, half = Recent(), plain_half(3, b"b")
+    recent.keep_all([half])
+    for at in (-1, 1, 0):
+        found = recent.half(queue_offset=3, log_offset=half.log_offset + at)
+        assert (found is None) == (at != 0)

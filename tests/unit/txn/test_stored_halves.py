@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+import struct
+
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from escrowmq.base.message import Message, Topic
-from escrowmq.codec.layout import HEAD_V4
-from escrowmq.codec.record import decode_record
+from escrowmq.codec.layout import HEAD_V4, PROPERTIES_SIZE
+from escrowmq.codec.record import decode_record, topic_part
 from escrowmq.lane.native import alike_halves
 from escrowmq.txn.half_shape import Shapes
-from escrowmq.txn.stored_halves import Entry, alike_from, stored_halves
+from escrowmq.txn.stored_halves import Entry, StoredHalf, alike_from, stored_halves
 from tests.harness.logs import record_at
 
 V6 = bytes(range(16)) + bytes([0, 0, 1, 2])
@@ -75,6 +79,64 @@ def test_a_damaged_half_has_no_shape_and_its_neighbours_have(at: int, bit: int) 
     data[entries[1][0] - BASE + place] ^= 1 << bit
     found = stored_halves(bytes(data), BASE, entries, FIRST, done=(), shapes=Shapes())
     assert [half[3] is not None for half in found] == [True, False, True]
+
+
+KNOWN, MIDDLE, LAST = (
+    Message(topic=Topic.HALF, body=b"x", properties={"UNIQ_KEY": f"U{n}", "PGROUP": "g"})
+    for n in range(3)
+)
+WHOLE = len(record_at(MIDDLE, BASE))
+
+
+def each_of(data: bytes, entries: list[Entry]) -> list[StoredHalf]:
+    return list(stored_halves(data, BASE, entries, FIRST, done=(), shapes=Shapes()))
+
+
+def alone(data: bytes, entry: Entry) -> StoredHalf:
+    """What is found of the second half where no shape is known yet."""
+    return next(stored_halves(data, BASE, [entry], FIRST + 1, done=(), shapes=Shapes()))
+
+
+def test_a_half_with_one_wrong_bit_is_read_alike_whether_its_shape_is_known_or_not() -> None:
+    data, entries = stored([KNOWN, MIDDLE, LAST])
+    at, size = entries[1][0] - BASE, entries[1][1]
+    for place, bit in itertools.product(range(at, at + size), range(8)):
+        data[place] ^= 1 << bit
+        found = each_of(bytes(data), entries)
+        assert found[1] == alone(bytes(data), entries[1]), (place - at, bit)
+        data[place] ^= 1 << bit
+
+
+@pytest.mark.parametrize("size", [0, 1, HEAD_V4.size, WHOLE - 1, WHOLE + 1, 2 * WHOLE])
+def test_a_record_of_another_size_than_its_entry_says_is_no_half(size: int) -> None:
+    data, entries = stored([KNOWN, MIDDLE, LAST])
+    entries[1] = entries[1][0], size, 0
+    assert [half[3] is not None for half in each_of(bytes(data), entries)] == [True, False, True]
+
+
+def test_an_entry_that_leads_to_the_last_bytes_is_that_of_no_half() -> None:
+    data, entries = stored([KNOWN, MIDDLE, LAST])
+    entries[2] = BASE + len(data) - 10, 10, 0
+    assert [half[3] is not None for half in each_of(bytes(data), entries)] == [True, True, False]
+
+
+def test_a_half_of_less_than_no_body_is_none_whatever_the_bytes_before_it_are() -> None:
+    record = bytearray(record_at(msgspec.structs.replace(MIDDLE, body=b""), BASE))
+    before = topic_part(Topic.HALF)[1] + PROPERTIES_SIZE.pack(len(record))
+    struct.pack_into(">i", record, HEAD_V4.body_size_at, -HEAD_V4.size - len(before))
+    shapes = Shapes()
+    shapes.of(bytes(record))
+    entries = [(BASE, len(record), 0)]
+    data = before + record
+    found = stored_halves(data, BASE - len(before), entries, FIRST, done=(), shapes=shapes)
+    assert [half[3] for half in found] == [None]
+
+
+@pytest.mark.parametrize("missing", [1, 40, 120])
+def test_a_half_whose_last_bytes_are_missing_is_none(missing: int) -> None:
+    data, entries = stored([KNOWN, MIDDLE, LAST])
+    found = each_of(bytes(data[:-missing]), entries)
+    assert [half[3] is not None for half in found] == [True, True, False]
 
 
 @given(

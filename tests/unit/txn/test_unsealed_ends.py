@@ -5,6 +5,7 @@ import pytest
 from escrowmq.base.message import Topic
 from escrowmq.txn.end_claim import EndResult
 from escrowmq.txn.state import State, Verdict
+from escrowmq.txn.unsealed_ends import Sealed
 
 from .ground import Ground
 
@@ -76,8 +77,8 @@ def test_a_half_that_was_given_up_is_not_done_with_before_an_op_record_says_so()
     halves = [ground.prepare(b"%d" % n) for n in range(2)]
     assert ground.engine.unsealed.first is None
     ground.store.refused = frozenset({Topic.OP})
-    ground.engine.decide(halves[1], Verdict.EXPIRE, queue_offset=1, now_ms=ground.now_ms)
-    ground.engine.decide(halves[0], Verdict.EXPIRE, queue_offset=0, now_ms=ground.now_ms)
+    ground.decide(halves[1], Verdict.EXPIRE)
+    ground.decide(halves[0], Verdict.EXPIRE)
     ground.engine.unsealed.seal(ground.now_ms)
     assert ground.engine.unsealed.first == 0
     ground.store.refused = frozenset()
@@ -100,3 +101,42 @@ def test_ends_whose_op_record_has_no_unit_yet_are_known_to_a_start_on_a_full_dis
     assert len(ground.engine.halves.pending) == 0
     outcomes = [ground.engine.halves.ledger.outcome(half.queue_offset) for half in halves]
     assert outcomes == [State.ROLLED_BACK] * 260
+
+
+@pytest.mark.parametrize("names", [("", "admin"), ("admin", "")])
+def test_ends_of_a_producer_and_of_an_administrator_have_op_records_of_their_own(
+    ground: Ground, names: tuple[str, str]
+) -> None:
+    for nth, who in enumerate(names):
+        ground.decide(ground.prepare(b"%d" % nth), ROLLBACK, who=who)
+    ground.engine.unsealed.seal(ground.now_ms)
+    assert ground.ops() == [b"0,", b"1,"]
+
+
+class Kept:
+    """An answer that notes what it was given."""
+
+    def __init__(self) -> None:
+        self.given: list[Sealed] = []
+
+    def give(self, sealed: Sealed) -> None:
+        self.given.append(sealed)
+
+
+def test_an_answer_is_given_once_even_if_its_op_record_comes_later(ground: Ground) -> None:
+    committed, rolled_back = ground.prepare(b"a"), ground.prepare(b"b")
+    unsealed, answer = ground.engine.unsealed, Kept()
+    ground.store.refused = frozenset({Topic.OP})
+    ground.end(committed, COMMIT, seals=False)
+    ground.end(rolled_back, ROLLBACK, seals=False)
+    unsealed.answers.append(answer)
+    sealed = unsealed.seal(ground.now_ms)
+    assert answer.given == [sealed]
+    assert sealed.undone == {rolled_back.queue_offset}
+    assert not unsealed.answers
+    assert unsealed.has_any  # the op record of the commit
+    ground.store.refused = frozenset()
+    unsealed.seal(ground.now_ms)
+    assert (len(answer.given), unsealed.has_any) == (1, False)
+    unsealed.answers.append(answer)  # of an outcome that is reported again
+    assert unsealed.has_any

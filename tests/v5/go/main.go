@@ -46,11 +46,12 @@ func line() {
 	check(err)
 }
 
-// Does it as soon as the channel, which waits between its attempts, is connected again.
+// Does it as soon as the channel, which waits between its attempts, is connected again. An attempt
+// has five seconds, which a machine with other work may take for a handshake.
 func patiently(work func() error) {
 	err := work()
 	for end := time.Now().Add(within); err != nil && time.Now().Before(end); err = work() {
-		if !strings.Contains(err.Error(), "Unavailable") {
+		if !strings.Contains(err.Error(), "Unavailable") && !strings.Contains(err.Error(), "deadline exceeded") {
 			break
 		}
 		time.Sleep(200 * time.Millisecond)

@@ -90,7 +90,9 @@ public final class Scenes {
                 work.run();
                 return;
             } catch (ClientException | RuntimeException error) {
-                if (System.nanoTime() > end || !String.valueOf(error).contains("UNAVAILABLE")) {
+                String words = String.valueOf(error);
+                boolean isAway = words.contains("UNAVAILABLE") || words.contains("DEADLINE_EXCEEDED");
+                if (System.nanoTime() > end || !isAway) {
                     throw error;
                 }
                 Thread.sleep(200);

@@ -61,7 +61,8 @@ async function patiently(work) {
     try {
       return await work();
     } catch (error) {
-      if (Date.now() > end || !String(error).includes('UNAVAILABLE')) throw error;
+      const isAway = /UNAVAILABLE|DEADLINE_EXCEEDED/.test(String(error));
+      if (Date.now() > end || !isAway) throw error;
       await new Promise(resolve => setTimeout(resolve, 200));
     }
   }

@@ -9,7 +9,7 @@ from typing import Final
 from escrowmq.base.answer import HELD, Reply
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
-from escrowmq.base.log_throttle import Seldom
+from escrowmq.base.log_throttle import LogThrottle
 from escrowmq.broker.asked import Question
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.codec.key_value_line import VALUE_SIZE_MAX, audit_line
@@ -79,7 +79,8 @@ def note_operation(asked: Question, reply: Reply) -> None:
 
 
 def _settings(request: Command) -> str:
-    """What was to be changed: names only, since a mistyped one may be followed by a secret."""
+    """The names of the settings to be changed, without values: a mistyped name may be followed by a
+    secret."""
     try:
         return ",".join(sorted(parse_conf(request.body.decode("utf-8", "replace"))))
     except ConfError:
@@ -91,10 +92,12 @@ class Denials:
     of the others."""
 
     def __init__(self) -> None:
-        self._seldom = Seldom(
+        self._seldom = LogThrottle(
             lines_max=_DENIALS_MAX, span_ms=_DENIALS_SPAN_MS, kinds_max=_DENIED_MAX
         )
-        self._everybody = Seldom(lines_max=_DENIALS_MAX_ALL, span_ms=_DENIALS_SPAN_MS, kinds_max=1)
+        self._everybody = LogThrottle(
+            lines_max=_DENIALS_MAX_ALL, span_ms=_DENIALS_SPAN_MS, kinds_max=1
+        )
         self.count = 0
 
     def note(self, asked: Question, reason: str, now_ms: int) -> None:

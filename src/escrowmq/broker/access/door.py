@@ -115,7 +115,7 @@ class Door(Part):
 
     @property
     def judges(self) -> bool:
-        """Whether every peer has to prove its identity."""
+        """Whether every peer must prove its identity."""
         return self.accounts is not None or self._settings.authenticates
 
     @property
@@ -142,9 +142,9 @@ class Door(Part):
             self.quotas.load(self._disk.read(auto_created.PATH))
         if settings.acl_as_rocketmq and (settings.acl_enabled or settings.authenticates):
             _log.warning(
-                "escrowAclAsRocketMQ=true leaves open what RocketMQ leaves open: any account may "
-                "end others' transactions and view others' messages; the list is in "
-                "docs/security.md"
+                "escrowAclAsRocketMQ=true requires no more rights than RocketMQ does: any "
+                "account may end others' transactions and view others' messages; the list "
+                "is in docs/security.md"
             )
         if self.accounts is not None:
             self.accounts.load(now_ms)
@@ -153,7 +153,7 @@ class Door(Part):
             self._old_accounts.load()
             count = self.users.book.take_over(self._old_accounts.rules)
             if count:
-                _log.warning("%d accounts of plain_acl.yml are users from now on", count)
+                _log.warning("%d accounts of plain_acl.yml were migrated to users", count)
 
     def users_replaced(self) -> None:
         """The file of users is another one now: a copy got its master's."""
@@ -191,8 +191,8 @@ class Door(Part):
         return self.judges and is_known and is_plain
 
     def standing(self, asked: Question) -> list[Secrets] | None:
-        """What a request has to be signed with, if every request signed that way is admitted until
-        `version` changes; None when each has to be judged."""
+        """How a request must be signed, if every request signed that way is admitted until
+        `version` changes; None if each request must be judged."""
         key = asked.ext.get(ACCESS_KEY, "")
         found = self._secrets_of(key)
         if not found or self.proofs.wants(key) or self._account_of(asked) != key:
@@ -201,8 +201,8 @@ class Door(Part):
         return found if refused is None else None
 
     def session(self, asked: Asked[None]) -> Reply:
-        """What our own clients sign with their requests. Anybody may ask for it: it grants
-        nothing."""
+        """The session that our own clients sign with their requests. Any client may ask for it,
+        because it grants nothing."""
         if not self.judges:
             return Refusal(
                 Response.REQUEST_CODE_NOT_SUPPORTED, "this broker requires no signatures"

@@ -108,7 +108,7 @@ class AclHandlers:
     def update(self, asked: Asked[None]) -> Reply:
         """Create an account, or replace its rights."""
         ext = asked.command.ext or {}
-        wish = acl1_editing.AccountWish(
+        wish = acl1_editing.AccountFields(
             access_key=ext.get("accessKey", ""),
             secret=ext.get("secretKey"),
             address=ext.get("whiteRemoteAddress") or None,
@@ -248,7 +248,7 @@ class StoredPlaces:
         if isinstance(header, Refusal):
             return
         half = self._transactions.half_at(header.tran_state_table_offset, header.commit_log_offset)
-        if half is None or half.topic != Topic.HALF:
+        if half is None:
             return  # there is nothing to end, which the handler says
         engine = self._transactions.engine
         again = newest_copy(half, engine.halves, self._store)

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 import msgspec
 
-from escrowmq.acl.acl2_guard import Terms, missing, refusal
+from escrowmq.acl.acl2_guard import AuthRequirements, missing, refusal
 from escrowmq.acl.acl2_policies import Access, is_widened, misread, named, read_resource
-from escrowmq.acl.acl2_users import Book, UserStatus, UserType
+from escrowmq.acl.acl2_users import UserStatus, UserTable, UserType
 from escrowmq.acl.trusted_addresses import is_loopback
 from escrowmq.base.answer import Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
@@ -28,13 +28,15 @@ _log = logging.getLogger(__name__)
 _BLANK: Final = "The username is blank"
 
 
-def read_terms(settings: BrokerSettings) -> Terms:
-    """What is required of whom; UsageError when the settings contradict each other."""
+def read_terms(settings: BrokerSettings) -> AuthRequirements:
+    """Which requests need authentication or rights, from the settings. Raises UsageError if the
+    settings contradict each other."""
     if settings.authorizes and not settings.authenticates:
         raise UsageError(
-            "authorizationEnabled=true needs authenticationEnabled=true: rights need a proved name"
+            "authorizationEnabled=true needs authenticationEnabled=true: rights can only be "
+            "checked for authenticated users"
         )
-    return Terms(
+    return AuthRequirements(
         is_authorized=settings.authorizes,
         unauthenticated=_codes(settings.unauthenticated, "authenticationWhitelist"),
         unauthorized=_codes(settings.unauthorized, "authorizationWhitelist"),
@@ -47,7 +49,7 @@ def _codes(text: str, name: str) -> frozenset[int]:
     # RocketMQ has names of gRPC methods here too.
     numbers = [part for part in parts if "." not in part]
     if not all(part.isascii() and part.isdecimal() and len(part) < 10 for part in numbers):
-        raise UsageError(f"{name}={text[:128]}: request codes are expected, `,` between")
+        raise UsageError(f"{name}={text[:128]}: request codes separated by `,` are expected")
     return frozenset(map(int, numbers))
 
 
@@ -90,7 +92,7 @@ class AuthHandlers:
 
     def __init__(self, settings: BrokerSettings, disk: Disk, on_change: Callable[[], None]) -> None:
         self._settings = settings
-        self.book = Book(disk, as_rocketmq=settings.acl_as_rocketmq)
+        self.book = UserTable(disk, as_rocketmq=settings.acl_as_rocketmq)
         self.terms = read_terms(settings)
         self.on_change = on_change
 
@@ -121,7 +123,7 @@ class AuthHandlers:
 
     @property
     def is_on(self) -> bool:
-        """Whether every peer has to prove its identity."""
+        """Whether every peer must prove its identity."""
         return self._settings.authenticates
 
     # -- the door ----------------------------------------------------------------------------
@@ -132,14 +134,15 @@ class AuthHandlers:
         return refusal(self.book, asked.command, host, rights, self.terms, is_proved=is_proved)
 
     def may(self, name: str, access: Access, host: str) -> bool:
-        """Whether a user who was admitted before may do something now."""
+        """Whether a user that was admitted before may do something now."""
         user = self.book.users.get(name)
         if user is None or user.status is UserStatus.DISABLE:
             return False
         return not self.terms.is_authorized or not missing(self.book, user, access, host)
 
     def _is_super(self, asked: Asked[None]) -> bool:
-        """Whether the request is a super user's, or of a peer that did not have to name a user."""
+        """Whether the request is a super user's, or comes from a peer that needs no
+        authentication."""
         name = asked.ext.get(ACCESS_KEY)
         if not name:
             return True
@@ -235,7 +238,7 @@ class AuthHandlers:
     @_served
     def show_acl(self, asked: Asked[None]) -> Reply:
         """The policies of one user; no body when there are none."""
-        return _done(self.book.told_policies(asked.ext.get("subject", "")))
+        return _done(self.book.list_policies(asked.ext.get("subject", "")))
 
     @_served
     def list_acls(self, asked: Asked[None]) -> Reply:

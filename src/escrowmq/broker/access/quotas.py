@@ -121,8 +121,8 @@ class Quotas:
         return ""
 
     def _excess_of_free(self, asked: Question) -> str:
-        """The same for traces, which every account may send, and replies, which are pushed to the
-        client that asked."""
+        """Why a request that needs no right is one too many: a trace, which every account may send,
+        or a reply, which is pushed to the client that asked."""
         most = self._settings.account_free_bytes_per_s
         rate = Rate(0, most, "", "escrowAccountFreeBytesPerSecond")
         return self._free_buckets.take(asked.account, asked, rate)
@@ -148,7 +148,9 @@ class Quotas:
         try:
             file = msgspec.json.decode(data or b"{}", type=AutoCreatedFile)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            _log.warning("%s cannot be read: names in use belong to no account", auto_created.PATH)
+            _log.warning(
+                "%s cannot be read: existing names count for no account", auto_created.PATH
+            )
             return
         self._topics.made.load(file.topics)
         self._groups.made.load(file.groups)
@@ -191,7 +193,7 @@ class Quotas:
         return ""
 
     def left(self, peer: Peer) -> None:
-        """A connection has ended."""
+        """A connection has ended: it no longer counts for its account."""
         account, peer.counted_for = peer.counted_for, ""
         if account:
             self._connections[account] -= 1

@@ -32,7 +32,7 @@ class Rights:
         return request_needs.needs_of(self._asked.row.rule.needs, command, self._places)
 
     def accesses(self) -> list[Access]:
-        """In the terms of ACL 2.0."""
+        """The rights that a request needs under ACL 2.0."""
         command, cluster = self._asked.command, self._settings.cluster
         if self._settings.acl_as_rocketmq:
             return rights_as_rocketmq.accesses_of(command, cluster=cluster)

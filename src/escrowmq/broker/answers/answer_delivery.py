@@ -7,22 +7,30 @@ from typing import Protocol
 import msgspec
 
 from escrowmq.base.answer import Answer, Refusal
-from escrowmq.base.codes import Flag
+from escrowmq.base.codes import Flag, Response
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.answers.waiting_answers import WaitingAnswer, WaitingAnswers
 from escrowmq.broker.asked import Question
 from escrowmq.broker.input_time import InputTime
 from escrowmq.store.log_ends import LogEnds
+from escrowmq.store.results import Put, PutStatus
 
 
 class Marks(Protocol):
-    """Records in the log that belong to no queue."""
+    """Appends records to the log that belong to no queue; answers can wait for them."""
 
-    def put(self) -> int:
-        """Put one now; where the log ends behind it."""
+    @property
+    def changes_end(self) -> int:
+        """The log's end after the newest mark for changed tables."""
+        ...
 
-    def end(self) -> int:
-        """Where the log ends behind the tables that this input has changed; 0 without any."""
+    def of_denials(self) -> Put:
+        """The mark for what this input is denied."""
+        ...
+
+    def of_changes(self) -> Put | None:
+        """The mark after the tables that this input has changed; None if it changed none."""
+        ...
 
 
 class Answers:
@@ -36,27 +44,31 @@ class Answers:
         self._marks: Marks | None = None
 
     def wait_for(self, marks: Marks) -> None:
-        """Of a group's master: keep answers until the copies have the tables that their input has
+        """At a group's master: keep answers until the copies have the tables that their input has
         changed."""
         self._marks = marks
 
-    def once_confirmed(self, refusal: Refusal) -> Answer | Refusal:
-        """A refusal that is final for its sender. In a group it waits until the copies have
-        confirmed a record behind it: a master that was replaced, and does not know it yet, would
-        deny what its successor has."""
+    def once_confirmed(self, denial: Answer | Refusal) -> Answer | Refusal:
+        """Say that something does not exist, which is final for the client. In a group it waits
+        until the copies have confirmed a later record: a master that was replaced, and does not
+        know it yet, would deny what its successor has. While the log takes no record, the client is
+        to ask again."""
         if self._marks is None:
-            return refusal
-        log_end = self._marks.put()
-        return Answer(refusal.code, ext=refusal.ext, remark=refusal.remark, log_end=log_end)
+            return denial
+        if isinstance(denial, Refusal):
+            denial = Answer(denial.code, ext=denial.ext, remark=denial.remark)
+        return _behind(self._marks.of_denials(), denial)
 
     def give(
         self, asked: Question, reply: Answer | Refusal, *, since_ms: int | None = None
     ) -> None:
-        """Send an answer, or keep it until its record may be acknowledged. The time limit runs from
-        the question, or from a later time."""
+        """Send an answer, or keep it until its record may be acknowledged. The timeout runs from
+        the request, or from a later time."""
         if self._marks is not None and isinstance(reply, Answer):
-            log_end = self._marks.end()
-            if log_end > reply.log_end:
+            reply = _behind(self._marks.of_changes(), reply)
+            if asked.row.is_audited and isinstance(reply, Answer):
+                # It may repeat a change that the copies have not confirmed yet.
+                log_end = max(reply.log_end, self._marks.changes_end)
                 reply = msgspec.structs.replace(reply, log_end=log_end)
         if (
             isinstance(reply, Answer)
@@ -79,3 +91,13 @@ class Answers:
             self._latency.at_once[row.code, reply.code, is_one_way] += 1
         else:
             self._latency.note(row, reply.code, took_ms, is_one_way=is_one_way)
+
+
+def _behind(mark: Put | None, answer: Answer) -> Answer | Refusal:
+    """An answer that waits for a mark as well, if there is one."""
+    if mark is None:
+        return answer
+    if mark.status is not PutStatus.OK:
+        remark = f"no copy can confirm it, so ask again: {mark.reason}"
+        return Refusal(Response.SERVICE_NOT_AVAILABLE, remark)
+    return msgspec.structs.replace(answer, log_end=max(mark.log_end, answer.log_end))

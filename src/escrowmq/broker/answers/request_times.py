@@ -1,7 +1,8 @@
-"""How long requests took, as RocketMQ's exporter reports it (RemotingMetricsManager).
+"""Durations of requests, as RocketMQ's exporter reports them (RemotingMetricsManager).
 
-Most requests are answered within the millisecond in which they arrived: each of these costs an
-addition, in `Answers.say` itself, and no call."""
+Most requests are answered within the millisecond in which they arrived. Each of these costs an
+addition, in `Answers.say` itself, and no call.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +82,7 @@ class Latency:
         return Family(
             "rocketmq_rpc_latency_milliseconds",
             "histogram",
-            "From a request to its answer, as it is handed to the connection.",
+            "Time from a request until its answer is passed to the connection.",
             ("protocol_type", "request_code", "response_code", "is_long_polling", "result"),
             tuple(samples),
         )

@@ -24,15 +24,15 @@ class Waiting(Protocol):
     since_ms: int
 
     def send(self) -> None:
-        """Their records may be acknowledged."""
+        """Send the answers: their records may be acknowledged."""
         ...
 
     def send_late(self, code: int) -> None:
-        """They have waited long enough; the code says for what."""
+        """Send the answers after the timeout; the code says what they waited for."""
         ...
 
     def refuse(self, refusal: Refusal) -> None:
-        """Their records may be lost."""
+        """Refuse the requests: their records may be lost."""
         ...
 
 
@@ -50,7 +50,7 @@ class WaitingAnswer(msgspec.Struct):
         self.tell(self.asked, self.answer)
 
     def send_late(self, code: int) -> None:
-        """Send it with that code, or with its own code for this case."""
+        """Send the reply with that code, or with its own code for this case."""
         if self.answer.late_code is not None:
             code = self.answer.late_code
         late = msgspec.structs.replace(
@@ -89,7 +89,7 @@ class WaitingAnswers(Part):
             self._waiting.popleft().refuse(refusal)
 
     def wake(self, now_ms: int) -> None:
-        """Send those that have waited long enough."""
+        """Send the answers whose timeout has passed."""
         while self._waiting:
             first = self._waiting[0]
             code = self._ends.late_code(first.log_end, now_ms - first.since_ms)
@@ -98,7 +98,7 @@ class WaitingAnswers(Part):
             self._waiting.popleft().send_late(code)
 
     def wake_at_ms(self) -> int:
-        """When the first of them has waited long enough."""
+        """When the first timeout passes."""
         if not self._waiting:
             return NEVER_MS
         first = self._waiting[0]

@@ -1,4 +1,4 @@
-"""Puts together what copies the log: loaded only by a broker that is not alone."""
+"""Creates the parts that replicate the log: loaded only by a broker with copies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.replication.copied_tables import TableMarks
 from escrowmq.broker.replication.group_copy import GroupCopy
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.broker.replication.master import Master
@@ -14,8 +13,9 @@ from escrowmq.broker.replication.master_tables import Ask, MasterTables
 from escrowmq.broker.replication.rivals import Rivals
 from escrowmq.broker.replication.slave_requests import OF_A_GROUPS_MASTER, rows_of_slave
 from escrowmq.broker.replication.slaves import Slaves
+from escrowmq.broker.replication.table_marks import TableMarks
 from escrowmq.broker.upkeep.nameserver_registration import Registration
-from escrowmq.group.seat import Seat
+from escrowmq.group.membership import GroupMembership
 from escrowmq.txn.transactions import Transactions
 
 __all__ = [
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
-    """A master's slaves."""
+    """Create a master's part for its slaves."""
     return Slaves(
         replica,
         b.store,
@@ -42,12 +42,12 @@ def slaves_of(b: Broker, replica: ReplicaSettings) -> Slaves:
 
 
 def rivals_of(b: Broker, registration: Registration) -> Rivals:
-    """Other masters of a master's name."""
+    """Create the part that looks for other masters with this broker's name."""
     return Rivals(b.settings, b.identity, registration)
 
 
 def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
-    """A slave's master."""
+    """Create a slave's part for its master."""
 
     def tables(ask: Ask) -> MasterTables:
         return MasterTables(
@@ -73,20 +73,20 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
     )
 
 
-def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
-    """The master's end of a group."""
+def group_master_of(b: Broker, membership: GroupMembership, disk: Disk) -> GroupMaster:
+    """Create the part of a group's master."""
 
     def refuse(reason: str) -> None:
         if reason:
-            b.store.standing.pause(reason)
+            b.store.writability.pause(reason)
         else:
-            b.store.standing.resume()
+            b.store.writability.resume()
 
     def stamp(epoch: int) -> None:
         b.topics.version.state_version = epoch
 
     master = GroupMaster(
-        seat,
+        membership,
         b.store,
         disk,
         output=b.output,
@@ -102,11 +102,11 @@ def group_master_of(b: Broker, seat: Seat, disk: Disk) -> GroupMaster:
 
 
 def group_copy_of(
-    b: Broker, seat: Seat, disk: Disk, door: Door, transactions: Transactions
+    b: Broker, membership: GroupMembership, disk: Disk, door: Door, transactions: Transactions
 ) -> GroupCopy:
-    """A copy's end of a group."""
+    """Create the part of a group's copy."""
     return GroupCopy(
-        seat,
+        membership,
         b.store,
         b.store.follow(),
         disk,

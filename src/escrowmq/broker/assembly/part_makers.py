@@ -25,7 +25,7 @@ from escrowmq.broker.requests.on_pop import PopHandlers
 from escrowmq.broker.requests.on_pull import PullHandlers
 from escrowmq.broker.requests.on_send import SendHandlers
 from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.pop_part import Freed, Pops
+from escrowmq.broker.requests.pop_part import FreedListeners, Pops
 from escrowmq.broker.sends.batches import SentBatches
 from escrowmq.broker.sends.destinations import Destinations
 from escrowmq.broker.sends.half_rules import HalfRules
@@ -41,12 +41,14 @@ from escrowmq.txn.engine import Engine
 from escrowmq.txn.transactions import Transactions
 
 if TYPE_CHECKING:
-    from escrowmq.group.seat import Seat
+    from escrowmq.group.membership import GroupMembership
 
 
-def transactions_of(b: Broker, rules: HalfRules, seat: Seat | None) -> Transactions:
-    """The transactions, with the broker's rules."""
-    before = None if seat is None else seat.before
+def transactions_of(
+    b: Broker, rules: HalfRules, membership: GroupMembership | None
+) -> Transactions:
+    """Create the transactions, with the broker's rules."""
+    before = None if membership is None else membership.before
     assert before is None or isinstance(before, Transactions)
     return Transactions(
         b.store,
@@ -63,7 +65,7 @@ def transactions_of(b: Broker, rules: HalfRules, seat: Seat | None) -> Transacti
 def registration_of(
     b: Broker, *, ha_address: str, signs_as: tuple[str, str] | None
 ) -> Registration:
-    """The registration at name servers."""
+    """Create the registration at name servers."""
     return Registration(
         settings=b.settings,
         topics=b.topics,
@@ -76,7 +78,7 @@ def registration_of(
 
 
 def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandlers:
-    """The handlers that end and check transactions."""
+    """Create the handlers that end and check transactions."""
     return EndHandlers(
         settings=b.settings,
         store=b.store,
@@ -90,7 +92,7 @@ def ends_of(b: Broker, putter: Putter, transactions: Transactions) -> EndHandler
 
 
 def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
-    """The handlers of the batches of streaming queries."""
+    """Create the handlers of the batches of streaming queries."""
     return EpochHandlers(
         store=b.store,
         topics=b.topics,
@@ -103,7 +105,7 @@ def epochs_of(b: Broker, putter: Putter, engine: Engine) -> EpochHandlers:
 
 
 def pulls_of(b: Broker) -> PullHandlers:
-    """The handlers of pulls."""
+    """Create the handlers of pulls."""
     return PullHandlers(
         settings=b.settings,
         store_settings=b.store_settings,
@@ -119,7 +121,7 @@ def pulls_of(b: Broker) -> PullHandlers:
 
 
 def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
-    """Who knows the members of groups."""
+    """Create the handlers of heartbeats, which know the members of groups."""
     return ClientHandlers(
         settings=b.settings,
         topics=b.topics,
@@ -135,7 +137,7 @@ def clients_of(b: Broker, *, on_producer: OnProducer) -> ClientHandlers:
 def sends_of(
     b: Broker, putter: Putter, transactions: Transactions, rules: HalfRules
 ) -> SendHandlers:
-    """Who stores what producers send."""
+    """Create the handlers that store producers' messages."""
     maker = MessageMaker(b.settings, b.frames, b.identity, b.chance)
     destinations = Destinations(b.settings, b.topics, b.groups, b.locks)
     batches = SentBatches(
@@ -176,7 +178,7 @@ def door_of(
     denials: Denials,
     polls: Polled,
 ) -> Door:
-    """Who judges requests."""
+    """Create the door, which judges requests."""
     places = StoredPlaces(
         settings=b.settings,
         store=b.store,
@@ -211,8 +213,8 @@ def door_of(
 
 
 def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -> Pops:
-    """Pop consumption."""
-    orders, freed = OrderTable(b.peers.is_there), Freed()
+    """Create the parts for pop consumption."""
+    orders, freed = OrderTable(b.peers.is_there), FreedListeners()
     ledger = PopLedger(
         b.store,
         b.settings,
@@ -224,8 +226,8 @@ def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -
         is_there=b.peers.is_there,
     )
     pops, peeks = _poppers(b, ledger, orders, freed)
-    freed.tell(pops.freed)
-    freed.tell(peeks.freed)
+    freed.add(pops.freed)
+    freed.add(peeks.freed)
     assignments = AssignmentHandlers(
         settings=b.settings,
         topics=b.topics,
@@ -248,7 +250,7 @@ def pops_of(b: Broker, putter: Putter, registration: Registration, disk: Disk) -
 
 
 def _poppers(
-    b: Broker, ledger: PopLedger, orders: OrderTable, freed: Freed
+    b: Broker, ledger: PopLedger, orders: OrderTable, freed: FreedListeners
 ) -> tuple[PopHandlers, PeekHandlers]:
     popper = Popper(
         settings=b.settings,
@@ -285,7 +287,7 @@ def _poppers(
     return pops, peeks
 
 
-def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: Freed) -> AckHandlers:
+def _acks(b: Broker, ledger: PopLedger, orders: OrderTable, freed: FreedListeners) -> AckHandlers:
     return AckHandlers(
         store=b.store,
         topics=b.topics,
@@ -313,7 +315,7 @@ def _saver(b: Broker, ledger: PopLedger, orders: OrderTable) -> OffsetSaver:
 def measuring_of(
     b: Broker, transactions: Transactions, *, door: Door, rounds: Rounds, ledger: PopLedger
 ) -> Measuring:
-    """All figures."""
+    """Create the metrics."""
     gauges = Gauges(
         store=b.store,
         topics=b.topics,

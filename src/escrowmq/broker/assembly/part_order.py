@@ -25,9 +25,11 @@ from escrowmq.broker.assembly.part_makers import (
     transactions_of,
 )
 from escrowmq.broker.assembly.shared_state import Broker
+from escrowmq.broker.fast.end_replies import EndReplies
 from escrowmq.broker.fast.fast_path import FastPath
 from escrowmq.broker.fast.plain_sends import PlainSends
 from escrowmq.broker.fast.publish_grants import PublishGrants
+from escrowmq.broker.fast.short_ends import ShortEnds
 from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
@@ -65,11 +67,12 @@ from escrowmq.delivery import delay_queues, timer
 from escrowmq.delivery.retry_topics import RetryTopics
 
 if TYPE_CHECKING:
-    from escrowmq.group.seat import Seat
+    from escrowmq.group.membership import GroupMembership
 
 
 class Copying(NamedTuple):
-    """Who copies from this broker, or from whom it copies; nobody at a broker alone."""
+    """The parts that replicate the log, to other brokers or from one; none for a broker without
+    copies."""
 
     front: CopyFront | None = None
     callers: tuple[Caller, ...] = ()
@@ -91,14 +94,14 @@ class Assembly:
         accounts: Disk,
         signs_as: tuple[str, str] | None,
         replica: ReplicaSettings | None,
-        seat: Seat | None,
+        membership: GroupMembership | None,
     ) -> None:
         b = broker
         putter = Putter(b.settings, b.store_settings, b.store, b.stats)
         rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients)
         denials = Denials()
         self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
-        self.transactions = transactions_of(b, rules, seat)
+        self.transactions = transactions_of(b, rules, membership)
         self.ends = ends_of(b, putter, self.transactions)
         self.epochs = epochs_of(b, putter, self.transactions.engine)
         self.pulls = pulls_of(b)
@@ -130,14 +133,14 @@ class Assembly:
             handlers=handlers,
         )
         self.arrivals = self._arrivals(b, rounds)
-        is_copy = seat is not None and seat.leads is None
+        is_copy = membership is not None and membership.leads is None
         is_slave = is_copy or (replica is not None and replica.is_slave)
         self.remoting = self._remoting(b, is_slave=is_slave)
         self.measuring = measuring_of(
             b, self.transactions, door=self.door, rounds=rounds, ledger=self.pops.ledger
         )
-        self.parts = self._in_order(b)
-        self.copying = self._copying(b, members, disk, replica=replica, seat=seat)
+        self.parts = self._ordered_parts(b)
+        self.copying = self._copying(b, members, disk, replica=replica, membership=membership)
         self._add_rounds(b, rounds)
 
     def _arrivals(self, b: Broker, rounds: Rounds) -> Arrivals:
@@ -158,10 +161,10 @@ class Assembly:
         disk: Disk,
         *,
         replica: ReplicaSettings | None,
-        seat: Seat | None,
+        membership: GroupMembership | None,
     ) -> Copying:
-        if seat is not None:
-            return self._be_member(b, seat, disk, members)
+        if membership is not None:
+            return self._be_member(b, membership, disk, members)
         return Copying() if replica is None else self._copy(b, replica, members)
 
     def _copy(self, b: Broker, replica: ReplicaSettings, members: MemberHandlers) -> Copying:
@@ -170,28 +173,30 @@ class Assembly:
         if not replica.is_slave:
             slaves = make.slaves_of(b, replica)
             self.parts = (*self.parts, slaves, make.rivals_of(b, self.registration))
-            members.tell_of(slaves)
+            members.set_copies(slaves)
             return Copying(slaves)
         master = make.master_of(b, replica, self.registration)
-        members.tell_of(master)
-        self.serving.serve_instead(partial(make.rows_of_slave, replica=replica, pulls=self.pulls))
+        members.set_copies(master)
+        self.serving.replace_rows(partial(make.rows_of_slave, replica=replica, pulls=self.pulls))
         self._only_copy(b, master)
         return Copying(master, (master,), master.keeps_from)
 
-    def _be_member(self, b: Broker, seat: Seat, disk: Disk, members: MemberHandlers) -> Copying:
-        """The master of a group, or a copy."""
+    def _be_member(
+        self, b: Broker, membership: GroupMembership, disk: Disk, members: MemberHandlers
+    ) -> Copying:
+        """Add the part of a group's member: its master's or a copy's."""
         from escrowmq.broker.assembly import copy_makers as make
 
-        if seat.leads is not None:
-            master = make.group_master_of(b, seat, disk)
+        if membership.leads is not None:
+            master = make.group_master_of(b, membership, disk)
             self.parts = (*self.parts, master)
-            members.tell_of(master)
-            self.group_end.tell_of(master)
+            members.set_copies(master)
+            self.group_end.set_role(master)
             return Copying(master)
-        copy = make.group_copy_of(b, seat, disk, self.door, self.transactions)
-        members.tell_of(copy)
-        self.group_end.tell_of(copy)
-        self.serving.serve_instead(
+        copy = make.group_copy_of(b, membership, disk, self.door, self.transactions)
+        members.set_copies(copy)
+        self.group_end.set_role(copy)
+        self.serving.replace_rows(
             partial(
                 make.rows_of_slave,
                 replica=ReplicaSettings(),
@@ -204,7 +209,7 @@ class Assembly:
         return Copying(copy, (copy,), copy.keeps_from)
 
     def _only_copy(self, b: Broker, copy: Part) -> None:
-        """Nothing stores, asks or delivers by itself."""
+        """Assemble a copy: no part stores, checks or delivers by itself."""
         self.parts = (
             *(copy, self.pulls, self.clients, self.registration, self.door),
             b.answers.waiting,
@@ -220,21 +225,29 @@ class Assembly:
         )
 
     def _remoting(self, b: Broker, *, is_slave: bool) -> RemotingFront:
-        """A slave serves what is asked of it the general way: it serves little."""
+        """Create the remoting front. A slave has no fast path, because it serves little."""
+        run, log_ends = b.store.run(b.identity.packed), b.store.ends
+        replies = EndReplies(
+            ends=self.ends,
+            serving=self.serving,
+            output=b.output,
+            latency=b.latency,
+            run_answers=b.run_answers,
+            log_ends=log_ends,
+        )
+        ends = ShortEnds(
+            run=run, log=b.store.log, engine=self.ends.engine, replies=replies, log_ends=log_ends
+        )
         puts = ShortPuts(
             settings=b.settings,
             store=b.store,
             topics=b.topics,
             clients=b.clients,
             stats=b.stats,
-            identity=b.identity,
             frames=b.frames,
             transactions=self.transactions,
-            ends=self.ends,
-            serving=self.serving,
-            output=b.output,
-            latency=b.latency,
-            run_answers=b.run_answers,
+            run=run,
+            ends=ends,
         )
         fast_path = FastPath(
             settings=b.settings,
@@ -248,7 +261,7 @@ class Assembly:
             puts=puts,
             grants=PublishGrants(self.door, self.serving),
             run_answers=b.run_answers,
-            ends=b.store.ends,
+            ends=log_ends,
         )
         self.plain_sends = PlainSends(latency=b.latency, fast_path=fast_path, puts=puts)
         return RemotingFront(
@@ -274,15 +287,16 @@ class Assembly:
         return (self.pulls.holds, *self.pops.polls)
 
     def give_up(self, peer: int, opaque: int) -> None:
-        """A peer waits no more for the answer to one question: what comes is for others."""
+        """Drop a request of a peer that waits no more: messages that arrive are for others."""
         for table in self._polls():
             for held in table.of(peer):
                 if held.question.asked.command.opaque == opaque:
                     table.release(held)
 
-    def _in_order(self, b: Broker) -> tuple[Part, ...]:
-        """As they are loaded, settled, woken and saved: what is pending before what rests on it,
-        acks before messages are handed to those who wait."""
+    def _ordered_parts(self, b: Broker) -> tuple[Part, ...]:
+        """The parts in the order in which they are loaded, settled, woken and saved: pending
+        transactions before the parts that depend on them, acks before the parts that hand messages
+        to waiting consumers."""
         delays, times = b.delays, b.timer
         return (
             ProgressOfHalves(b.offsets, self.transactions),
@@ -311,7 +325,7 @@ class Assembly:
 
 
 def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
-    """Who stores messages that are no producer's."""
+    """Create the parts that store messages which no producer sends."""
     return (
         BackHandlers(
             settings=b.settings,
@@ -349,7 +363,7 @@ def _storing(b: Broker, putter: Putter) -> tuple[object, ...]:
 
 
 def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple[object, ...]:
-    """Who shows and changes what a broker is."""
+    """Create the handlers that show and change the broker's state, for operators."""
     return (
         ConfigHandlers(
             settings=b.settings,
@@ -407,7 +421,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
 
 
 def _plain(b: Broker) -> tuple[object, ...]:
-    """Who answers from what is there."""
+    """Create the handlers that answer from existing data."""
     return (
         OffsetHandlers(
             settings=b.settings,
@@ -416,6 +430,7 @@ def _plain(b: Broker) -> tuple[object, ...]:
             topics=b.topics,
             groups=b.groups,
             offsets=b.offsets,
+            answers=b.answers,
         ),
         RouteHandlers(b.settings, b.topics, b.identity),
         QueryHandlers(b.settings, b.store),

@@ -1,11 +1,12 @@
-"""What the parts of one broker share."""
+"""The state that the parts of one broker share."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.ports import Chance
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.answers.frames import Frames
 from escrowmq.broker.answers.request_times import Latency

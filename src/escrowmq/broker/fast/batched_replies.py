@@ -24,7 +24,7 @@ from escrowmq.store.log_ends import LogEnds
 
 
 class BatchedReplies:
-    """Keeps them until their records may be acknowledged, or the time limit is reached."""
+    """Keeps replies until their records may be acknowledged, or the time limit is reached."""
 
     def __init__(
         self,
@@ -97,15 +97,15 @@ class _Run(msgspec.Struct):
     may have changed since."""
 
     def send(self) -> None:
-        """Their records may be acknowledged."""
+        """Send the replies: their records may be acknowledged."""
         self.answers.send(self, Response.SUCCESS)
 
     def send_late(self, code: int) -> None:
-        """They have waited long enough; the code says for what."""
+        """Send the replies after the timeout; the code says what they waited for."""
         self.answers.send(self, code)
 
     def refuse(self, refusal: Refusal) -> None:
-        """Their records may be lost."""
+        """Refuse the requests: their records may be lost."""
         self.answers.refuse(self, refusal)
 
 
@@ -119,8 +119,6 @@ def _answer(reply: Command, code: int, safety: dict[str, str]) -> Answer:
     assert ext, "they all have fields"
     if OUTCOME in ext:
         return Answer(code, ext={OUTCOME: ext[OUTCOME], **safety})
-    if "msgId" not in ext:
-        return Answer(code, ext=ext)
     return Sent(
         code=code,
         message_id=ext["msgId"],

@@ -45,8 +45,8 @@ from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.serving import Serving
-from escrowmq.broker.sends.send_rules import may_not_wait
 from escrowmq.broker.sends.shedding import Shedding
+from escrowmq.broker.sends.wanted_answers import may_not_wait
 from escrowmq.codec.alike import END, Alike, Kind
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.headers import EndTransactionHeader
@@ -137,7 +137,7 @@ class FastPath:
         try:
             end = self._put_frames(peer, known, data, at, reader.frame_size_max)
         except Exception:  # noqa: BLE001 - nothing has happened yet, and the general path can tell
-            _log.exception("requests of %s go the general path", peer.address)
+            _log.exception("requests of %s take the general path", peer.address)
             self._shut_ms, end = now_ms, at
         is_all = end == len(data)
         if is_all and self._ends_count:

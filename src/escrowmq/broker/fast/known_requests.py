@@ -1,5 +1,5 @@
-"""What is known of the requests of one connection: which may take the fast path
-(broker/fast/fast_path), and what they have in common."""
+"""The requests that one connection repeats: which may take the fast path (broker/fast/fast_path),
+and what they have in common."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Shapes:
 
 
 class KnownRequests:
-    """What is known of the requests of one connection."""
+    """The shapes of the requests that one connection repeats."""
 
     __slots__ = ("backoff", "credit", "ends", "grants", "sends", "wants_ids")
 

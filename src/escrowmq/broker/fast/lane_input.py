@@ -6,13 +6,14 @@ from typing import Final
 
 from escrowmq.base.codes import Flag, Request
 from escrowmq.base.fixed_limits import TOPIC_SIZE_MAX
-from escrowmq.base.message import SysFlag
+from escrowmq.base.message import Property, SysFlag
 from escrowmq.broker.sends.forbidden_to_senders import ODD, ODD_OF_HALF
 from escrowmq.codec.alike import Alike
 from escrowmq.codec.headers import EndTransactionHeader, SendHeaderV2
+from escrowmq.codec.properties import encode_properties
 from escrowmq.codec.reply_template import ReplyTemplate
 from escrowmq.lane.native import Place, Shape, TailGiven
-from escrowmq.store.run import Tail
+from escrowmq.store.run import Run, Tail
 from escrowmq.txn.end_rules import plain_verdict
 from escrowmq.txn.state import State
 
@@ -63,9 +64,32 @@ def _named(topic: str) -> bytes:
     return topic.encode() + b"\0"
 
 
-def tail_given(tail: Tail) -> TailGiven:
-    """The end of a queue in the native lane's form."""
+def tail_given(tail: Tail | None) -> TailGiven | None:
+    """The end of a queue in the native lane's form; None while it is not known."""
+    if tail is None:
+        return None
     return tail, tail.topic_part, tail.magic, tail.queue_id, tail.key_prefix
+
+
+class Target:
+    """Where the plain messages for a queue go, and how they are answered."""
+
+    __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
+
+    def __init__(self, topic: str, queue_id: int, replies: ReplyTemplate) -> None:
+        self.topic, self.queue_id = topic, queue_id
+        self.tail: Tail | None = None
+        """The end of the queue, once it is known and exists."""
+        self.replies = replies
+        self.sizes: list[int] = []
+        """Sizes of the records of this run for the queue, including halves."""
+        place = {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
+        self.place = encode_properties(place)
+        """The properties on a half that name the target of its message."""
+
+    def find_tail(self, run: Run) -> None:
+        """Look for the end of the queue, which the general path creates."""
+        self.tail = run.tail(self.topic, self.queue_id)
 
 
 class Places:
@@ -79,32 +103,24 @@ class Places:
         target."""
         self.of_halves: TailGiven | None = None
 
-    def note(
-        self,
-        target: object,
-        topic: str,
-        queue_id: int,
-        tail: Tail | None,
-        replies: ReplyTemplate,
-        half_place: bytes,
-        *,
-        is_read: bool,
-    ) -> None:
+    def note(self, target: Target, *, is_read: bool) -> None:
         """Add a queue, and its end if it is known; and whether messages of committed halves are put
         there at all."""
         if len(self.by_name) >= _PLACES_MAX:
             self.by_name.clear()
             self.by_half.clear()
-        name = _named(topic) + b"%d" % queue_id
-        given = None if tail is None else tail_given(tail)
-        place = target, given, topic, queue_id, replies.pieces, half_place
+        name = _named(target.topic) + b"%d" % target.queue_id
+        place = (
+            target, tail_given(target.tail), target.topic, target.queue_id, target.replies.pieces,
+            target.place,
+        )  # fmt: skip
         self.by_name[name] = place
         if is_read:
-            self.by_half[half_place] = place
+            self.by_half[target.place] = place
 
     def note_halves(self, tail: Tail | None) -> None:
         """Add the queue of halves."""
-        self.of_halves = None if tail is None else tail_given(tail)
+        self.of_halves = tail_given(tail)
 
     def clear(self) -> None:
         """Topics or settings have changed."""

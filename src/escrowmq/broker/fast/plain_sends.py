@@ -70,7 +70,7 @@ class PlainSends:
         try:
             placed = self._place(peer, message, now_ms)
         except Exception:  # noqa: BLE001 - nothing is written yet, and the general path can tell
-            _log.exception("messages of %s go the general path", peer.address)
+            _log.exception("messages of %s take the general path", peer.address)
             self._puts.forget()
             self._give_back(now_ms)
             return False

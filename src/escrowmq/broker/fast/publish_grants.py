@@ -62,17 +62,13 @@ class PublishGrants:
         return True
 
     def lets_in(self, one: Alike, parts: SignedParts) -> bool:
-        """Whether a signed send of a known shape may be stored."""
+        """Whether a signed send of a known shape may be stored; if so, it is counted."""
         signed, topic = one.signed, one.header.topic
         _, queue, born, properties, signature, body = parts
         if signed is None or topic is None or _is_for_the_door(properties):
             return False
-        wish = one.command.code, signed.access_key, topic
-        return self.let_in(wish, signed.content(queue, born, properties), signature, body)
-
-    def let_in(self, wish: PublishRequest, content: bytes, signature: bytes, body: bytes) -> bool:
-        """Whether a plain message, or a batch, may be stored; if so, it is counted."""
-        by_wish = self._known.by_wish
+        account, by_wish = signed.access_key, self._known.by_wish
+        wish = one.command.code, account, topic
         try:
             accepted = by_wish[wish]
         except KeyError:
@@ -81,13 +77,12 @@ class PublishGrants:
             accepted = by_wish[wish] = self._keys(wish)
         if accepted is None:
             return False
+        content = signed.content(queue, born, properties)
         for keys in accepted:
             if not any(key.has_signed(signature, content, body) for key in keys):
                 return False
-        _, account, topic = wish
         size = len(body)
-        quotas = self._door.quotas
-        if not quotas.take_plain(self._peer, account, topic, size, self._now_ms):
+        if not self._door.quotas.take_plain(self._peer, account, topic, size, self._now_ms):
             return False
         self._counted.append((account, size))
         return True

@@ -3,49 +3,29 @@ does what follows once they are in the log."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request
-from escrowmq.base.command import Command
 from escrowmq.base.message import Message, SysFlag, Topic
 from escrowmq.base.own_properties import OUTCOME
-from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.asked import Asked, Question
-from escrowmq.broker.fast.batched_replies import BatchedReplies
-from escrowmq.broker.fast.short_halves import ShortHalves
-from escrowmq.broker.output import Output
+from escrowmq.broker.fast.end_replies import NOTE, STATES, EndReplies, EndsToAnswer, NotedEnds
+from escrowmq.broker.fast.short_halves import bytes_of_halves
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.sends.forbidden_to_senders import ODD_OF_HALF
 from escrowmq.codec.plain_properties import Plan
 from escrowmq.codec.reply_template import ReplyTemplate
 from escrowmq.lane.native import Moment, Place, RequestsLane, Shape
+from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.run import Run
-from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.engine import Engine
 from escrowmq.txn.op_records import OPS_OF_RECORD_MAX, TAGS_CODE, plain_op
 from escrowmq.txn.state import State
-
-STATES: Final = (State.ROLLED_BACK, State.COMMITTED)
-NOTE: Final = struct.Struct(">???i")
-"""What the native lane reports about an END: whether it commits, is one-way, is in JSON; its
-opaque."""
 
 _AT_ONCE_MAX: Final = 64
 _POOR_SHARE: Final = 4
 """The native lane is worth its cost when it puts at least one in this many ENDs."""
-
-
-class _Noted(msgspec.Struct):
-    """ENDs that were served: their queue offsets, and the native lane's report on each."""
-
-    queue_offsets: list[int]
-    notes: bytes
 
 
 class PutEnds(msgspec.Struct):
@@ -57,91 +37,25 @@ class PutEnds(msgspec.Struct):
     has_paid: bool
 
 
-class EndsToAnswer:
-    """Ends that one peer requested in one run, answered together
-    (broker/requests/on_transactions.EndsOfRun)."""
-
-    def __init__(
-        self,
-        *,
-        serving: Serving,
-        output: Output,
-        latency: Latency,
-        run_answers: BatchedReplies,
-        log_ends: LogEnds,
-    ) -> None:
-        self._serving = serving
-        self._output = output
-        self._latency = latency
-        self._run_answers = run_answers
-        self._log_ends = log_ends
-        self._peer: Peer
-        self._now_ms = 0
-        self._noted: list[_Noted] = []
-        self._replies: list[bytes] = []
-        self.answers_count = 0
-
-    def add(self, noted: _Noted, replies: bytes) -> None:
-        """Add some to be answered."""
-        self._noted.append(noted)
-        self._replies.append(replies)
-        self.answers_count += noted.notes[1 :: NOTE.size].count(0)
-
-    def are_put(self, peer: Peer, now_ms: int) -> None:
-        """The run is in the log."""
-        self._peer, self._now_ms = peer, now_ms
-
-    def answer(self, log_end: int) -> None:
-        """Answer all of them at once. Measured: 0.6 us each, where one after the other takes 7."""
-        if log_end > self._log_ends.answerable_end:
-            counts = {Request.END_TRANSACTION: self.answers_count}
-            keep, now_ms = self._run_answers.keep, self._now_ms
-            keep(self._peer, self._replies, counts, now_ms=now_ms, log_end=log_end)
-            return
-        self._output.send(self._peer.id, *self._replies)
-        self._latency.at_once[Request.END_TRANSACTION, 0, 0] += self.answers_count
-
-    def one_by_one(self) -> Iterator[tuple[Question, Ended]]:
-        """Each in the form of the general path."""
-        row = self._serving.row(Request.END_TRANSACTION)
-        for noted in self._noted:
-            each = zip(noted.queue_offsets, NOTE.iter_unpack(noted.notes), strict=True)
-            for queue_offset, (is_commit, is_one_way, is_json, opaque) in each:
-                if not is_one_way:
-                    command = Command(code=row.code, opaque=opaque, is_binary=not is_json)
-                    asked = Asked(self._peer, row, command, None, self._now_ms)
-                    yield asked, Ended(EndResult.DONE, STATES[is_commit], queue_offset)
-
-
 class ShortEnds:
     """The ends of one run. Nothing changes before `commit`."""
 
     def __init__(
-        self,
-        *,
-        run: Run,
-        halves: ShortHalves,
-        ends: EndHandlers,
-        serving: Serving,
-        output: Output,
-        latency: Latency,
-        run_answers: BatchedReplies,
-        log_ends: LogEnds,
+        self, *, run: Run, log: CommitLog, engine: Engine, replies: EndReplies, log_ends: LogEnds
     ) -> None:
         self._run = run
-        self._halves = halves
-        self._ends, self._engine = ends, ends.engine
-        self._serving = serving
-        self._output = output
-        self._latency = latency
-        self._run_answers, self._log_ends = run_answers, log_ends
+        self._log = log
+        self._engine = engine
+        self._replies = replies
+        self._log_ends = log_ends
         self._safety: dict[str, str] = {}
         self._know_safety()
         self.ended: dict[int, State] = {}
         """The halves that were ended, by queue offset."""
         self._op_offset: int | None = None
         """The queue offset of the op record in the run."""
-        self._to_answer = self._nobody()
+        self._to_answer: EndsToAnswer | None = None
+        """Those of them whose senders want an answer."""
 
     def _know_safety(self) -> None:
         self._safety = safety = self._log_ends.safety
@@ -149,15 +63,6 @@ class ShortEnds:
             ReplyTemplate({OUTCOME: state.name.lower(), **safety}).pieces for state in STATES
         )
         self._rules = ODD_OF_HALF & 0xFFFFFFFF, int(SysFlag.COMMIT), rolled_back, committed
-
-    def _nobody(self) -> EndsToAnswer:
-        return EndsToAnswer(
-            serving=self._serving,
-            output=self._output,
-            latency=self._latency,
-            run_answers=self._run_answers,
-            log_ends=self._log_ends,
-        )
 
     def put(
         self,
@@ -170,6 +75,8 @@ class ShortEnds:
         plans: dict[tuple[bytes, ...], Plan | None],
         places: dict[bytes, Place],
         moment: Moment,
+        peer: Peer,
+        now_ms: int,
     ) -> PutEnds | None:
         """End transactions for as many ENDs, from a position on, as the native lane serves, up to a
         limit; None when it does not serve the first."""
@@ -184,7 +91,7 @@ class ShortEnds:
             count = self._count_fresh(queue_offsets[:count])
         if not count:
             return None
-        log, starts = self._halves.bytes_of(log_offsets[:count])
+        log, starts = bytes_of_halves(self._log, log_offsets[:count])
         laid_out = lane.lay_out_ends(
             data, at, frame_size_max, shapes, plans, places, moment, log, starts, self._rules
         )
@@ -198,7 +105,9 @@ class ShortEnds:
         states = map(STATES.__getitem__, notes[:: NOTE.size])
         self.ended.update(zip(queue_offsets, states, strict=True))
         if replies:
-            self._to_answer.add(_Noted(queue_offsets, notes), replies)
+            if self._to_answer is None:
+                self._to_answer = EndsToAnswer(self._replies, peer, now_ms)
+            self._to_answer.add(NotedEnds(queue_offsets, notes), replies)
         return PutEnds(end, put_count, put_count * _POOR_SHARE >= count)
 
     def _count_fresh(self, queue_offsets: list[int]) -> int:
@@ -215,7 +124,7 @@ class ShortEnds:
         were answered already. Measured: a single END takes a quarter less this way than at the end
         of its input."""
         ended = self.ended
-        if self._ends.has_unsealed or len(ended) > OPS_OF_RECORD_MAX:
+        if self._engine.unsealed.has_any or len(ended) > OPS_OF_RECORD_MAX:
             return
         tail = self._run.tail(Topic.OP, 0)
         if tail is None:
@@ -228,26 +137,23 @@ class ShortEnds:
         if run.put(tail, record, properties, TAGS_CODE) >= 0:
             self._op_offset = tail.next_offset - 1
 
-    def commit(self, peer: Peer, now_ms: int) -> None:
+    def commit(self, now_ms: int) -> None:
         """The run is in the log: the halves have ended."""
         self._engine.mark_plain(self.ended, now_ms, self._op_offset)
-        if self._to_answer.answers_count:
-            self._to_answer.are_put(peer, now_ms)
-            if self._op_offset is None:
-                self._ends.answer_run(self._to_answer)
+        if self._to_answer is not None and self._op_offset is None:
+            self._engine.unsealed.answers.append(self._to_answer)
 
     def answer_sealed(self) -> bool:
         """The replies to the other requests of the run are written: answer the ends, unless they
         are not sealed yet."""
         if self._op_offset is None:
             return False
-        if self._to_answer.answers_count:
-            self._to_answer.answer(self._run.end)
+        if self._to_answer is not None:
+            self._replies.send(self._to_answer, self._run.end)
         return True
 
     def forget(self) -> None:
         """Clear the run."""
         self.ended.clear()
         self._op_offset = None
-        if self._to_answer.answers_count:
-            self._to_answer = self._nobody()
+        self._to_answer = None

@@ -11,30 +11,23 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.fixed_limits import BATCH_AT_ONCE_MAX, PROPERTIES_SIZE_MAX
 from escrowmq.base.message import Property, Topic
 from escrowmq.broker.answers.frames import Frames
-from escrowmq.broker.answers.request_times import Latency
-from escrowmq.broker.fast.batched_replies import BatchedReplies
-from escrowmq.broker.fast.lane_input import Places
+from escrowmq.broker.fast.lane_input import Places, Target
 from escrowmq.broker.fast.short_ends import PutEnds, ShortEnds
-from escrowmq.broker.fast.short_halves import ShortHalves
-from escrowmq.broker.identity import Identity
-from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.requests.on_transactions import EndHandlers
-from escrowmq.broker.requests.serving import Serving
 from escrowmq.broker.rules import is_plain
 from escrowmq.broker.sends.half_rules import GROUP_RULES, HalfAsked, room_for_halves
 from escrowmq.broker.sends.send_rules import QUEUE_RULES, SPECIAL, SPECIAL_OF_HALF, ToQueue
 from escrowmq.codec.batch import decode_part
 from escrowmq.codec.plain_properties import PLAIN_KEYS_MAX, Properties
 from escrowmq.codec.properties import encode_properties, parse_properties
-from escrowmq.codec.reply_template import ReplyTemplate, sent_template
+from escrowmq.codec.reply_template import sent_template
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.lane.native import LayOutSends, Moment, RequestsLane, Shape
 from escrowmq.store.encoding import ended
-from escrowmq.store.run import Tail
+from escrowmq.store.run import Run, Tail
 from escrowmq.store.store import Store
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.plain_halves import HALF_MARK, PlainHalf
@@ -45,23 +38,6 @@ _TARGETS_MAX: Final = 10_000
 _GROUPS_MAX: Final = 1_024
 _UNNAMED_MAX: Final = 64
 _ALL: Final = 1 << 31
-
-
-class Target:
-    """Where the plain messages for a queue go, and how they are answered."""
-
-    __slots__ = ("place", "queue_id", "replies", "sizes", "tail", "topic")
-
-    def __init__(self, topic: str, queue_id: int, replies: ReplyTemplate) -> None:
-        self.topic, self.queue_id = topic, queue_id
-        self.tail: Tail | None = None
-        """The end of the queue, once it is known and exists."""
-        self.replies = replies
-        self.sizes: list[int] = []
-        """Sizes of the records of this run for the queue, including halves."""
-        place = {Property.REAL_TOPIC: topic, Property.REAL_QID: str(queue_id)}
-        self.place = encode_properties(place)
-        """The properties on a half that name the target of its message."""
 
 
 PutSends = tuple[
@@ -84,41 +60,26 @@ class ShortPuts:
         topics: TopicTable,
         clients: Clients,
         stats: Stats,
-        identity: Identity,
         frames: Frames,
         transactions: Transactions,
-        ends: EndHandlers,
-        serving: Serving,
-        output: Output,
-        latency: Latency,
-        run_answers: BatchedReplies,
+        run: Run,
+        ends: ShortEnds,
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clients = clients
         self._stats = stats
-        self._identity = identity
         self._frames = frames
         self._transactions = transactions
-        self._engine = ends.engine
-        self._run = store.run(identity.packed)
+        self._engine = transactions.engine
+        self._run, self._ends = run, ends
         self._properties = Properties(SPECIAL, SPECIAL_OF_HALF)
         self._body_size_max = store.settings.body_size_max
         self._unnamed: dict[bytes, bool] = {}
         """Whether properties of batches without a key are plain, by their text."""
         self._stored: list[tuple[str, int, int]] = []
         """Batches: topic, messages, and bytes of their records."""
-        self._ends = ShortEnds(
-            run=self._run,
-            halves=ShortHalves(store.log),
-            ends=ends,
-            serving=serving,
-            output=output,
-            latency=latency,
-            run_answers=run_answers,
-            log_ends=store.ends,
-        )
-        self.seal_ends, self.answer_ends = self._ends.seal, self._ends.answer_sealed
+        self.seal_ends, self.answer_ends = ends.seal, ends.answer_sealed
         self.write = self._run.write
         self._now_ms = 0
         self._reply_fields: dict[str, str] = {}
@@ -183,15 +144,13 @@ class ShortPuts:
         """The end of a target's queue; None when it does not exist yet: the general path creates
         it."""
         if target.tail is None:
-            target.tail = self._run.tail(target.topic, target.queue_id)
+            target.find_tail(self._run)
             self._note(target)
         return target.tail
 
     def _note(self, target: Target) -> None:
-        self._places.note(
-            target, target.topic, target.queue_id, target.tail, target.replies, target.place,
-            is_read=self._topics.queue_read(target.topic, target.queue_id) == target.queue_id,
-        )  # fmt: skip
+        queue_read = self._topics.queue_read(target.topic, target.queue_id)
+        self._places.note(target, is_read=queue_read == target.queue_id)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -208,12 +167,9 @@ class ShortPuts:
         """Put consecutive messages, halves and batches of known shapes, at most so many; None when
         not even the first can be put this way."""
         pending_count = self._engine.halves.pending.pages.count + len(self._begun)
-        halves_max = self._halves_max - pending_count
-        if halves_max < 0:
-            halves_max = 0
         laid_out = lay_out(
             data, at, frame_size_max, shapes, self._properties.plans, self._places.by_name,
-            self._moment(peer, halves_max), count_max,
+            self._moment(peer, max(0, self._halves_max - pending_count)), count_max,
         )  # fmt: skip
         if laid_out is None:
             return None
@@ -238,7 +194,7 @@ class ShortPuts:
 
     @property
     def may_sign(self) -> bool:
-        """Whether ids can be signed. A new key has to be kept first, which may fail: the general
+        """Whether ids can be signed. A new key must be saved first, which may fail: the general
         path makes it."""
         return not self._transactions.keyring.is_due(self._now_ms)
 
@@ -326,7 +282,7 @@ class ShortPuts:
         return self._ends.put(
             lane, shapes, data, at, frame_size_max,
             plans=self._properties.plans, places=self._places.by_half,
-            moment=self._moment(peer, 0),
+            moment=self._moment(peer, 0), peer=peer, now_ms=self._now_ms,
         )  # fmt: skip
 
     def teach_end(self, queue_offset: int, log_offset: int) -> bool:
@@ -335,11 +291,11 @@ class ShortPuts:
         halves = self._engine.halves
         if halves.pending.log_offset(queue_offset) != log_offset:
             return False
-        half = halves.read(queue_offset, log_offset)
-        place = None if half is None else real_place(half)
+        half = halves.named(queue_offset, log_offset)
+        place = None if half is None else real_place(half.message)
         if half is None or place is None:
             return False
-        sent, _, _ = encode_properties(half.properties).rpartition(HALF_MARK)
+        sent, _, _ = encode_properties(half.message.properties).rpartition(HALF_MARK)
         if not sent.endswith(self._suffix):
             return False
         target = self.target(*place)
@@ -366,7 +322,7 @@ class ShortPuts:
         elif self._begun:
             self._enter_halves(peer)
         if self._ends.ended:
-            self._ends.commit(peer, now_ms)
+            self._ends.commit(now_ms)
 
     def _enter_halves(self, peer: Peer) -> None:
         """Add the new halves to the pending ones, those that are alike at once."""

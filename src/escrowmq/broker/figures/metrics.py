@@ -8,7 +8,7 @@ from typing import Protocol
 
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
+from escrowmq.base.measure import Distribution, Family, Sample, by_topic, unlabelled
 from escrowmq.broker.access.door import Door
 from escrowmq.broker.answers.request_times import Latency
 from escrowmq.broker.figures.reader_gauges import ReaderGauges
@@ -96,22 +96,22 @@ class Measuring:
     def _refusals(self) -> list[Family]:
         door = self._door
         return [
-            one(
+            unlabelled(
                 "escrowmq_denied_requests",
                 "counter",
-                "Requests refused for want of a right.",
+                "Requests refused because a right is missing.",
                 door.denials.count,
             ),
-            one(
+            unlabelled(
                 "escrowmq_limited_requests",
                 "counter",
-                "Requests refused because their address or account asked for too much.",
+                "Requests refused because their address or account exceeded a limit.",
                 door.rates.refused_count + door.quotas.refused_count,
             ),
-            one(
+            unlabelled(
                 "escrowmq_accounts_stale",
                 "gauge",
-                "1 while a file of accounts cannot be read and the last good one counts.",
+                "1 while a file of accounts is invalid and the last valid one is in force.",
                 door.is_stale,
             ),
         ]
@@ -137,7 +137,7 @@ class Measuring:
             ),
             _by_group("rocketmq_messages_out", "Messages handed out.", stats.totals(GET_COUNT)),
             _by_group("rocketmq_throughput_out", "Bytes handed out.", stats.totals(GET_SIZE)),
-            one(
+            unlabelled(
                 "escrowmq_shed_requests",
                 "counter",
                 "Halves and sends refused because they had waited too long.",
@@ -151,7 +151,7 @@ class Measuring:
         producers = {name: len(channels) for name, channels in clients.producers.items()}
         store = self._store
         return [
-            one(
+            unlabelled(
                 "rocketmq_broker_permission",
                 "gauge",
                 "4 read, 2 write.",
@@ -170,21 +170,28 @@ class Measuring:
                 ("part",),
                 tuple(Sample((name,), count) for name, count in self._rounds.failures.items()),
             ),
-            one(
+            unlabelled(
                 "escrowmq_records_set_aside",
                 "counter",
-                "Delayed or popped messages and their records that make no sense; see the log.",
+                "Invalid delayed or popped messages and records about them; see the log.",
                 self.set_aside_count(),
             ),
-            one("escrowmq_connections", "gauge", "Open connections.", len(self._peers.by_id)),
-            one(
+            unlabelled(
+                "escrowmq_connections", "gauge", "Open connections.", len(self._peers.by_id)
+            ),
+            unlabelled(
                 "escrowmq_kept_segments",
                 "gauge",
-                "Log files past their time in which messages wait for their end or their time.",
+                "Log files kept beyond their retention time, because messages in them still wait.",
                 store.retention.kept_count,
             ),
-            one("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
-            one("escrowmq_log_durable_bytes", "gauge", "Durable so far.", store.durable_offset),
+            unlabelled("escrowmq_log_end_bytes", "gauge", "End of the log.", store.end_offset),
+            unlabelled(
+                "escrowmq_log_durable_bytes",
+                "gauge",
+                "Log offset up to which the log is durable.",
+                store.durable_offset,
+            ),
         ]
 
 

@@ -36,7 +36,7 @@ class Gauges:
 
     def families(self, now_ms: int) -> list[Family]:
         """All gauges, under RocketMQ's names where it has one."""
-        return [*self._storage(now_ms), *self._numbers(), *self._own()]
+        return [*self._storage(now_ms), *self._numbers(), *self._escrowmq_families()]
 
     def refusal(self) -> str:
         """Why no messages are accepted; empty when they are."""
@@ -49,7 +49,7 @@ class Gauges:
         for name, text, value in (
             ("size_bytes", "Bytes of the log.", store.end_offset - store.min_log_offset),
             ("flush_behind_bytes", "Not durable yet.", store.end_offset - store.durable_offset),
-            ("dispatch_behind_bytes", "Not visible yet.", store.behind_size),
+            ("dispatch_behind_bytes", "Not visible yet.", store.unseen_size),
             ("message_reserve_time_milliseconds", "Age of the oldest message.", kept_ms),
         ):
             samples = (Sample(_LOCAL, value),)
@@ -62,14 +62,14 @@ class Gauges:
         ):
             yield Family(name, "gauge", text, (), (Sample((), value),))
 
-    def _own(self) -> Iterator[Family]:
+    def _escrowmq_families(self) -> Iterator[Family]:
         backlog = self._delays.backlog()
         waiting = {str(level): end - offset for level, (offset, end) in backlog.items()}
         waiting["timer"] = self._timer.pending_count
         yield Family(
             "escrowmq_delayed_messages",
             "gauge",
-            "Messages that wait for their time, by delay level, or the timer's.",
+            "Delayed messages, by delay level or of the timer.",
             ("level",),
             tuple(Sample((level,), count) for level, count in waiting.items()),
         )

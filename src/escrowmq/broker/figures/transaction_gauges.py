@@ -6,7 +6,7 @@ import math
 from itertools import accumulate
 from typing import Final
 
-from escrowmq.base.measure import Distribution, Family, Sample, by_topic, one
+from escrowmq.base.measure import Distribution, Family, Sample, by_topic, unlabelled
 from escrowmq.txn.transaction_figures import LATENCY_BOUNDS_S
 from escrowmq.txn.transactions import Transactions
 
@@ -69,41 +69,43 @@ def _checked(transactions: Transactions, now_ms: int) -> list[Family]:
     groups = checker.parked_groups()
     counters, checks = engine.halves.counters, checker.counters
     return [
-        one("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
+        unlabelled("escrowmq_oldest_pending_seconds", "gauge", "Age of the oldest half.", age_s),
         _ages(transactions, now_ms),
-        one("escrowmq_checks_sent", "counter", "Checks passed to a connection.", checks.sent),
-        one("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
-        one(
+        unlabelled(
+            "escrowmq_checks_sent", "counter", "Checks passed to a connection.", checks.sent
+        ),
+        unlabelled("escrowmq_checks_answered", "counter", "Answers to checks.", checks.answered),
+        unlabelled(
             "escrowmq_checks_unknown",
             "counter",
             "Answers to checks that left the transaction open.",
             checks.unknown,
         ),
-        one(
+        unlabelled(
             "escrowmq_checks_expired",
             "counter",
             "Checks that were not answered in time.",
             checks.unanswered,
         ),
-        one(
+        unlabelled(
             "escrowmq_contradictory_ends",
             "counter",
-            "Ends that contradict the outcome and changed nothing.",
+            "ENDs that contradicted the outcome and changed nothing.",
             counters.contradicted,
         ),
-        one(
+        unlabelled(
             "escrowmq_repeated_ends",
             "counter",
-            "Ends that got the outcome again.",
+            "Repeated ENDs with the same outcome.",
             counters.repeated,
         ),
-        one(
+        unlabelled(
             "escrowmq_quarantined_messages",
             "gauge",
             "Halves that cannot be read.",
             len(engine.halves.quarantine),
         ),
-        one(
+        unlabelled(
             "escrowmq_deserted_groups",
             "gauge",
             "Producer groups with pending halves but no live producer.",

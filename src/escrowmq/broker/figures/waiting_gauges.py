@@ -52,7 +52,7 @@ class LaterGauges:
         counts = timer.counts
         waiting = tuple(Sample((*_LOCAL, topic), n) for topic, n in counts.waiting().items())
         by_topic: tuple[tuple[str, Kind, str, tuple[Sample, ...]], ...] = (
-            ("timing_messages", "gauge", "Delayed messages that wait.", waiting),
+            ("timing_messages", "gauge", "Delayed messages that are not delivered yet.", waiting),
             (
                 "timer_enqueue",
                 "counter",
@@ -72,14 +72,14 @@ class LaterGauges:
         yield Family(
             "rocketmq_timer_message_snapshot",
             "gauge",
-            "Delayed messages due within so many seconds, and not within the bound before.",
+            "Delayed messages by the seconds until they are due.",
             (*_STORAGE, "timer_bound_s"),
             tuple(Sample((*_LOCAL, str(bound)), count) for bound, count in ahead.items()),
         )
         yield Family(
             "rocketmq_delay_message_latency_seconds",
             "histogram",
-            "Time from the birth of delayed messages to their delivery, as it was asked for.",
+            "Requested delays of messages.",
             (*_STORAGE, "topic"),
             timer.delays.distributions(*_LOCAL),
         )

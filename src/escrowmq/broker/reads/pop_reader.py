@@ -9,11 +9,12 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Response
 from escrowmq.base.message import Property
 from escrowmq.base.own_properties import RENEW
 from escrowmq.base.ports import Chance
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.reads.message_selection import EVERYTHING, Selector
 from escrowmq.codec.headers import PopHeader
@@ -70,7 +71,7 @@ class Pop(msgspec.Struct):
         return self.asked.peer.id if self.asked.ext.get(RENEW) == "true" else NOBODY
 
 
-class Finds(msgspec.Struct):
+class PopResult(msgspec.Struct):
     """The messages that one pop has collected."""
 
     pop_ms: int
@@ -210,13 +211,13 @@ class Popper:
                     return True
         return False
 
-    def find(self, pop: Pop, now_ms: int) -> Finds:
+    def find(self, pop: Pop, now_ms: int) -> PopResult:
         """Take available messages; a pop that skipped everything continues for a while. A queue
         that the disk cannot read counts as empty if another has messages: some may have been handed
         out to this pop already."""
         header = pop.header
         revive_queue = self._ledger.revive_queue(header.invisible_time)
-        finds = Finds(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
+        finds = PopResult(now_ms, revive_queue=ORDER_QUEUE if header.order else revive_queue)
         for _ in range(FILTER_ROUNDS_MAX):
             finds.rest, finds.has_skipped = 0, False
             chance = self._chance.randrange(_PERCENT)
@@ -227,7 +228,7 @@ class Popper:
                     self._take(finds, pop, topic, queue_id, now_ms)
                 except (OSError, StorageError) as error:
                     failures.append(error)
-                    self._tell_of(topic, queue_id, error)
+                    self._log_unreadable(topic, queue_id, error)
                 else:
                     self._failing.discard((topic, queue_id))
             if failures and len(failures) == len(places):
@@ -236,15 +237,15 @@ class Popper:
                 break
         return finds
 
-    def _tell_of(self, topic: str, queue_id: int, error: Exception) -> None:
+    def _log_unreadable(self, topic: str, queue_id: int, error: Exception) -> None:
         if (topic, queue_id) not in self._failing:
             self._failing.add((topic, queue_id))
             _log.error("nothing can be popped from %s/%d: %s", topic, queue_id, error)
 
-    def peek(self, header: PopHeader, now_ms: int) -> Finds:
+    def peek(self, header: PopHeader, now_ms: int) -> PopResult:
         """What a pop would find, without taking it."""
         store = self._store
-        finds = Finds(now_ms)
+        finds = PopResult(now_ms)
         group = header.consumer_group
         for topic, queue_ids in self._plan(header, self._chance.randrange(_PERCENT)):
             for queue_id in queue_ids:
@@ -275,16 +276,16 @@ class Popper:
             for name in self.retry_topics(header):
                 retry = topics.get(name)
                 if retry is not None:
-                    again.append((name, _turned(retry.read_queue_nums, chance)))
+                    again.append((name, _rotated_indexes(retry.read_queue_nums, chance)))
         topic = topics.get(header.topic)
         queue_ids = [header.queue_id]
         if header.queue_id < 0:
-            queue_ids = _turned(topic.read_queue_nums, chance) if topic is not None else []
+            queue_ids = _rotated_indexes(topic.read_queue_nums, chance) if topic is not None else []
         plain = [(header.topic, queue_ids)]
         is_again_first = chance < self._settings.pop_retry_first_percent
         return again + plain if is_again_first else plain + again
 
-    def _take(self, finds: Finds, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
+    def _take(self, finds: PopResult, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
         header = pop.header
         store, offsets, group = self._store, self._offsets, header.consumer_group
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
@@ -333,7 +334,7 @@ class Popper:
         finds.rest += max(0, got.max_offset - got.next_offset)
 
     def _hand_out(
-        self, finds: Finds, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
+        self, finds: PopResult, pop: Pop, topic: str, queue_id: int, offset: int, got: Got
     ) -> bool:
         """Record which group has the messages; False when they cannot be handed out.
 
@@ -381,13 +382,13 @@ class Popper:
         self._add(finds, got, chunks)
         return True
 
-    def _add(self, finds: Finds, got: Got, chunks: list[bytes]) -> None:
+    def _add(self, finds: PopResult, got: Got, chunks: list[bytes]) -> None:
         finds.chunks.extend(chunks)
         finds.count += got.count
         finds.size += sum(map(len, chunks))
 
 
-def _turned(count: int, start: int) -> list[int]:
+def _rotated_indexes(count: int, start: int) -> list[int]:
     return [(start + index) % count for index in range(count)]
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.group_report import GroupReport
-from escrowmq.base.measure import Family, one
+from escrowmq.base.measure import Family, unlabelled
 from escrowmq.base.message import Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.wire import Wire
@@ -26,9 +26,9 @@ from escrowmq.errors import EscrowMQError, RemoteProtocolError, StorageError, Us
 from escrowmq.group.copying import Copy, Cut, TurnedAway
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello
+from escrowmq.group.membership import GroupMembership
 from escrowmq.group.record import Record
-from escrowmq.group.seat import Seat
-from escrowmq.store.copied import CopiedLog
+from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.store import Store
 from escrowmq.txn.transactions import Transactions
 
@@ -51,7 +51,7 @@ class GroupCopy(Part):
 
     def __init__(
         self,
-        seat: Seat,
+        membership: GroupMembership,
         store: Store,
         log: CopiedLog,
         disk: Disk,
@@ -63,7 +63,7 @@ class GroupCopy(Part):
         output: Output,
         transactions: Transactions,
     ) -> None:
-        self._seat = seat
+        self._membership = membership
         self._offsets = offsets
         self.transactions = transactions
         self._warmed_ms = 0
@@ -92,11 +92,11 @@ class GroupCopy(Part):
         self.fault = "no master is known yet"
 
     def load(self, start: Start) -> None:
-        """A copy that takes over has no time to read the log for what is pending; one whose log has
-        lost something must not take over."""
+        """Read the pending transactions, because a copy that takes over has no time for it; a copy
+        whose log is damaged must not take over."""
         if start.lost_from is not None:
-            self._seat.member.lost(start.lost_from)
-            self._seat.perform()
+            self._membership.member.lost(start.lost_from)
+            self._membership.perform()
         self.transactions.warm(
             start.now_ms,
             half_offset=self._offsets.get(TRANSACTION_GROUP, Topic.HALF, 0),
@@ -134,8 +134,8 @@ class GroupCopy(Part):
                 self._log,
                 self,
                 hello=self._hello,
-                secret=self._seat.secret,
-                nonce=self._seat.nonce(),
+                secret=self._membership.secret,
+                nonce=self._membership.nonce(),
                 now_ms=self._now_ms,
             )
         else:
@@ -143,12 +143,13 @@ class GroupCopy(Part):
         return PortDialogue(peer, self.receive)
 
     def _hello(self) -> Hello:
-        state, seat, log_end = self._seat.member.state, self._seat, self._log.end_offset
+        membership, log_end = self._membership, self._log.end_offset
+        state = membership.member.state
         if state.sound_end >= 0:
             log_end = min(log_end, state.sound_end)
         return Hello(
-            cluster=seat.cluster,
-            broker=seat.broker,
+            cluster=membership.cluster,
+            broker=membership.broker,
             group=state.group,
             member=state.member,
             incarnation=state.incarnation,
@@ -161,17 +162,17 @@ class GroupCopy(Part):
         )
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """Begun by `begin` already."""
+        """Do nothing: `begin` has begun already."""
         self._now_ms = now_ms
 
     def refused(self, peer: int, now_ms: int) -> None:
         """The connection was refused: the master's process has ended."""
         if self._record is not None and self._was_welcome:
-            self._seat.member.master_gone(self._seat.now_ms())
-            self._seat.act()
+            self._membership.member.master_gone(self._membership.now_ms())
+            self._membership.act()
 
-    def distrusted(self, peer: int, fault: str, now_ms: int) -> None:
-        """The master is there, and TLS with it has failed."""
+    def tls_failed(self, peer: int, fault: str, now_ms: int) -> None:
+        """The master exists, but TLS with it has failed."""
         self._is_distrusted = True
         self._due_ms = now_ms + _DISTRUST_MS
         if self._record is not None:
@@ -198,7 +199,7 @@ class GroupCopy(Part):
         self._now_ms = now_ms
         if self._copy is not None and self._copy.is_silent(now_ms):
             self._stop("the master has sent nothing for too long", now_ms)
-        if self._seat.is_cut:
+        if self._membership.is_cut:
             self._drop(CUT_OFF)  # also a connection that was being opened when the fault began
             self._due_ms = now_ms + _RETRY_MS
             return
@@ -232,7 +233,7 @@ class GroupCopy(Part):
         copy = self._copy
         if copy is None:
             return
-        self._seat.member.master_heard(self._seat.now_ms())
+        self._membership.member.note_master_alive(self._membership.now_ms())
         try:
             for chunk in copy.receive(data, now_ms):
                 self._output.send(COPY_PEER, chunk)
@@ -240,13 +241,13 @@ class GroupCopy(Part):
             self._copy = None
             self._output.add(Close(COPY_PEER, "this copy has more than its master"))
             self._record = None
-            assert self._seat.on_cut is not None
-            self._seat.on_cut(cut)
+            assert self._membership.on_cut is not None
+            self._membership.on_cut(cut)
             return
         except TurnedAway as error:
             self._stop(f"the master gives this member nothing: {error}", now_ms, _QUIET_MS)
-            self._seat.member.look_soon(self._seat.now_ms())
-            self._seat.act()
+            self._membership.member.look_soon(self._membership.now_ms())
+            self._membership.act()
             return
         except (RemoteProtocolError, StorageError, OSError) as error:
             self._stop(f"copying has stopped: {error}", now_ms, _QUIET_MS)
@@ -268,12 +269,12 @@ class GroupCopy(Part):
             self._said = fault
             _log.warning("%s", fault)
 
-    # -- beside the log (group.copying.Beside) -------------------------------------------------
+    # -- beside the log (group.copying.CopyEffects) -----------------------------------------------
 
     def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
-        """The log is the beginning of this epoch's master's."""
-        self._seat.member.adopt(epoch, history)
-        self._seat.perform()
+        """Note that the log is now a prefix of the log of this epoch's master."""
+        self._membership.member.adopt(epoch, history)
+        self._membership.perform()
 
     def take_table(self, path: str, data: bytes) -> None:
         """Write a table that the master sent."""
@@ -293,9 +294,13 @@ class GroupCopy(Part):
         self._store.end_life(gone.topic, gone.log_end, gone.stored_ms)
 
     def take_over(self) -> None:
-        """Become master: the present one hands over."""
-        self._seat.member.take_over_now(self._seat.now_ms())
-        self._seat.act()
+        """Become master: the present one hands over. With a disk that takes no messages, it is
+        left to wait, and asks another member."""
+        if fault := self._store.disk_fault:
+            _log.warning("this member does not take over from the master: %s", fault)
+            return
+        self._membership.member.take_over_now(self._membership.now_ms())
+        self._membership.act()
 
     def settle(self, now_ms: int) -> None:
         """Report what is stored by now. No consumer waits at a copy for arrivals."""
@@ -312,7 +317,7 @@ class GroupCopy(Part):
         return self._output.take()
 
     def keeps_from(self, until: int, now_ms: int) -> int:
-        """Segments that the master still has stay."""
+        """Keep segments that the master still has."""
         begin = 0 if self._copy is None else self._copy.log_begin
         return min(until, begin)
 
@@ -322,23 +327,27 @@ class GroupCopy(Part):
         """Whether the master's log is copied."""
         behind = 0 if self._copy is None else self._copy.master_end - self._log.end_offset
         return [
-            one("escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault),
-            one(
+            unlabelled(
+                "escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault
+            ),
+            unlabelled(
                 "escrowmq_master_behind_bytes",
                 "gauge",
-                "Bytes of the master's log that are not here, as the master told last.",
+                "Bytes of the master's log that are missing here, as of its last message.",
                 max(behind, 0),
             ),
         ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """RocketMQ's slaves and tickets are not for groups."""
-        raise UsageError("this broker is in a group: its members copy it by their own protocol")
+        """Refuse: RocketMQ's slaves and tickets are not for groups."""
+        raise UsageError(
+            "this broker is a member of a group, which has a replication protocol of its own"
+        )
 
     def advice(self) -> str:
-        """The address to which a client should go, and the name of this member."""
-        member = self._seat.member
-        record, authority = member.record, self._seat.authority or "the authority"
+        """The address of the master, for clients, and the name of this member."""
+        member = self._membership.member
+        record, authority = member.record, self._membership.authority or "the authority"
         if record is None or record.master == member.state.member:
             return f"{authority} names no other master now"
         return f"the master is {record.master}, {record.client_address}, as {authority} says"
@@ -347,38 +356,39 @@ class GroupCopy(Part):
         """The state of the group as this member knows it."""
         confirmed = -1 if self._copy is None else self._copy.confirmed
         return msgspec.structs.replace(
-            self._seat.report(is_master=False, end=self._log.end_offset, confirmed=confirmed),
-            why=self._seat.member.why or self.fault,
+            self._membership.report(is_master=False, end=self._log.end_offset, confirmed=confirmed),
+            why=self._membership.member.why or self.fault,
         )
 
     def switch(self, member: str) -> str:
         """Refuse: only a master can hand over."""
-        record = self._seat.member.record
+        record = self._membership.member.record
         where = "" if record is None else f"; ask {record.master}, {record.client_address}"
         raise UsageError(f"this member is not the master{where}")
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Do a fault to this member."""
+        """Inject a fault into this member."""
         order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH:
             self.switch("")
-        answer = self._seat.drill(order)
-        if self._seat.is_cut:
+        answer = self._membership.drill(order)
+        if self._membership.is_cut:
             self.wake(self._now_ms)
         return answer
 
     def rebuild(self) -> None:
-        """Become master by force, without what only the others have."""
-        member = self._seat.member
+        """Become master by force; records that only other members have are lost."""
+        member = self._membership.member
         if self._copy is not None and self._copy.is_welcome and member.record is not None:
             raise UsageError(
-                f"this member copies {member.record.master}, which serves: nothing is to be rebuilt"
+                f"this member copies {member.record.master}, which is running: there is "
+                "nothing to rebuild"
             )
-        member.take_over_now(self._seat.now_ms(), is_forced=True)
-        self._seat.act()
+        member.take_over_now(self._membership.now_ms(), is_forced=True)
+        self._membership.act()
 
     def ha_status(self) -> dict[str, object]:
-        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         record, copy = self._record, self._copy
         return {
             "haClientRuntimeInfo": {

@@ -1,10 +1,9 @@
-"""The master of a group: it sends log and tables to the other members, and confirms what those in
-sync have."""
+"""The master of a group: it sends log and tables to the other members, and confirms what the
+members in sync have."""
 
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
@@ -12,40 +11,29 @@ import msgspec
 
 from escrowmq.base.effects import Close, Effect, Replace
 from escrowmq.base.group_report import CopyReport, GroupReport
-from escrowmq.base.log_throttle import Repeats
-from escrowmq.base.measure import Family, Sample, one
+from escrowmq.base.log_throttle import RepeatedErrors
+from escrowmq.base.measure import Family, Sample, unlabelled
 from escrowmq.base.ports import Disk
 from escrowmq.broker.input_time import InputTime
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
 from escrowmq.broker.peer import Peer
-from escrowmq.broker.replication.copied_tables import TableMarks, WatchedDisk
+from escrowmq.broker.replication.disk_patience import DiskPatience
+from escrowmq.broker.replication.log_growth import SAMPLE_MS, LogGrowth
 from escrowmq.broker.replication.port_dialogue import PortDialogue
+from escrowmq.broker.replication.successor import SWITCH_MS, Successor
+from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
 from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
-from escrowmq.group.leading import CopyStream, Epoch, Turned
-from escrowmq.group.seat import Seat
+from escrowmq.group.leading import CopyRefused, CopyStream, Epoch
+from escrowmq.group.membership import GroupMembership
 from escrowmq.group.tables import COPIED, gone_key
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
 
 CONNECTIONS_MAX: Final = 16
-SWITCH_MS: Final = 3_000
-"""A planned change of the master that takes longer is cancelled."""
-
-_SAMPLE_MS: Final = 50
-_SAMPLES_MAX: Final = 400
-
-
-class Heir:
-    """The member that is to be the next master."""
-
-    def __init__(self, member: str, *, until_ms: int) -> None:
-        self.member = member
-        self.until_ms = until_ms
-        self.was_told = False
 
 
 class GroupMaster(Part):
@@ -56,7 +44,7 @@ class GroupMaster(Part):
 
     def __init__(
         self,
-        seat: Seat,
+        membership: GroupMembership,
         store: Store,
         disk: Disk,
         *,
@@ -66,10 +54,10 @@ class GroupMaster(Part):
         refuse: Callable[[str], None],
         stamp: Callable[[int], None],
     ) -> None:
-        """`release` gives the answers that waited; `refuse`: take no messages, and why; empty: take
-        them again; `stamp` puts the epoch into what is registered."""
-        assert seat.leads is not None
-        self._seat = seat
+        """`release` sends the answers that waited. `refuse` sets the reason to refuse messages;
+        empty to accept them again. `stamp` puts the epoch into the registration."""
+        assert membership.leads is not None
+        self._membership = membership
         self._store = store
         self._disk = disk
         self._output = output
@@ -77,29 +65,31 @@ class GroupMaster(Part):
         self._release = release
         self._refuse = refuse
         self._stamp = stamp
-        state = seat.member.state
+        state = membership.member.state
         self._epoch = Epoch(
-            seat.cluster,
-            seat.broker,
-            seat.leads.group,
-            seat.leads.epoch,
+            membership.cluster,
+            membership.broker,
+            membership.leads.group,
+            membership.leads.epoch,
             state.history,
             state.member,
-            seat.secret,
+            membership.secret,
         )
         self._streams: dict[int, CopyStream] = {}
         self._addresses: dict[int, str] = {}
-        self._samples: deque[tuple[int, int]] = deque([(0, 0)], maxlen=_SAMPLES_MAX)
-        """Times, and where the log ended then."""
-        self._said = Repeats()
+        self._growth = LogGrowth()
+        self._said = RepeatedErrors()
         self._latest: dict[str, bytes] = {}
         self._marks: TableMarks | None = None
         self._needed: dict[str, str] | None = None
-        self._heir: Heir | None = None
+        self._heir: Successor | None = None
+        self._declined: set[str] = set()
+        """Members that have not taken over when they were asked to."""
+        self._patience = DiskPatience()
         self._is_ready = False
-        store.ends.lead_group(timeout_ms=seat.timeout_ms)
+        store.ends.lead_group(timeout_ms=membership.timeout_ms)
         store.on_deleted = self._deleted
-        seat.member.copies.ask(self._has_all)
+        membership.member.copies.ask(self._has_all)
 
     def watch(self, disk: Disk, marks: TableMarks) -> None:
         """Send the tables that are written to this disk to copies."""
@@ -113,14 +103,15 @@ class GroupMaster(Part):
             self._marks.changed()
 
     def load(self, start: Start) -> None:
-        """Name servers take the master of the newest epoch (RocketMQ's stateVersion)."""
+        """Register with the epoch: name servers prefer the master of the newest one (RocketMQ's
+        stateVersion)."""
         self._stamp(self._epoch.epoch)
 
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
         """A copy has connected, or any client that found the port."""
-        if self._seat.is_cut:
+        if self._membership.is_cut:
             self._output.add(Close(peer.id, CUT_OFF))
         elif len(self._streams) >= CONNECTIONS_MAX:
             self._output.add(Close(peer.id, "too many connections of copies"))
@@ -129,7 +120,7 @@ class GroupMaster(Part):
             self._streams[peer.id] = CopyStream(
                 self._store.log,
                 self._epoch,
-                nonce=self._seat.nonce(),
+                nonce=self._membership.nonce(),
                 tables=self._tables,
                 now_ms=self._moment.now_ms,
             )
@@ -144,38 +135,38 @@ class GroupMaster(Part):
         was_known = stream.hello is not None
         try:
             has_reported = stream.receive(data, now_ms)
-        except Turned as error:
+        except CopyRefused as error:
             self._output.send(peer.id, stream.refuse(error.reason))
             self._close(peer.id, error.reason, now_ms)
-            self._seat.member.deposed(error.promised, self._seat.now_ms())
-            self._seat.act()
+            self._membership.member.deposed(error.promised, self._membership.now_ms())
+            self._membership.act()
             self.confirm()
             return
         except RemoteProtocolError as error:
             self._close(peer.id, str(error), now_ms)
             return
         if not was_known and stream.hello is not None:
-            self._only(peer.id, stream.hello.member)
+            self._close_previous(peer.id, stream.hello.member)
         if has_reported:
             self._note(stream)
         self.confirm()
         self._hand_over()
 
-    def _known(self) -> Iterator[tuple[int, Hello, CopyStream]]:
-        """The connections of members that have said who they are, by peer."""
+    def _named_streams(self) -> Iterator[tuple[int, Hello, CopyStream]]:
+        """The connections of members that have sent their names, by peer."""
         for peer, stream in self._streams.items():
             if stream.hello is not None:
                 yield peer, stream.hello, stream
 
     def _stream_of(self, member: str, incarnation: str) -> CopyStream | None:
-        for _, hello, stream in self._known():
+        for _, hello, stream in self._named_streams():
             if (hello.member, hello.incarnation) == (member, incarnation):
                 return stream
         return None
 
-    def _only(self, peer: int, member: str) -> None:
-        """Close the former connection of a member that connects again."""
-        for other, hello, _ in [*self._known()]:
+    def _close_previous(self, peer: int, member: str) -> None:
+        """Close the previous connection of a member that reconnects."""
+        for other, hello, _ in [*self._named_streams()]:
             if other != peer and hello.member == member:
                 del self._streams[other]
                 self._output.add(Close(other, "this copy has connected again"))
@@ -185,7 +176,7 @@ class GroupMaster(Part):
         stream = self._streams.pop(peer.id, None)
         self._addresses.pop(peer.id, None)
         if stream is not None and stream.hello is not None:
-            self._seat.member.copy_gone(stream.hello.member, self._seat.now_ms())
+            self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
 
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
         stream = self._streams.pop(peer, None)
@@ -195,7 +186,7 @@ class GroupMaster(Part):
             _log.warning("a copy's connection from %s is closed: %s%s", address, reason, ending)
         self._output.add(Close(peer, reason))
         if stream is not None and stream.hello is not None:
-            self._seat.member.copy_gone(stream.hello.member, self._seat.now_ms())
+            self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
 
     # -- the log -----------------------------------------------------------------------------
 
@@ -218,37 +209,43 @@ class GroupMaster(Part):
         return not self._needed
 
     def _send(self) -> None:
-        now_ms, end = self._seat.now_ms(), self._store.end_offset
-        last_ms, last_end = self._samples[-1]
-        if end != last_end and now_ms >= last_ms + _SAMPLE_MS:
-            self._samples.append((now_ms, end))
-        if self._heir is not None and self._heir.was_told:
+        self._growth.note(self._store.end_offset, self._membership.now_ms())
+        if self._heir is not None and self._heir.was_asked:
             return  # what it will not have, another member would have to cut off
         for peer in list(self._streams):
             self._flush(peer)
 
     def _flush(self, peer: int) -> None:
         now_ms = self._moment.now_ms
+        stream = self._streams[peer]
         try:
-            found = self._streams[peer].sends(self._store.ends.confirmed, now_ms)
+            found = stream.sends(self._store.ends.confirmed, now_ms, rate=self._rate_of(stream))
         except RemoteProtocolError as error:
             self._close(peer, str(error), now_ms)
             return
         if found:
             self._output.send(peer, *found)
 
+    def _rate_of(self, stream: CopyStream) -> int:
+        """Bytes per second that a copy may be sent; 0: no limit, since senders wait for it. Others
+        get at least twice the rate at which the log grows; else they would never catch up."""
+        rate, hello = self._membership.catch_up_rate, stream.hello
+        if not rate or hello is None or hello.member in (self._needed or ()):
+            return 0
+        return max(rate, 2 * self._growth.rate(self._store.end_offset, self._membership.now_ms()))
+
     def _note(self, stream: CopyStream) -> None:
         assert stream.hello is not None
-        current_ms = self._seat.now_ms()
-        if not stream.is_even:
-            acked = stream.acknowledged
-            current_ms = next((ms for ms, end in reversed(self._samples) if end <= acked), 0)
+        current_ms = self._membership.now_ms()
+        if not stream.has_everything:
+            current_ms = self._growth.reached_ms(stream.acknowledged)
         hello = stream.hello
-        self._seat.member.copies.report(hello.member, hello.incarnation, current_ms=current_ms)
+        self._membership.member.copies.report(
+            hello.member, hello.incarnation, current_ms=current_ms
+        )
 
     def _has_all(self, member: str, incarnation: str) -> bool:
-        """Whether a copy has everything that was acknowledged or visible by now, including
-        tables."""
+        """Whether a copy has everything that was acknowledged or visible, including tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
         stream = self._stream_of(member, incarnation)
@@ -257,7 +254,7 @@ class GroupMaster(Part):
     def confirm(self) -> None:
         """Compute how far the log is confirmed, and release the answers that waited for it."""
         store, ends = self._store, self._store.ends
-        member = self._seat.member
+        member = self._membership.member
         if not member.is_leader:
             return  # deposed: nothing more is confirmed
         needed = member.needed
@@ -275,16 +272,16 @@ class GroupMaster(Part):
             store.dispatcher.run()
         if ends.answerable_end > answered_until or self._is_alone:
             self._release()
-        if not self._is_ready and ends.confirmed >= self._seat.epoch_end:
+        if not self._is_ready and ends.confirmed >= self._membership.epoch_end:
             self._is_ready = True
-            self._seat.ready()
+            self._membership.ready()
 
     def _end_of(self, member: str, incarnation: str) -> int:
         stream = self._stream_of(member, incarnation)
         return 0 if stream is None else stream.acknowledged
 
     def _judge(self) -> None:
-        copies, least = len(self._needed or ()) + 1, self._seat.min_copies
+        copies, least = len(self._needed or ()) + 1, self._membership.min_copies
         if self._heir is not None:
             self._refuse(f"{SWITCHING_REMARK} {self._heir.member}; try again soon")
         elif copies < least:
@@ -316,20 +313,20 @@ class GroupMaster(Part):
             if data is not None:
                 found.append((path, encode_table(path, data)))
         gone = self._store.deleted.of_topic
-        return found + [(gone_key(topic), self._gone(topic)) for topic in gone]
+        return found + [(gone_key(topic), self._deletion_frame(topic)) for topic in gone]
 
     def _deleted(self, topic: str) -> None:
         if self._streams:
-            self._add(gone_key(topic), self._gone(topic))
+            self._add(gone_key(topic), self._deletion_frame(topic))
 
-    def _gone(self, topic: str) -> bytes:
+    def _deletion_frame(self, topic: str) -> bytes:
         deletion = self._store.deleted.of_topic[topic]
         return encode_struct(Kind.GONE, Gone(topic, deletion.log_end, deletion.stored_ms))
 
     # -- time --------------------------------------------------------------------------------
 
     def wake(self, now_ms: int) -> None:
-        """Send signs of life, and close connections that give none."""
+        """Send keep-alives, and close connections without any."""
         for peer, stream in list(self._streams.items()):
             try:
                 sign = stream.wake(self._store.ends.confirmed, now_ms)
@@ -339,12 +336,26 @@ class GroupMaster(Part):
             if sign:
                 self._output.send(peer, sign)
         self.confirm()
+        if self._membership.member.is_leader:
+            self._watch_disk()
         self._hand_over()
+
+    def _watch_disk(self) -> None:
+        """Let another member take over if this one's disk takes no messages for some time."""
+        fault = self._store.disk_fault
+        if self._heir is not None or not self._patience.is_over(fault, self._membership.now_ms()):
+            return
+        try:
+            heir = self.switch("")
+        except UsageError as error:
+            self._patience.log(f"no other member can take over ({error}): {fault}")
+        else:
+            self._patience.log(f"{heir} is asked to take over: {fault}")
 
     def wake_at_ms(self) -> int:
         """When `wake` must be called next."""
         due_ms = min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
-        return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + _SAMPLE_MS)
+        return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + SAMPLE_MS)
 
     def settle(self, now_ms: int) -> None:
         """Confirm what has become durable, if no copy is in sync."""
@@ -355,11 +366,13 @@ class GroupMaster(Part):
 
     def report(self) -> GroupReport:
         """The group as its master knows it."""
-        seat, store = self._seat, self._store
+        membership, store = self._membership, self._store
         ends = store.ends
         return msgspec.structs.replace(
-            seat.report(
-                is_master=seat.member.is_leader, end=store.end_offset, confirmed=ends.confirmed
+            membership.report(
+                is_master=membership.member.is_leader,
+                end=store.end_offset,
+                confirmed=ends.confirmed,
             ),
             refusal=store.refusal or "",
             copies=[
@@ -370,48 +383,54 @@ class GroupMaster(Part):
                     end=stream.acknowledged,
                     behind=store.end_offset - stream.acknowledged,
                 )
-                for peer, hello, stream in self._known()
+                for peer, hello, stream in self._named_streams()
             ],
         )
 
     def switch(self, member: str) -> str:
         """Hand over to this member: accept no more messages, and let it take over once it has
         everything."""
-        known = self._seat.member
+        known = self._membership.member
         if not known.is_leader:
             raise UsageError("this member is no longer the master")
         if known.authority_fault:
             raise UsageError(
-                f"the authority does not answer ({known.authority_fault}), so nobody can take over"
+                f"the authority does not answer ({known.authority_fault}), so no member can "
+                "take over"
             )
-        able = {
-            hello.member: stream.acknowledged
-            for _, hello, stream in self._known()
-            if known.needed.get(hello.member) == hello.incarnation
-        }
+        able = self._able()
         if not able or (member and member not in able):
             raise UsageError(
                 f"{member or 'no other member'} is not in sync, so it cannot take over; in sync "
                 f"and connected: {', '.join(sorted(able)) or 'none'}"
             )
-        heir = member or max(sorted(able), key=able.__getitem__)
-        self._heir = Heir(heir, until_ms=self._seat.now_ms() + SWITCH_MS)
+        heir = member or max(sorted(able), key=lambda m: (m not in self._declined, able[m]))
+        self._heir = Successor(heir, until_ms=self._membership.now_ms() + SWITCH_MS)
         self._judge()
         self._hand_over()
         return heir
 
+    def _able(self) -> dict[str, int]:
+        """The members that can take over, and what each has of the log."""
+        needed = self._membership.member.needed
+        return {
+            hello.member: stream.acknowledged
+            for _, hello, stream in self._named_streams()
+            if needed.get(hello.member) == hello.incarnation
+        }
+
     def rebuild(self) -> None:
-        """A master has nothing to rebuild."""
-        raise UsageError("this member is the master, and serves: nothing is to be rebuilt")
+        """Refuse: this member is the master already."""
+        raise UsageError("this member is the master, and is running: there is nothing to rebuild")
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Do a fault to this member."""
+        """Inject a fault into this member."""
         order = read_order(fields, who=who, at_ms=at_ms)
         if order.fault == SWITCH and not order.is_dry_run:
-            self._seat.drill(msgspec.structs.replace(order, is_dry_run=True))
+            self._membership.drill(msgspec.structs.replace(order, is_dry_run=True))
             self.switch("")
-        answer = self._seat.drill(order)
-        if self._seat.is_cut:
+        answer = self._membership.drill(order)
+        if self._membership.is_cut:
             for peer in list(self._streams):
                 self._close(peer, CUT_OFF, self._moment.now_ms)
         return answer
@@ -421,39 +440,48 @@ class GroupMaster(Part):
         heir = self._heir
         if heir is None:
             return
-        if self._seat.now_ms() >= heir.until_ms:
-            _log.warning("%s has not taken over: messages are accepted again", heir.member)
+        if self._membership.now_ms() >= heir.until_ms:
+            _log.warning("%s has not taken over: this member stays the master", heir.member)
+            self._declined.add(heir.member)
+            if self._able().keys() - self._declined:
+                self._patience.ask_next(self._membership.now_ms())
             self._heir = None
             self._judge()
             return
-        for peer, hello, stream in self._known():
-            if hello.member == heir.member and stream.is_even and not heir.was_told:
-                heir.was_told = True
+        for peer, hello, stream in self._named_streams():
+            if hello.member == heir.member and stream.has_everything and not heir.was_asked:
+                heir.note_asked()
                 self._output.send(peer, stream.hand_over())
-                self._seat.member.expect_successor(heir.until_ms, self._seat.now_ms())
-                self._seat.act()
+                self._membership.member.expect_successor(heir.until_ms, self._membership.now_ms())
+                self._membership.act()
 
     def families(self) -> list[Family]:
-        """Metrics: how far copies are behind."""
+        """Metrics: the lag of the copies."""
         end = self._store.end_offset
         samples = tuple(
-            Sample((hello.member,), end - stream.acknowledged) for _, hello, stream in self._known()
+            Sample((hello.member,), end - stream.acknowledged)
+            for _, hello, stream in self._named_streams()
         )
-        text = "Bytes of the log that a member of the group has not reported as taken."
-        in_sync = len(self._seat.member.needed) + 1 if self._seat.member.is_leader else 0
+        text = "Bytes of the log that a member of the group has not reported as stored."
+        member = self._membership.member
+        in_sync = len(member.needed) + 1 if member.is_leader else 0
         return [
             Family("escrowmq_member_behind_bytes", "gauge", text, ("member",), samples),
-            one("escrowmq_members_in_sync", "gauge", "Members in sync, the master too.", in_sync),
-            one("escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch),
+            unlabelled(
+                "escrowmq_members_in_sync", "gauge", "In sync, including the master.", in_sync
+            ),
+            unlabelled("escrowmq_epoch", "gauge", "The epoch of the group.", self._epoch.epoch),
         ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """RocketMQ's slaves and tickets are not for groups."""
-        raise UsageError("this broker is in a group: its members copy it by their own protocol")
+        """Refuse: RocketMQ's slaves and tickets are not for groups."""
+        raise UsageError(
+            "this broker is a member of a group, which has a replication protocol of its own"
+        )
 
     def ha_status(self) -> dict[str, object]:
-        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
-        needed = self._seat.member.needed if self._seat.member.is_leader else {}
+        """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
+        needed = self._membership.member.needed if self._membership.member.is_leader else {}
         return {
             "haConnectionInfo": [
                 {
@@ -464,7 +492,7 @@ class GroupMaster(Part):
                     "transferFromWhere": stream.sent_end,
                     "transferredByteInSecond": 0,
                 }
-                for peer, hello, stream in self._known()
+                for peer, hello, stream in self._named_streams()
             ],
             "inSyncSlaveNums": len(needed),
             "master": True,

@@ -1,4 +1,4 @@
-"""A slave's end: it finds its master, copies its log, and asks for its tables."""
+"""A slave's side: it finds its master, copies its log, and requests its tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Close, Dial, Effect
-from escrowmq.base.measure import Family, one
+from escrowmq.base.measure import Family, unlabelled
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.identity import Identity
@@ -25,7 +25,7 @@ from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.broker.upkeep.nameserver_registration import Registration
 from escrowmq.errors import RemoteProtocolError, StorageError, UsageError
 from escrowmq.replica.following import Follower, FollowingTerms, ForeignLog, Overlap
-from escrowmq.store.copied import CopiedLog
+from escrowmq.store.copied_log import CopiedLog
 
 _log = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ Address = tuple[str, int]
 
 
 def address_of(text: str) -> Address | None:
-    """HOST:PORT taken apart; None when it is not that."""
+    """Parse HOST:PORT; None for any other text."""
     host, _, port = text.rpartition(":")
     return (host.strip("[]"), int(port)) if host and port.isdigit() else None
 
 
 class Link:
-    """One of the two connections."""
+    """One of the two connections to the master."""
 
     def __init__(self, peer: int, wire: Wire) -> None:
         self.peer = peer
@@ -70,7 +70,7 @@ class Link:
 
 
 class Master(Part):
-    """Front of the log's connection and part at once (broker.front.Front)."""
+    """The connection to the master: a front (broker.front.Front) and a part at once."""
 
     name = "following the master"
 
@@ -122,7 +122,7 @@ class Master(Part):
     # -- who the master is -------------------------------------------------------------------
 
     def _welcomed(self, ext: dict[str, str]) -> None:
-        """A name server has told who the master is, if there is one."""
+        """Process a name server's answer, which names the master if there is one."""
         ha_address = address_of(ext.get("haServerAddr", ""))
         address = address_of(ext.get("masterAddr", ""))
         if address is None:
@@ -144,7 +144,8 @@ class Master(Part):
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """The master's replication port has let us in. (A slave has none of its own.)"""
+        """The master has accepted the connection to its replication port. (A slave has no such
+        port.)"""
         if peer.id == LOG_PEER:
             self._log_link.is_connected, self._log_link.is_dialling = True, False
             self.follower, self._next = self._next, None
@@ -155,7 +156,7 @@ class Master(Part):
         return PortDialogue(peer, self.receive)
 
     def connected(self, peer: int, now_ms: int) -> None:
-        """The master answers questions now."""
+        """The connection for requests to the master is open."""
         if peer == TABLES_PEER:
             self._tables_link.is_connected, self._tables_link.is_dialling = True, False
             self.tables.connected()
@@ -164,7 +165,7 @@ class Master(Part):
                 self._log_link.due_ms = now_ms
 
     def unreached(self, peer: int, now_ms: int) -> None:
-        """A connection is gone, or was not made."""
+        """A connection was lost, or could not be opened."""
         link = self._log_link if peer == LOG_PEER else self._tables_link
         was_dialling = link.is_dialling
         link.is_dialling = link.is_connected = False
@@ -181,10 +182,10 @@ class Master(Part):
         self._look_ms = min(self._look_ms, now_ms + RETRY_MS)
 
     def wake(self, now_ms: int) -> None:
-        """Dial, ask, and say that we are there."""
+        """Connect, send requests and keep-alives, as they are due."""
         if (self._address is None or self._log_link.is_down) and now_ms >= self._look_ms:
             self._look_ms = now_ms + RETRY_MS
-            self._registration.again(now_ms)
+            self._registration.register_again(now_ms)
         tables, log = self._tables_link, self._log_link
         if tables.is_down and self._address is not None and now_ms >= tables.due_ms:
             self._dial(tables, self._address, now_ms)
@@ -218,8 +219,8 @@ class Master(Part):
     # -- the log -----------------------------------------------------------------------------
 
     def _begin_copying(self, now_ms: int) -> None:
-        """Ask for a ticket, and then for the log. A master of RocketMQ's has no tickets; nor does
-        one of which only the replication port is known."""
+        """Request a ticket, and then the log. A RocketMQ master has no tickets, nor does a master
+        of which only the replication port is known."""
         log = self._log
         self._log_link.due_ms = now_ms + RETRY_MS
         if self._ha_address is None:
@@ -252,7 +253,7 @@ class Master(Part):
         if start < 0 and ticket is None and not self._is_told_of_beginning:
             self._is_told_of_beginning = True
             _log.info(
-                "this slave is empty, and begins where its master's last file of the log does: "
+                "this slave is empty, and begins with the last file of its master's log: "
                 "RocketMQ's masters offer nothing else"
             )
         first = max(start, 0) if begins_at is None else begins_at
@@ -262,7 +263,7 @@ class Master(Part):
         self._dial(self._log_link, self._ha_address, now_ms)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
-        """Bytes of the master's log."""
+        """Process bytes of the master's log."""
         follower = self.follower
         if follower is None or peer.id != LOG_PEER:
             return
@@ -278,12 +279,12 @@ class Master(Part):
                 self._log_fault(self._why_nothing_comes())
             elif follower.is_proved and not self._is_copying:
                 self._overlap.is_same()
-                self._goes_on()
+                self._log_progress()
         self.tables.learn(self._log.take_topics(), now_ms)
         self.tables.take_behind_log()
 
     def _why_nothing_comes(self) -> str:
-        """The master gives signs of life, and nothing of what it was asked for."""
+        """Tell why the master sends keep-alives but no log."""
         begin, end = self.tables.log_begin, self._log.end_offset
         if begin > end:
             return (
@@ -314,20 +315,20 @@ class Master(Part):
         self._log_link.due_ms = retry_ms
         self._output.add(Close(LOG_PEER, reason))
 
-    def _goes_on(self) -> None:
+    def _log_progress(self) -> None:
         self._is_copying = True
         self.fault = self._said = ""
         _log.info("the master's log is copied from offset %d on", self._log.end_offset)
 
     def _log_fault(self, fault: str) -> None:
-        """Say once why nothing is copied, however often it is tried."""
+        """Log the reason why nothing is copied, once for all retries."""
         self.fault = fault
         if fault != self._said:
             self._said = fault
             _log.error("%s", fault)
 
     def settle(self, now_ms: int) -> None:
-        """Say what is kept by now. Nobody waits at a slave for what arrives."""
+        """Report what is stored by now. No consumer waits at a slave for arrivals."""
         self._drain()
         self._report()
 
@@ -345,14 +346,13 @@ class Master(Part):
             self._output.send(LOG_PEER, report)
 
     def take(self) -> list[Effect]:
-        """What is to be done at the end of an input."""
+        """Return the effects at the end of an input."""
         if self.follower is not None:
             self._report()
         return self._output.take()
 
     def keeps_from(self, until: int, now_ms: int) -> int:
-        """Segments before an offset are to go: as long as the master has them they stay, since it
-        keeps them for something."""
+        """Keep segments that the master still has: it keeps them for a reason."""
         begin = self.tables.log_begin
         return 0 if begin < 0 else min(until, begin)
 
@@ -367,20 +367,22 @@ class Master(Part):
         self._peers.call(TABLES_PEER, code, ext=ext, on_answer=on_reply, until_ms=until_ms)
 
     def families(self) -> list[Family]:
-        """Whether the master's log is copied, and how far behind it this one was last seen."""
+        """Metrics: whether the master's log is copied, and the last known lag."""
         behind = max(self.tables.log_end - self._log.end_offset, 0)
-        text = "Bytes of the master's log that are not here, as the master told last."
+        text = "Bytes of the master's log that are missing here, as of its last message."
         return [
-            one("escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault),
-            one("escrowmq_master_behind_bytes", "gauge", text, behind),
+            unlabelled(
+                "escrowmq_copying", "gauge", "1 while the master's log is copied.", not self.fault
+            ),
+            unlabelled("escrowmq_master_behind_bytes", "gauge", text, behind),
         ]
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """A slave has no slaves."""
+        """Refuse: a slave has no slaves."""
         raise UsageError("this broker is a slave itself: ask its master, brokerId 0")
 
     def ha_status(self) -> dict[str, object]:
-        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         host, port = self._ha_address or ("", 0)
         return {
             "haClientRuntimeInfo": {

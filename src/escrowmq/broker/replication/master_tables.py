@@ -1,9 +1,10 @@
-"""What a slave knows beside the log: its master's topics, groups, offsets and progress, asked for
-again and again. RocketMQ's slaves do so as well (SlaveSynchronize), once a minute.
+"""Copies a master's tables to its slave: topics, groups, offsets and progress, requested in rounds.
+RocketMQ's slaves do so as well (SlaveSynchronize), once a minute.
 
-Offsets and progress say what was read and settled of a log. They are taken over only once the log
-is here as far as the master had it then: a slave that is made master must not take for settled what
-it does not have."""
+Offsets and progress refer to positions in the log. They take effect only once the slave has the log
+up to where the master had it: a slave that is made master must not count messages as consumed that
+it does not have.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ _BEHIND_THE_LOG: Final = (
 
 
 class TablesState(msgspec.Struct, frozen=True):
-    """What a master of ours says of its tables: each number changes with its table."""
+    """Version numbers of a master's tables: each changes with its table."""
 
     topics: int
     groups: int
@@ -70,7 +71,7 @@ Ask = Callable[[int, Callable[[Command | None, int], None]], None]
 
 
 class MasterTables:
-    """One round after another over one connection."""
+    """Requests the tables in rounds, over one connection."""
 
     def __init__(
         self,
@@ -106,7 +107,7 @@ class MasterTables:
         """Whether everything has been taken over once."""
 
     def connected(self) -> None:
-        """The master is there, and may be another one."""
+        """The master is connected; it may be another one than before."""
         self._todo.clear()
         self._fetched.clear()
         self._known = None
@@ -186,15 +187,15 @@ class MasterTables:
         self._ask(code, on_reply)
 
     def _note_end(self, state: TablesState, now_ms: int) -> None:
-        """All was asked for; the master's log ends there now."""
+        """Note the end of the master's log, once all tables were requested."""
         self._needed_end = state.log_end
         self._lives = dict(state.deleted)
         self.take_behind_log()
 
     def learn(self, topics: dict[str, int], now_ms: int) -> None:
-        """The log has messages of these topics, up to a queue. Topics and queues that are not known
-        are made, lest they are missing at a slave that is made master now; the master is asked at
-        once what they are, or whether they are gone."""
+        """Create topics and queues that occur in the log and are unknown, so that a slave that is
+        made master now has them; and request their settings at once, which may show that they were
+        deleted."""
         for topic, queue_id in topics.items():
             if self._is_new(topic, queue_id) and is_path_safe(topic):
                 self._make(topic, queue_id + 1, now_ms)
@@ -217,8 +218,8 @@ class MasterTables:
         return self._has_behind(topic, self._asked_end)
 
     def _has_behind(self, topic: str, log_end: int) -> bool:
-        """Whether a topic has messages behind an offset of the log: it was made, or made again,
-        after the master was asked for its topics."""
+        """Whether a topic has messages after a log offset: it was created, or created again, after
+        the master was asked for its topics."""
         store = self._store
         for queue_id in store.queues_of(topic):
             last = store.bounds(topic, queue_id)[1] - 1
@@ -242,7 +243,7 @@ class MasterTables:
         self._bodies[code] = told
 
     def take_behind_log(self) -> None:
-        """Take over what says something of the log, as soon as the log is here."""
+        """Apply tables that refer to the log, as soon as the log is there."""
         if self._needed_end < 0 or self._store.end_offset < self._needed_end:
             return
         self._needed_end = -1
@@ -255,10 +256,10 @@ class MasterTables:
                 self._store.delete_topic(topic)
         fetched, self._fetched = self._fetched, {}
         for code, body in fetched.items():
-            self._guarded(f"the answer to request {code}", partial(self._keep, code, body))
+            self._guarded(f"the answer to request {code}", partial(self._apply_table, code, body))
         self.is_complete = True
 
-    def _keep(self, code: int, body: bytes) -> None:
+    def _apply_table(self, code: int, body: bytes) -> None:
         if code == Request.GET_ALL_CONSUMER_OFFSET:
             self._offsets.take_over(body)
             self._output.add(Replace(OFFSETS_FILE, self._offsets.save()))
@@ -272,7 +273,7 @@ class MasterTables:
             self._output.add(Replace(assignment.PATH, body))
 
     def _guarded(self, what: str, take: Callable[[], object]) -> None:
-        """What a master says may be anything."""
+        """Process an answer of the master, which may be invalid."""
         try:
             take()
         except (EscrowMQError, msgspec.MsgspecError, AttributeError, KeyError, TypeError,
@@ -283,4 +284,4 @@ class MasterTables:
     def _log_fault(self, fault: str) -> None:
         if fault not in self._faults:
             self._faults = {fault}
-            _log.error("the master's tables are not all copied: %s", fault)
+            _log.error("not all tables of the master could be copied: %s", fault)

@@ -1,5 +1,6 @@
-"""Two masters of one name: both would take messages, and clients are shown the one that registered
-last. Nobody decides between them here; both say so, again and again, until one is stopped."""
+"""Detects two masters with one name: both would accept messages, and clients are routed to the one
+that registered last. Neither is preferred here: both log the conflict repeatedly, until one is
+stopped."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ import msgspec
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
-from escrowmq.base.log_throttle import Repeats
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.broker.identity import Identity
 from escrowmq.broker.part import Part
 from escrowmq.broker.upkeep.nameserver_registration import Registration
@@ -34,7 +35,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class Rivals(Part):
-    """Asks a name server who is the master of this broker's name."""
+    """Asks a name server which broker is registered as master of this broker's name."""
 
     name = "other masters"
 
@@ -44,23 +45,23 @@ class Rivals(Part):
         self._settings = settings
         self._identity = identity
         self._registration = registration
-        self._said = Repeats()
+        self._said = RepeatedErrors()
         self._look_ms = 0
         self.rival = ""
         """Its address; empty when there is none."""
-        registration.on_connected = self._look
+        registration.on_connected = self._request_master
 
     def wake(self, now_ms: int) -> None:
-        """Ask who is registered."""
+        """Ask for the registered master, if it is time."""
         if now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
-            self._look(now_ms)
+            self._request_master(now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next look is due."""
+        """When the next request is due."""
         return self._look_ms
 
-    def _look(self, now_ms: int) -> None:
+    def _request_master(self, now_ms: int) -> None:
         ext = {"clusterName": self._settings.cluster, "brokerName": self._settings.name}
         self._registration.ask(Request.GET_BROKER_MEMBER_GROUP, ext, self._on_reply, now_ms)
 
@@ -78,7 +79,7 @@ class Rivals(Part):
         ending = self._said.ending(self.rival, now_ms)
         if ending is not None:
             _log.error(
-                "%s is registered as the master of %s, and so is this broker, at %s: both take "
-                "messages, which the other one does not have. Stop one of them%s",
+                "%s is registered as the master of %s, and so is this broker, at %s: both "
+                    "accept messages that the other does not have. Stop one of them%s",
                 self.rival, self._settings.name, self._identity.address, ending,
             )  # fmt: skip

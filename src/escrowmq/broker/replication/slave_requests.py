@@ -1,5 +1,5 @@
-"""What a slave does not serve. It stores nothing of its own, and what it knows beside the log is
-its master's: requests that change something are sent to the master."""
+"""Requests that a slave refuses. It stores nothing of its own, and its tables are its master's:
+requests that change something are redirected to the master."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _BUSY: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 def of_a_slave() -> str:
-    """The address to which a client should go."""
+    """The address of the master, for clients."""
     return "ask the master of its name, brokerId 0"
 
 
@@ -65,8 +65,8 @@ def rows_of_slave(
     of_the_master: frozenset[int] = OF_THE_MASTER,
     advice: Callable[[], str] = of_a_slave,
 ) -> dict[int, RequestRow]:
-    """The rows of a broker as a slave serves them. `of_the_master`: what it refuses; `advice`: to
-    whom a client should go."""
+    """The request table of a slave. `of_the_master`: requests that it refuses; `advice`: the
+    address to which clients should go."""
 
     def refused(_: Question) -> Reply:
         # RocketMQ's producers try SERVICE_NOT_AVAILABLE at another broker

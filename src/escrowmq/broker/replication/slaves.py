@@ -1,5 +1,5 @@
-"""A master's end of RocketMQ's replication port: it sends what was stored, and hears what of it
-each slave has."""
+"""A master's side of RocketMQ's replication port: it sends the log, and learns how much of it each
+slave has."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import logging
 from collections.abc import Callable
 
 from escrowmq.base.effects import Close, Effect
-from escrowmq.base.log_throttle import Repeats
-from escrowmq.base.measure import Family, Sample, one
+from escrowmq.base.log_throttle import RepeatedErrors
+from escrowmq.base.measure import Family, Sample, unlabelled
 from escrowmq.base.ports import Chance
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.input_time import InputTime
@@ -26,7 +26,7 @@ _log = logging.getLogger(__name__)
 
 
 class Slaves(Part):
-    """Front and part at once (broker.front.Front): peers of the replication port are slaves."""
+    """The connections of the slaves: a front (broker.front.Front) and a part at once."""
 
     name = "slaves"
     fault = ""
@@ -55,7 +55,7 @@ class Slaves(Part):
         )
         self.replicas = Replicas(store.log, terms, gap_max=replica.gap_size_max)
         self._tickets = Tickets(chance)
-        self._said = Repeats()
+        self._said = RepeatedErrors()
         if replica.copies > 1:
             timeout_ms = replica.slave_timeout_ms
             store.ends.wait_for_copies(timeout_ms=timeout_ms, copies=replica.copies)
@@ -63,7 +63,7 @@ class Slaves(Part):
     # -- connections -------------------------------------------------------------------------
 
     def begin(self, peer: Peer) -> PortDialogue:
-        """A slave has connected, or somebody who found the port."""
+        """A slave has connected, or any other client that found the port."""
         now_ms = self._moment.now_ms
         host, _, port = peer.address.rpartition(":")
         doomed = self.replicas.add(peer.id, host, int(port), self._redeem, now_ms)
@@ -105,7 +105,7 @@ class Slaves(Part):
         return self._output.take()
 
     def _send(self) -> None:
-        """Send what was stored to each slave."""
+        """Send new records to each slave."""
         replicas, now_ms = self.replicas, self._moment.now_ms
         if replicas.has_lag():
             for peer in replicas.peers:
@@ -129,7 +129,7 @@ class Slaves(Part):
         return True
 
     def wake(self, now_ms: int) -> None:
-        """Send signs of life, and close connections that give none."""
+        """Send keep-alives, and close connections without any."""
         for peer in self.replicas.peers:
             try:
                 sign = self.replicas.wake(peer, now_ms)
@@ -146,36 +146,36 @@ class Slaves(Part):
     # -- requests ----------------------------------------------------------------------------
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """What a slave of ours is told that wants to copy the log from an offset on, or all of it
-        (-1). UsageError says why it cannot."""
+        """The answer to one of our slaves that wants to copy the log from an offset, or all of it
+        (-1). Raises UsageError with the reason if it cannot."""
         low, end = self._store.min_log_offset, self._store.end_offset
         begins = low if start < 0 else start
         if begins > end:
             raise UsageError(
-                f"this master's log ends at {end}, and is asked for from {start} on: the slave has "
-                "more than its master"
+                f"the slave asks for the log from {start} on, and this master's log ends at "
+                f"{end}: the slave has more than its master"
             )
         if begins < low:
             raise UsageError(
-                f"this master's log begins at {low} now, and is asked for from {start} on: what is "
-                "between is deleted"
+                f"the slave asks for the log from {start} on, and this master's log begins "
+                f"at {low} now: the part between was deleted"
             )
         ticket = self._tickets.give(Ticket(start=begins, identity=identity), now_ms)
         return {"ticket": str(ticket), "start": str(begins), "end": str(end)}
 
     def families(self) -> list[Family]:
-        """Metrics: how far slaves are behind."""
+        """Metrics: the lag of the slaves."""
         slaves = self.replicas.figures()
-        text = "Bytes of the log that a slave has not reported as taken."
+        text = "Bytes of the log that a slave has not reported as stored."
         samples = tuple(Sample((slave.address,), slave.behind_size) for slave in slaves)
         count = self.replicas.in_sync_count
         return [
             Family("escrowmq_slave_behind_bytes", "gauge", text, ("slave",), samples),
-            one("escrowmq_slaves_in_sync", "gauge", "Slaves that are not far behind.", count),
+            unlabelled("escrowmq_slaves_in_sync", "gauge", "Slaves in sync.", count),
         ]
 
     def ha_status(self) -> dict[str, object]:
-        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         return {
             "haConnectionInfo": [
                 {

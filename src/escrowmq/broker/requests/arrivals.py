@@ -15,7 +15,7 @@ from escrowmq.store.store import Store
 
 
 class Arrivals(Part):
-    """Reports them to delayed delivery, pulls and pops."""
+    """Reports arrivals to delayed delivery, pulls and pops."""
 
     name = "arrivals"
 
@@ -42,7 +42,7 @@ class Arrivals(Part):
         self._own_topics = {pops.ledger.topic, Topic.SCHEDULE, Topic.TIMER}
         self.work = (store.dispatcher.arrivals,)
         store.dispatcher.report_arrivals(self.is_awaited)
-        pops.tell_arrivals_by(self._settle_early)
+        pops.set_arrival_server(self._settle_early)
 
     def is_awaited(self, topic: str, queue_id: int) -> bool:
         """Whether a pull, a pop or delayed delivery waits for messages of a queue. Called for each

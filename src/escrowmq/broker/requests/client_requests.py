@@ -13,7 +13,7 @@ from escrowmq.acl.acl2_accesses import (
     SUB_UPDATE,
     Rule,
     fields,
-    routed,
+    route_access,
 )
 from escrowmq.acl.request_needs import (
     ANY_TOPIC,
@@ -115,7 +115,7 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
         EpochHandlers,
         RequestRow(_R.ESCROW_DECIDE, None, EpochHandlers.decide, Rule(decided)),
         RequestRow(_R.ESCROW_ABANDON, None, EpochHandlers.abandon, Rule(decided)),
-        RequestRow(_R.ESCROW_DECISION, None, EpochHandlers.tell, Rule(decided)),
+        RequestRow(_R.ESCROW_DECISION, None, EpochHandlers.show_decision, Rule(decided)),
     ),
     family(
         PullHandlers,
@@ -226,7 +226,7 @@ CLIENT_REQUESTS: Final[tuple[Family, ...]] = (
             _R.GET_ROUTEINFO_BY_TOPIC,
             None,
             RouteHandlers.route,
-            Rule(all_of(ANY_TOPIC, given(GROUP, "consumerGroup")), accesses=routed),
+            Rule(all_of(ANY_TOPIC, given(GROUP, "consumerGroup")), accesses=route_access),
         ),
     ),
     family(

@@ -234,6 +234,6 @@ def _offsets(batch: AckBatch) -> list[int]:
     try:
         data = base64.b64decode(batch.b)
     except (binascii.Error, ValueError) as error:
-        raise RemoteProtocolError(f"bit set {batch.b[:40]!r} is no Base64") from error
+        raise RemoteProtocolError(f"bit set {batch.b[:40]!r} is not Base64") from error
     bits = int.from_bytes(data[: BITS_MAX // 8], "little")
     return [batch.so + index for index in range(bits.bit_length()) if bits >> index & 1]

@@ -135,7 +135,7 @@ class AssignmentHandlers:
             }
         )
 
-    def _own(self, name: str) -> list[Queue]:
+    def _own_queues(self, name: str) -> list[Queue]:
         topic = self._topics.get(name)
         if topic is None or not topic.perm & self._settings.permission & Perm.READ:
             return []
@@ -146,7 +146,7 @@ class AssignmentHandlers:
         at_ms, others = self._routes.get(topic, (-ROUTE_MS, []))
         server = self._name_server()
         if server is None or now_ms - at_ms < ROUTE_MS:
-            on_route(self._own(topic) + others)
+            on_route(self._own_queues(topic) + others)
             return
         waiting = self._asked.get(topic)
         if waiting is not None:
@@ -158,9 +158,9 @@ class AssignmentHandlers:
             if reply is not None:
                 if len(self._routes) >= ROUTES_MAX:
                     self._routes.clear()
-                others = _others(reply, topic, self._settings.name)
+                others = _queues_elsewhere(reply, topic, self._settings.name)
                 self._routes[topic] = (now_ms, others)
-            queues = self._own(topic) + self._routes.get(topic, (0, []))[1]
+            queues = self._own_queues(topic) + self._routes.get(topic, (0, []))[1]
             for each in self._asked.pop(topic):
                 each(queues)
 
@@ -173,7 +173,7 @@ class AssignmentHandlers:
         )
 
 
-def _others(reply: Command, topic: str, own_name: str) -> list[Queue]:
+def _queues_elsewhere(reply: Command, topic: str, own_name: str) -> list[Queue]:
     """The readable queues of the other brokers."""
     if reply.code != Response.SUCCESS or not reply.body:
         return []

@@ -28,11 +28,12 @@ class Copies(Protocol):
     """A master's slaves, or a slave's master."""
 
     def follow(self, start: int, identity: str, now_ms: int) -> dict[str, str]:
-        """What a slave is told that wants to copy; UsageError says why it cannot."""
+        """The answer to a slave that wants to copy the log. Raises UsageError with the reason if it
+        may not."""
         ...
 
     def ha_status(self) -> dict[str, object]:
-        """As mqadmin's haStatus reads it (HARuntimeInfo)."""
+        """The replication state in the form of mqadmin's haStatus (HARuntimeInfo)."""
         ...
 
 
@@ -57,8 +58,8 @@ class MemberHandlers:
         self._copies: Copies | None = None
         """None at a broker alone."""
 
-    def tell_of(self, copies: Copies) -> None:
-        """This broker is not alone."""
+    def set_copies(self, copies: Copies) -> None:
+        """Set the part that replicates the log, of a broker that has copies."""
         self._copies = copies
 
     # -- copies of the log -------------------------------------------------------------------
@@ -80,7 +81,7 @@ class MemberHandlers:
         )
 
     def follow(self, asked: Asked[None]) -> Reply:
-        """Let a slave of ours copy the log from an offset on, by a ticket."""
+        """Give a slave of ours a ticket to copy the log from an offset."""
         if self._copies is None:
             remark = (
                 "this broker opens no port for slaves: set brokerRole to ASYNC_MASTER or "
@@ -94,7 +95,7 @@ class MemberHandlers:
         return Answer(ext=self._copies.follow(int(start), identity, asked.now_ms))
 
     def ha_status(self, asked: Asked[None]) -> Reply:
-        """Who copies from this broker, or from whom it copies."""
+        """The brokers that copy from this one, or the one that it copies from."""
         if self._copies is not None:
             return Answer(body=fastjson.encode(self._copies.ha_status()))
         body = {
@@ -123,6 +124,6 @@ class MemberHandlers:
         return Answer(body=body)
 
     def hear(self, asked: Asked[None]) -> Reply:
-        """News for slaves and for brokers under a controller; a single master ignores it, and
-        answers like RocketMQ's (AdminBrokerProcessor)."""
+        """Notifications for slaves and for brokers under a controller: a single master ignores
+        them, and answers like RocketMQ's (AdminBrokerProcessor)."""
         return DONE

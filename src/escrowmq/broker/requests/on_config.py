@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from typing import Final
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import settings_of
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.access import audit_log
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
@@ -227,7 +228,7 @@ class ConfigHandlers:
             f"Free : {_readable(usage.free_size)}.",
             "commitLogDiskRatio": ratio,
             "consumeQueueDiskRatio": ratio,
-            "dispatchBehindBytes": str(store.behind_size),
+            "dispatchBehindBytes": str(store.unseen_size),
             "dispatchMaxBuffer": "0",
             "remainHowManyDataToFlush": f"{store.end_offset - store.durable_offset} B",
             "remainTransientStoreBufferNumbs": "0",
@@ -266,7 +267,11 @@ class ConfigHandlers:
     def clean_queues(self, asked: Asked[None]) -> Reply:
         """Remove queues of deleted topics."""
         cleaned = self._store.clean_queues(self._topics.names())
-        _log.info("queues of %d topics removed at the wish of %s", len(cleaned), asked.peer.address)
+        _log.info(
+            "queues of %d deleted topics were removed, as requested by %s",
+            len(cleaned),
+            asked.peer.address,
+        )
         return DONE
 
     def delete_old(self, asked: Asked[None]) -> Reply:

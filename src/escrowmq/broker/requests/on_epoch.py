@@ -85,7 +85,7 @@ class EpochHandlers(Part):
         self._topics.ensure(Topic.DECISIONS, now_ms=asked.now_ms)
         decided = self._decider.decide(query, batch, wish.tokens, asked.now_ms)
         if decided.refusal:
-            return Refusal(Response.SYSTEM_ERROR, decided.refusal)
+            return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, decided.refusal))
         if decided.put is not None:
             return self._putter.refusal(decided.put)
         body = Decided(
@@ -102,14 +102,14 @@ class EpochHandlers(Part):
         count = self._decider.abandon(query, batch, wish.tokens, asked.now_ms)
         return Answer(body=msgspec.json.encode(Abandoned(count=count)))
 
-    def tell(self, asked: Asked[None]) -> Reply:
+    def show_decision(self, asked: Asked[None]) -> Reply:
         """Whether an epoch is decided, and for which tokens."""
         wish = read_own_body(asked.command, Epoch)
         query, batch = parse_epoch(wish.group, wish.epoch)
         known = self._engine.halves.epochs.decision(query, batch)
         if known is None:
             body = Decided(decided="no", tokens={}, count=0)
-            return Answer(body=msgspec.json.encode(body))
+            return self._answers.once_confirmed(Answer(body=msgspec.json.encode(body)))
         body = Decided(decided="before", tokens=known.tokens, count=sum(known.tokens.values()))
         return self._wait(asked, query, batch, body)
 

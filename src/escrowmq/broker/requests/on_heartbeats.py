@@ -79,9 +79,9 @@ class ClientHandlers(Part):
         self._fingerprints: dict[int, int] = {}
         self._selectors = Selectors()
         self._scan_at_ms = 0
-        self._untold: dict[str, deque[int]] = {}
+        self._unnotified: dict[str, deque[int]] = {}
         """Groups that have changed, with the members still to be notified."""
-        self._told_count = 0
+        self._notified_count = 0
         """Members notified since the last wake."""
 
     # -- membership --------------------------------------------------------------------------
@@ -188,25 +188,25 @@ class ClientHandlers(Part):
         notifications when they leave together."""
         if group.message_model == BROADCASTING:
             return
-        self._untold[group.name] = deque(group.channels)
-        self._tell()
+        self._unnotified[group.name] = deque(group.channels)
+        self._send_notifications()
 
-    def _tell(self) -> None:
+    def _send_notifications(self) -> None:
         """Notify members that are still to be notified, as many as may be at once."""
-        while self._untold and self._told_count < NOTIFIED_AT_ONCE_MAX:
-            name = next(iter(self._untold))
-            members = self._untold[name]
-            while members and self._told_count < NOTIFIED_AT_ONCE_MAX:
-                self._told_count += 1
+        while self._unnotified and self._notified_count < NOTIFIED_AT_ONCE_MAX:
+            name = next(iter(self._unnotified))
+            members = self._unnotified[name]
+            while members and self._notified_count < NOTIFIED_AT_ONCE_MAX:
+                self._notified_count += 1
                 peer = members.popleft()
                 if peer in self._peers.by_id:
                     self._peers.tell(
                         peer, Request.NOTIFY_CONSUMER_IDS_CHANGED, ext={"consumerGroup": name}
                     )
             if not members:
-                del self._untold[name]
+                del self._unnotified[name]
 
-    def _left(self, group: ConsumerGroup) -> None:
+    def _member_left(self, group: ConsumerGroup) -> None:
         config = self._groups.peek(group.name)
         if config is None or config.notify_consumer_ids_changed_enable:
             self._notify(group)
@@ -221,7 +221,7 @@ class ClientHandlers(Part):
         if header.consumer_group:
             group = clients.stop_consuming(header.consumer_group, asked.peer.id)
             if group is not None:
-                self._left(group)
+                self._member_left(group)
         return DONE
 
     def lost(self, peer: Peer, now_ms: int) -> None:
@@ -232,12 +232,12 @@ class ClientHandlers(Part):
         self._fingerprints.pop(peer, None)
         self._poppers.lost(peer)
         for group in self._clients.lost(peer):
-            self._left(group)
+            self._member_left(group)
 
     def wake(self, now_ms: int) -> None:
         """Drop clients that have been silent for too long; continue notifying members."""
-        self._told_count = 0
-        self._tell()
+        self._notified_count = 0
+        self._send_notifications()
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + _SCAN_MS
             idle_ms = self._settings.channel_idle_ms
@@ -248,7 +248,7 @@ class ClientHandlers(Part):
 
     def wake_at_ms(self) -> int:
         """When the next check is due."""
-        return 0 if self._untold else self._scan_at_ms
+        return 0 if self._unnotified else self._scan_at_ms
 
     def list_consumers(self, asked: Asked[ConsumerGroupHeader]) -> Reply:
         """The client ids among which the queues are shared."""

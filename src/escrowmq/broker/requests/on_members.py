@@ -21,7 +21,8 @@ _ALONE: Final = Refusal(
 
 
 class GroupEnd(Protocol):
-    """The master of a group, or a copy. UsageError says why something is not done."""
+    """The role of this member: the master of a group, or a copy. Raises UsageError if it refuses an
+    order."""
 
     def report(self) -> GroupReport:
         """The group as this member knows it."""
@@ -33,11 +34,11 @@ class GroupEnd(Protocol):
         ...
 
     def rebuild(self) -> None:
-        """Be the master without having what the others have."""
+        """Become master by force; records that only other members have are lost."""
         ...
 
     def drill(self, fields: Mapping[str, str], *, who: str, at_ms: int) -> dict[str, str]:
-        """Do a fault to this member. Returns what a drill must know of it."""
+        """Inject a fault into this member. Returns what a drill must know about the member."""
         ...
 
 
@@ -48,8 +49,8 @@ class GroupEndHandlers:
     def __init__(self) -> None:
         self._end: GroupEnd | None = None
 
-    def tell_of(self, end: GroupEnd) -> None:
-        """This broker is in a group."""
+    def set_role(self, end: GroupEnd) -> None:
+        """Set the role of this member."""
         self._end = end
 
     def report(self) -> GroupReport | None:
@@ -57,7 +58,7 @@ class GroupEndHandlers:
         return None if self._end is None else self._end.report()
 
     def status(self, asked: Asked[None]) -> Reply:
-        """What this member knows."""
+        """The state of the group as this member knows it."""
         if self._end is None:
             return _ALONE
         return Answer(body=msgspec.json.encode(self._end.report()))
@@ -72,7 +73,7 @@ class GroupEndHandlers:
             return Refusal(Response.SYSTEM_ERROR, str(error))
 
     def rebuild(self, asked: Asked[None]) -> Reply:
-        """Accept the loss of what only others have."""
+        """Make this member the master by force; records that only other members have are lost."""
         if self._end is None:
             return _ALONE
         if asked.ext.get("acceptLoss") != "true":
@@ -88,7 +89,7 @@ class GroupEndHandlers:
         return DONE
 
     def drill(self, asked: Asked[None]) -> Reply:
-        """Fail on purpose."""
+        """Inject a fault into this member."""
         if self._end is None:
             return _ALONE
         try:

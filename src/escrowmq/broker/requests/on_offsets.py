@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
+from escrowmq.base.store_settings import StoreSettings
+from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.codec.headers import (
     CommitHeader,
@@ -30,6 +32,7 @@ class OffsetHandlers:
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
+        answers: Answers,
     ) -> None:
         self._settings = settings
         self._store_settings = store_settings
@@ -37,6 +40,7 @@ class OffsetHandlers:
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
+        self._answers = answers
 
     def query(self, asked: Asked[OffsetHeader]) -> Reply:
         """The committed offset of a group in a queue."""
@@ -45,6 +49,16 @@ class OffsetHandlers:
         offset = self._offsets.get(header.consumer_group, topic, queue_id)
         if offset >= 0:
             return _offset(offset)
+        unknown = self._unknown(header)
+        # The group would begin like a new one, and skip messages. On a full disk new groups have to
+        # begin all the same, although nothing can be confirmed.
+        if self._store.writability.is_short_of_disk:
+            return unknown
+        return self._answers.once_confirmed(unknown)
+
+    def _unknown(self, header: OffsetHeader) -> Answer | Refusal:
+        """Where a group begins that has no offset in a queue."""
+        topic, queue_id = header.topic, header.queue_id
         if not header.set_zero_if_not_found:
             return Refusal(
                 Response.QUERY_NOT_FOUND,

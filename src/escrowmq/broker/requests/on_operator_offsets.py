@@ -92,7 +92,7 @@ class ResetHandlers:
                 self._offsets.reset(header.group, header.topic, queue_id, target, asked.now_ms)
         body = self._table(header.topic, targets)
         if not self._settings.resets_offsets_here:
-            self._tell_members(header, body)
+            self._send_to_members(header, body)
         return Answer(body=body)
 
     def _target(self, header: ResetOffsetHeader, queue_id: int) -> int:
@@ -112,7 +112,7 @@ class ResetHandlers:
         )
         return b'{"offsetTable":' + table + b"}"
 
-    def _tell_members(self, header: ResetOffsetHeader, body: bytes) -> None:
+    def _send_to_members(self, header: ResetOffsetHeader, body: bytes) -> None:
         """RocketMQ's older method: the members set their own offsets."""
         group = self._clients.consumers.get(header.group)
         for peer in group.channels if group is not None else ():

@@ -83,13 +83,13 @@ class PeekHandlers:
         header, now_ms = asked.header, asked.now_ms
         refusal = self._refusal(asked, now_ms)
         if refusal is not None:
-            return refusal.with_fields(_told(has_message=False))
+            return refusal.with_fields(_peek_fields(has_message=False))
         if self._popper.has_message(header, now_ms):
-            return Answer(ext=_told(has_message=True))
+            return Answer(ext=_peek_fields(has_message=True))
         born_ms = header.born_time or now_ms
         until_ms = born_ms + header.poll_time - MARGIN_MS
         if header.poll_time <= 0 or until_ms <= now_ms:
-            return Answer(ext=_told(has_message=False))
+            return Answer(ext=_peek_fields(has_message=False))
         if self.polls.hold(
             (header.topic, header.consumer_group),
             header.queue_id,
@@ -101,7 +101,7 @@ class PeekHandlers:
             weight=weight_of(asked.command),
         ):
             return HELD
-        return Answer(ext=_told(has_message=False, is_full=True))
+        return Answer(ext=_peek_fields(has_message=False, is_full=True))
 
     def arrived(self, arrival: Arrival, now_ms: int) -> None:
         """A message has arrived: notify one client of each group that waits for it, unless a pop
@@ -128,7 +128,7 @@ class PeekHandlers:
             refusal = Refusal(Response.SYSTEM_ERROR, str(error))
         if refusal is None:
             return True
-        self._answers.give(asked, refusal.with_fields(_told(has_message=False)))
+        self._answers.give(asked, refusal.with_fields(_peek_fields(has_message=False)))
         return False
 
     def _try(self, held: LongPoll[Pop], now_ms: int) -> None:
@@ -138,7 +138,7 @@ class PeekHandlers:
             self.polls.release(held)
         elif self._popper.has_message(asked.header, now_ms):
             self.polls.release(held)
-            self._answers.give(asked, Answer(ext=_told(has_message=True)))
+            self._answers.give(asked, Answer(ext=_peek_fields(has_message=True)))
 
     def lost(self, peer: int) -> None:
         """A client has disconnected."""
@@ -150,14 +150,14 @@ class PeekHandlers:
             asked = held.question.asked
             if self._is_still_allowed(asked, now_ms):
                 has_message = self._popper.has_message(asked.header, now_ms)
-                self._answers.give(asked, Answer(ext=_told(has_message=has_message)))
+                self._answers.give(asked, Answer(ext=_peek_fields(has_message=has_message)))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""
         return self.polls.wake_at_ms()
 
 
-def _told(*, has_message: bool, is_full: bool = False) -> dict[str, str]:
+def _peek_fields(*, has_message: bool, is_full: bool = False) -> dict[str, str]:
     return {
         "hasMsg": "true" if has_message else "false",
         "pollingFull": "true" if is_full else "false",

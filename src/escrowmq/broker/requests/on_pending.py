@@ -195,7 +195,7 @@ class PendingHandlers:
                 raise UsageError("the log no longer has the half of this transaction")
             return [half]
         if not which.message_id:
-            raise UsageError("say which transaction: id, or messageId")
+            raise UsageError("name the transaction: id, or messageId")
         records = store.query(
             Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=now_ms
         ).records
@@ -211,7 +211,7 @@ class PendingHandlers:
         """Commit or roll back on behalf of the producer."""
         which = read_own_body(asked.command, Which)
         if which.verdict is None:
-            raise UsageError("say the verdict: commit or rollback")
+            raise UsageError("give the verdict: commit or rollback")
         halves = self._find(which, asked.now_ms)
         pending = [half for half in halves if half.queue_offset in self._engine.halves.pending]
         half = (pending or halves)[0]
@@ -279,7 +279,7 @@ class PendingHandlers:
         if which.offset_id is not None:
             source = self._store.read(parse_offset_id(which.offset_id)[1])
             if source is None or source.topic != Topic.CHECK_MAX_TIME:
-                raise UsageError(f"no message that was given up has the id {which.offset_id}")
+                raise UsageError(f"no discarded message has the id {which.offset_id}")
             sources: Iterator[StoredMessage] = iter([source])
         else:
             sources, done.next = self._discarded(which)

@@ -15,7 +15,7 @@ from escrowmq.base.fixed_limits import POP_MESSAGES_MAX, RELEASED_AT_ONCE_MAX
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.reads.message_selection import EVERYTHING, TAG, Selectors, subscription_of
-from escrowmq.broker.reads.pop_reader import Finds, Pop, Popper
+from escrowmq.broker.reads.pop_reader import Pop, Popper, PopResult
 from escrowmq.broker.requests.on_heartbeats import language_name
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
@@ -74,7 +74,7 @@ class PopHandlers:
         self._on_freed = on_freed
         self._selectors = Selectors()
         self._again: deque[tuple[Place, int]] = deque()
-        self._tell_arrivals: Callable[[int], None] = _tell_nobody
+        self._tell_arrivals: Callable[[int], None] = _ignore_arrivals
         self.polls: Polls[Pop] = Polls(
             count_max=settings.pop_polls_max,
             per_key_max=settings.pop_polls_per_key_max,
@@ -97,11 +97,11 @@ class PopHandlers:
             return HELD
         finds = self._popper.find(pop, now_ms)
         if finds.count:
-            return self._found(pop, finds, Response.SUCCESS)
+            return self._pop_answer(pop, finds, Response.SUCCESS)
         code = self._hold(pop, finds, now_ms)
-        return HELD if code is None else self._found(pop, finds, code)
+        return HELD if code is None else self._pop_answer(pop, finds, code)
 
-    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+    def set_arrival_server(self, tell: Callable[[int], None]) -> None:
         """Use this function to serve waiting requests with what arrived in this input, before a new
         request takes it."""
         self._tell_arrivals = tell
@@ -124,7 +124,7 @@ class PopHandlers:
             self._try_first(key, now_ms)
         if not any(key[0] == place for key in self._again):
             return False
-        return self._hold(pop, Finds(now_ms, has_skipped=True), now_ms) is None
+        return self._hold(pop, PopResult(now_ms, has_skipped=True), now_ms) is None
 
     def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
         header = asked.header
@@ -176,7 +176,7 @@ class PopHandlers:
             group, channel, [own, *(subscription_of(name, TAG, ALL, now_ms) for name in retries)]
         )
 
-    def _found(self, pop: Pop, finds: Finds, code: int) -> Answer:
+    def _pop_answer(self, pop: Pop, finds: PopResult, code: int) -> Answer:
         header = pop.header
         ext = {
             "popTime": str(finds.pop_ms),
@@ -198,7 +198,7 @@ class PopHandlers:
 
     # -- waiting ---------------------------------------------------------------------------------
 
-    def _hold(self, pop: Pop, finds: Finds, now_ms: int) -> int | None:
+    def _hold(self, pop: Pop, finds: PopResult, now_ms: int) -> int | None:
         """Let a pop wait; otherwise the code of its answer."""
         header = pop.header
         if header.poll_time <= 0:
@@ -251,7 +251,7 @@ class PopHandlers:
         finds = self._popper.find(pop, now_ms)
         if finds.count:
             self.polls.release(held)
-            self._answers.give(pop.asked, self._found(pop, finds, Response.SUCCESS))
+            self._answers.give(pop.asked, self._pop_answer(pop, finds, Response.SUCCESS))
             return True
         if finds.has_skipped:
             self._look_again(_place(pop.header), pop.header.queue_id)
@@ -324,7 +324,7 @@ class PopHandlers:
                 continue
             finds = self._popper.find(pop, now_ms)
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
-            self._answers.give(pop.asked, self._found(pop, finds, code))
+            self._answers.give(pop.asked, self._pop_answer(pop, finds, code))
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""
@@ -333,7 +333,7 @@ class PopHandlers:
         return min(self.polls.wake_at_ms(), self._orders.wake_at_ms())
 
 
-def _tell_nobody(now_ms: int) -> None:
+def _ignore_arrivals(now_ms: int) -> None:
     """The default, where nothing arrives while a request is served."""
 
 

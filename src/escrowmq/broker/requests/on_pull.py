@@ -1,4 +1,4 @@
-"""Pulls: what may be read, by whom, how much, and who has to wait."""
+"""Pulls: who may read which messages, and how many; and who must wait."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import HELD, Pulled, Refusal, Reply
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.fixed_limits import (
     CROWD_ARRIVALS_MAX,
@@ -18,6 +18,7 @@ from escrowmq.base.fixed_limits import (
     RELEASED_AT_ONCE_MAX,
     RELEASED_SIZE_MAX,
 )
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.answer_delivery import Answers
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.part import Part
@@ -141,9 +142,12 @@ class PullHandlers(Part):
             self._hold(Pull(asked, selector), now_ms)
             return HELD
         self._offsets.pulled(group, topic, queue_id, got.next_offset)
-        return self._found(header, judged, got, code)
+        pulled = self._pull_answer(header, judged, got, code)
+        # The client goes back to where the queue ends, and would read all of that again.
+        is_beyond = code == Response.PULL_OFFSET_MOVED and got.next_offset < header.queue_offset
+        return self._answers.once_confirmed(pulled) if is_beyond else pulled
 
-    def _found(self, header: PullHeader, judged: Judged, got: Got, code: int) -> Pulled:
+    def _pull_answer(self, header: PullHeader, judged: Judged, got: Got, code: int) -> Pulled:
         chunks = got.chunks if code == Response.SUCCESS else []
         size = sum(map(len, chunks))
         self._released_size += size
@@ -259,5 +263,5 @@ class PullHandlers(Part):
             self._release(held, now_ms)
 
     def wake_at_ms(self) -> int:
-        """When the next pull is to be answered."""
+        """When the next held pull must be answered."""
         return 0 if self._crowds else self.holds.wake_at_ms()

@@ -14,9 +14,9 @@ from escrowmq.broker.sends.forbidden_to_senders import admit
 from escrowmq.broker.sends.incoming_halves import IncomingHalves
 from escrowmq.broker.sends.log_puts import Delayed, Putter, is_retry
 from escrowmq.broker.sends.message_from_request import MessageMaker
-from escrowmq.broker.sends.send_rules import key_missing, waits
+from escrowmq.broker.sends.send_rules import key_missing
 from escrowmq.broker.sends.shedding import Shedding
-from escrowmq.broker.sends.wanted_safety import with_safety
+from escrowmq.broker.sends.wanted_answers import waits, with_safety
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.auto_created import RequestAccount
 from escrowmq.delivery.requesters import AskedTable
@@ -89,14 +89,13 @@ class SendHandlers:
         fault = admit(message, is_half=is_transactional)
         if fault:
             return Refusal(Response.MESSAGE_ILLEGAL, fault)
+        refusal: Refusal | None = None
         if is_retry(header.topic):
             refusal = self._destinations.redirect(asked, message)
-            if refusal is not None:
-                return refusal
-        else:
-            refusal = key_missing(topic, message.properties)
-            if refusal is not None:
-                return refusal
+        elif topic.is_compacted:
+            refusal = key_missing(message.properties)
+        if refusal is not None:
+            return refusal
         wants_id = is_transactional and asked.ext.get(WANTS_ID) == "true"
         put: Put | Refusal
         if is_transactional:

@@ -79,14 +79,14 @@ class BackHandlers:
         source = self._store.read(header.offset)
         if source is None:
             return Refusal(Response.SYSTEM_ERROR, f"look message by offset failed, {header.offset}")
-        message = self._again(source, header, group, asked.command.version, asked.now_ms)
+        message = self._retry_copy(source, header, group, asked.command.version, asked.now_ms)
         put = self._putter.put(message, asked.now_ms)
         if isinstance(put, Refusal):
             return Refusal(Response.SYSTEM_ERROR, put.remark)
         self._stats.note_sent_back(header.group, source.topic)
         return DONE
 
-    def _again(
+    def _retry_copy(
         self,
         source: StoredMessage,
         header: SendBackHeader,

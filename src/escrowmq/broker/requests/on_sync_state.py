@@ -27,7 +27,7 @@ class SyncStateHandlers:
         self._group = group
 
     def metadata(self, asked: Asked[None]) -> Reply:
-        """Who can say more: the master, as the leader of the controllers."""
+        """The address of the master, presented as the leader of the controllers."""
         report = self._group.report()
         if report is None:
             return not_supported(asked)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -35,6 +35,7 @@ from escrowmq.txn.end_rules import VERDICTS
 from escrowmq.txn.half_records import real_place
 from escrowmq.txn.state import State, Verdict
 from escrowmq.txn.transactions import Transactions
+from escrowmq.txn.unsealed_ends import Sealed
 
 _log = logging.getLogger(__name__)
 
@@ -53,23 +54,16 @@ _TOLD: Final = {
 """Codes that RocketMQ defines and does not use: the transaction was ended the other way."""
 
 
-class _Unsealed(msgspec.Struct):
-    """An end request whose answer waits for the op record."""
+class UnsealedEnd(msgspec.Struct):
+    """An END whose answer waits for the op record (txn.unsealed_ends.EndAnswer)."""
 
     asked: Question
     ended: Ended
+    tell: Callable[[Question, Ended, Sealed], None]
 
-
-class EndsOfRun(Protocol):
-    """End requests that were served together, whose answers wait for the op record."""
-
-    def answer(self, log_end: int) -> None:
-        """All of them are done, with records up to this log offset."""
-        ...
-
-    def one_by_one(self) -> Iterable[tuple[Question, Ended]]:
-        """Each by itself."""
-        ...
+    def give(self, sealed: Sealed) -> None:
+        """Answer the END."""
+        self.tell(self.asked, self.ended, sealed)
 
 
 class EndHandlers(Part):
@@ -98,8 +92,8 @@ class EndHandlers(Part):
         self._transactions = transactions
         self.engine: Final = transactions.engine
         self._checker = transactions.checker
-        self._unsealed: list[_Unsealed | EndsOfRun] = []
-        self.work = self._unsealed, self.engine.unsealed.ends
+        self._unsealed = self.engine.unsealed
+        self.work = self._unsealed.answers, self._unsealed.ends
         self._checker.unconfirmed.heard_ms = clients.seen_ms
 
     # -- ends --------------------------------------------------------------------------------
@@ -108,8 +102,7 @@ class EndHandlers(Part):
         """Commit or roll back; the answer is sent when the op record may be acknowledged."""
         header = read_end(asked.command, self._transactions, asked.now_ms)
         if isinstance(header, Refusal):
-            is_final = header.code == Response.SYSTEM_ERROR
-            return self._answers.once_confirmed(header) if is_final else header
+            return self._answers.once_confirmed(header)
         claim = Claim(
             log_offset=header.commit_log_offset,
             queue_offset=header.tran_state_table_offset,
@@ -141,21 +134,19 @@ class EndHandlers(Part):
         """Answer with the outcome of an end, once it is durable."""
         match ended.answer:
             case EndResult.DONE | EndResult.REPEATED | EndResult.CONTRADICTED:
-                # An outcome that is reported a second time, or to a second client, is not reported
-                # any earlier.
                 if not asked.command.flag & Flag.ONE_WAY:
-                    self._unsealed.append(_Unsealed(asked, ended))
+                    self._unsealed.answers.append(UnsealedEnd(asked, ended, self.tell))
                 return HELD
             case EndResult.UNKNOWN:
                 return HELD  # as at RocketMQ: nothing is done, and nothing is said
             case EndResult.TOO_LATE:
-                return Answer(Response.ILLEGAL_OPERATION)
+                return self._answers.once_confirmed(Answer(Response.ILLEGAL_OPERATION))
             case EndResult.COUNT_WRONG:
                 remark = (
                     f"the broker has {ended.count} messages of this transaction, not the number "
                     f"in escrowCount; nothing was changed"
                 )
-                return Refusal(Response.SYSTEM_ERROR, remark)
+                return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, remark))
             case EndResult.NOT_STORED:
                 assert ended.put is not None
                 return self._putter.refusal(ended.put)
@@ -163,35 +154,17 @@ class EndHandlers(Part):
                 refusal = Refusal(Response.SYSTEM_ERROR, _REMARKS[ended.answer])
                 return self._answers.once_confirmed(refusal)
 
-    def answer_run(self, ends: EndsOfRun) -> None:
-        """Answer ends that were carried out already, each of them DONE."""
-        self._unsealed.append(ends)
-
-    @property
-    def has_unsealed(self) -> bool:
-        """Whether ends of this input, or their answers, wait for an op record."""
-        return bool(self._unsealed or self.engine.unsealed.ends)
-
     def settle(self, now_ms: int) -> None:
         """Append the op records of this input's ends, and answer the requests."""
-        log_end, undone = self.engine.unsealed.seal(now_ms)
-        unsealed = self._unsealed.copy()
-        self._unsealed.clear()
-        for item in unsealed:
-            if isinstance(item, _Unsealed):
-                self._tell(item.asked, item.ended, log_end, undone)
-            elif undone:
-                for asked, ended in item.one_by_one():
-                    self._tell(asked, ended, log_end, undone)
-            else:
-                item.answer(log_end)
+        self._unsealed.seal(now_ms)
 
-    def _tell(self, asked: Question, ended: Ended, log_end: int, undone: frozenset[int]) -> None:
-        if ended.queue_offset in undone:
+    def tell(self, asked: Question, ended: Ended, sealed: Sealed) -> None:
+        """Answer an END with its outcome."""
+        if ended.queue_offset in sealed.undone:
             remark = "the end could not be stored; the transaction is pending still"
             self._answers.give(asked, Refusal(Response.SERVICE_NOT_AVAILABLE, remark))
         else:
-            self._answers.give(asked, self._outcome(ended, log_end))
+            self._answers.give(asked, self._outcome(ended, sealed.log_end))
 
     def _outcome(self, ended: Ended, log_end: int) -> Answer:
         """The outcome of a transaction, to be sent as soon as it is durable."""
@@ -246,7 +219,9 @@ class EndHandlers(Part):
             try:
                 ext["escrowId"] = self._transactions.newly_signed(place, unique_key, now_ms)
             except StorageError as error:  # it is asked about again
-                _log.warning("a check is put off, as no key can be kept to sign by: %s", error)
+                _log.warning(
+                    "a check is postponed, because no signing key could be saved: %s", error
+                )
                 return
         body = encode_message(_as_asked(half, ask.count))
         self._peers.tell(ask.peer, Request.CHECK_TRANSACTION_STATE, ext=ext, body=body)
@@ -258,7 +233,7 @@ class EndHandlers(Part):
         source = self._store.read(log_offset)
         if source is None or source.topic not in (Topic.CHECK_MAX_TIME, Topic.HALF):
             remark = f"no message that was given up has the offset id {header.msg_id}"
-            return Refusal(Response.SYSTEM_ERROR, remark)
+            return self._answers.once_confirmed(Refusal(Response.SYSTEM_ERROR, remark))
         # RocketMQ begins an ended one again, which ends in a second final message.
         state = self._transactions.resumption.state_of(source)
         if state == State.PENDING:

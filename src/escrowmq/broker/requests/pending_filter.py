@@ -8,7 +8,7 @@ from escrowmq.codec.pending_bodies import Filter
 
 
 def is_wanted_half(half: StoredMessage, wanted: Filter) -> bool:
-    """Whether a half matches according to its record; of any age."""
+    """Whether a half's record matches the filter, whatever the half's age."""
     properties = half.properties
     return (
         wanted.topic in (None, properties.get(Property.REAL_TOPIC))

@@ -19,14 +19,14 @@ from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.store.store import Arrival
 
 
-class Freed:
+class FreedListeners:
     """Reports to all holders of polls that a group may read queues of a topic again."""
 
     def __init__(self) -> None:
         self._told: list[OnFreed] = []
 
-    def tell(self, listener: OnFreed) -> None:
-        """Add one function to call."""
+    def add(self, listener: OnFreed) -> None:
+        """Add a function that is called when a group may read queues of a topic again."""
         self._told.append(listener)
 
     def __call__(self, group: str, topic: str, now_ms: int) -> None:
@@ -60,10 +60,10 @@ class Pops(Part):
         self._saver = saver
         self.work = *acks.work, saver.waiting
 
-    def tell_arrivals_by(self, tell: Callable[[int], None]) -> None:
+    def set_arrival_server(self, tell: Callable[[int], None]) -> None:
         """Use this function to serve waiting requests with what has arrived, before a new one takes
         it."""
-        self._pops.tell_arrivals_by(tell)
+        self._pops.set_arrival_server(tell)
 
     @property
     def handlers(self) -> tuple[object, ...]:

@@ -50,14 +50,14 @@ class Serving:
         self.needs_settle = False
         """Whether a request was served since `settled` that parts may have to finish."""
 
-    def serve_instead(
+    def replace_rows(
         self, change: Callable[[dict[int, RequestRow]], dict[int, RequestRow]]
     ) -> None:
-        """Serve what is made of the present rows, before anybody is served."""
+        """Replace the table of requests by a modified copy; call it before the first request."""
         self.rows = change(self.rows)
 
     def look_at_door(self) -> None:
-        """Update whether requests have to be judged: limits may have been set, or lifted."""
+        """Update whether requests must be judged: limits may have been set, or lifted."""
         self._judge = self._door if self._door.is_needed else None
         self.is_judging = self._judge is not None
 

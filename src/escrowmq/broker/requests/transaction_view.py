@@ -13,6 +13,7 @@ from escrowmq.store.walk import walk_queue
 from escrowmq.txn.doubled_halves import status_of
 from escrowmq.txn.half_records import checks_counted, real_place
 from escrowmq.txn.op_records import STATES, decode_op
+from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.recent_outcomes import Event
 from escrowmq.txn.state import State
 from escrowmq.txn.transactions import Transactions
@@ -39,7 +40,7 @@ class Showing:
         """A half in its present state."""
         item, state = self._item(half, now_ms), State.PENDING
         if queue_offset not in self._engine.halves.pending:
-            state, queue_offset, _ = status_of(half, self._engine.halves, self._store)
+            state, queue_offset = self._status(half)
         if state == State.PENDING:
             row = self._engine.halves.pending.row(queue_offset)
             item.state = self.pending_state(queue_offset, row.group)
@@ -51,6 +52,12 @@ class Showing:
             unique_key = half.properties.get(Property.UNIQ_KEY, "")
             item.id = self._transactions.sign(half, unique_key, now_ms)
         return item
+
+    def _status(self, half: StoredMessage) -> tuple[State, int]:
+        """The state of a half's transaction, and its number."""
+        named = OpenHalf(half.queue_offset, half)
+        state, (queue_offset, *_) = status_of(named, self._engine.halves, self._store)
+        return state, queue_offset
 
     def discarded(self, message: StoredMessage, now_ms: int) -> Item:
         """A discarded transaction: its offset is that in the queue of discarded ones."""
@@ -85,7 +92,7 @@ class Showing:
         item = self.item(half, half.queue_offset, now_ms)
         trail = self._engine.halves.trail.of(half.queue_offset)
         if item.state in _ENDED:
-            self._tell_end(item, half, trail)
+            self._add_end(item, half, trail)
         sender = item.origin or format_host(half.born_host)
         events = [PendingEvent(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
@@ -98,10 +105,10 @@ class Showing:
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _tell_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
+    def _add_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
         """Add when and by whom it was ended, from the op record that names it."""
         store = self._store
-        _, queue_offset, _ = status_of(half, self._engine.halves, store)
+        _, queue_offset = self._status(half)
         at = store.offset_at(Topic.OP, 0, half.stored_ms)
         end = min(store.bounds(Topic.OP, 0)[1], at + _OPS_READ_MAX)
         for op in walk_queue(store, Topic.OP, at, end):

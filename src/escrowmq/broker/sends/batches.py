@@ -29,7 +29,7 @@ from escrowmq.broker.sends.forbidden_to_senders import (
 )
 from escrowmq.broker.sends.log_puts import Putter, awaited_end, is_retry
 from escrowmq.broker.sends.message_from_request import MessageMaker
-from escrowmq.broker.sends.wanted_safety import with_safety
+from escrowmq.broker.sends.wanted_answers import with_safety
 from escrowmq.codec.batch import decode_part, entry_size
 from escrowmq.codec.ids import offset_id
 from escrowmq.codec.properties import decode_properties, encode_properties, parse_properties

@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 import msgspec
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, SysFlag
 from escrowmq.base.own_properties import ORDER_KEY
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.rules import Rule
 from escrowmq.broker.sends.forbidden_to_senders import group_fault
 from escrowmq.broker.sends.send_rules import forbidden
@@ -34,7 +35,7 @@ _log = logging.getLogger(__name__)
 
 
 class HalfAsked(NamedTuple):
-    """A half that is to be stored, or only its group."""
+    """A message that should be stored as a half, or only its group."""
 
     settings: BrokerSettings
     group: str
@@ -160,7 +161,7 @@ class HalfRules:
         self._rules = DelayRules(store_settings, settings)
 
     def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
-        """The input of the rules for a message that is to be a half."""
+        """The input of the rules for a message that should be stored as a half."""
         group = message.properties.get(Property.PGROUP, "")
         return HalfAsked(self._settings, group, message, halves, now_ms, self._rules)
 
@@ -175,7 +176,9 @@ class HalfRules:
             delayed = delay(final, now_ms, self._rules, is_accepted=True)
             if isinstance(delayed, Message):
                 return delayed
-            _log.error("a delayed message is delivered at its commit: %s", delayed.remark)
+            _log.error(
+                "a delayed message is delivered without delay at its commit: %s", delayed.remark
+            )
         return final
 
     def members(self, group: str) -> list[LiveProducer]:

@@ -7,10 +7,12 @@ from typing import Final
 import msgspec
 
 from escrowmq.base.answer import Refusal
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.message import Message, Property, Topic
-from escrowmq.broker.sends.send_rules import DELAYING, waits
+from escrowmq.base.store_settings import StoreSettings
+from escrowmq.broker.sends.send_rules import DELAYING
+from escrowmq.broker.sends.wanted_answers import waits
 from escrowmq.codec import recall_handle
 from escrowmq.delivery.delayed_messages import DelayRules, delay
 from escrowmq.delivery.stats import Stats

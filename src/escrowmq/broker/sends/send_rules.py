@@ -8,7 +8,6 @@ input, once for a queue until topics or settings change, once for the names of i
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -121,11 +120,11 @@ def _refuse_queue(about: ToQueue) -> Refusal:
     return Refusal(Response.INVALID_PARAMETER, remark)
 
 
-def key_missing(topic: TopicConfig, properties: dict[str, str]) -> Refusal | None:
-    """Why a topic accepts no message with such properties; None when it does."""
-    if topic.is_compacted and not properties.get(Property.KEYS):
-        return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
-    return None
+def key_missing(properties: dict[str, str]) -> Refusal | None:
+    """Why a compacted topic accepts no message with such properties; None when it does."""
+    if properties.get(Property.KEYS):
+        return None
+    return Refusal(Response.MESSAGE_ILLEGAL, "Required message key is missing")
 
 
 QUEUE_RULES: Final = (
@@ -207,24 +206,3 @@ class _SpecialOfHalf:
 
 
 SPECIAL_OF_HALF: Final = _SpecialOfHalf()
-
-# -- who waits for the disk --------------------------------------------------------------------
-
-_NO: Final = "false"
-WAITS_NOT: Final = f"{Property.WAIT}\x01{_NO}"
-"""If one of its properties begins with this, a message's sender may not want to wait for the
-disk."""
-
-_FORMS: Final = (WAITS_NOT.encode(), json.dumps(WAITS_NOT)[1:-1].encode())
-"""The text as it is written in binary headers, and in JSON."""
-
-
-def waits(properties: dict[str, str]) -> bool:
-    """Whether the sender of a message waits for the disk, where answers do that."""
-    return properties.get(Property.WAIT) != _NO
-
-
-def may_not_wait(data: bytes) -> bool:
-    """Whether one of the senders in an input may not want to wait for the disk."""
-    binary, in_json = _FORMS
-    return binary in data or in_json in data

@@ -1,4 +1,4 @@
-"""What is refused under load: new transactions first, then plain messages, and never an end."""
+"""Load shedding: new transactions are refused first, then plain messages, but never an END."""
 
 from __future__ import annotations
 

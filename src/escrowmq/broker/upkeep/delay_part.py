@@ -44,6 +44,6 @@ class DelayPart(Part):
         return self._queues.wake_at_ms()
 
     def files_to_save(self, now_ms: int) -> tuple[File, ...]:
-        """Their progress, as far as the deliveries are durable."""
+        """The progress of the delayed deliveries, as far as these are durable."""
         data = self._queues.save(now_ms)
         return NOTHING if data is None else ((self._path, data),)

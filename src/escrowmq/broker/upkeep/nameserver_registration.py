@@ -42,7 +42,7 @@ def _credentials(settings: BrokerSettings) -> tuple[str, str] | None:
     except EscrowMQError:
         # The text of a decoder may quote the value.
         raise UsageError(
-            "innerClientAuthenticationCredentials: this is not its form; see docs/security.md"
+            "innerClientAuthenticationCredentials: invalid value; see docs/security.md"
         ) from None
     return (info.username or "", info.password or "")
 
@@ -116,9 +116,10 @@ class Registration(Part):
             until_ms = now_ms + self._settings.register_interval_ms
             self._peers.call(server.peer, code, ext=signed, on_answer=on_answer, until_ms=until_ms)
 
-    def again(self, now_ms: int) -> None:
-        """Register anew with all that have taken the registration, and hear what they say. Topics
-        are left out: they know them, and a slave without a master asks every few seconds."""
+    def register_again(self, now_ms: int) -> None:
+        """Register again with all name servers that have accepted the registration, for the sake of
+        their answers. Topics are left out: the servers know them, and a slave without a master asks
+        every few seconds."""
         nothing = TopicFile(data_version=self._topics.version)
         for server in self._servers.values():
             if server.is_registered:
@@ -280,8 +281,8 @@ class Registration(Part):
         return {**ext, SIGNATURE: sign(ext, body, secret=secret)}
 
     def signed_for_broker(self, ext: dict[str, str]) -> dict[str, str]:
-        """The fields of a request without a body with those that prove to another broker who asks,
-        if this one has an account."""
+        """The fields of a request without a body, with the signature of this broker's account, if
+        it has one."""
         if self._signs_as is None:
             return ext
         key, secret = self._signs_as
@@ -311,7 +312,7 @@ class Registration(Part):
         }
         return TopicFile(data_version=file.data_version, topic_config_table=table)
 
-    def farewell(self) -> None:
+    def unregister(self) -> None:
         """Unregister this broker at the name servers."""
         self._is_leaving = True
         settings = self._settings

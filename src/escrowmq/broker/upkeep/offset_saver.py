@@ -76,11 +76,11 @@ class OffsetSaver:
         """At most one file, and up to where the log has to be durable before it is written."""
 
     def note(self, now_ms: int) -> None:
-        """It is time to save what has changed."""
+        """Note the changed offsets, to be saved when they may be."""
         self._ledger.note_progress(now_ms)
         if self._orders.is_changed:
             self._orders.saved()
-            data = self._orders.save(self._is_there, now_ms)
+            data = self._orders.save(self._exists, now_ms)
             self._output.add(Replace(orderly_pops.PATH, data))
         # Newer offsets never replace those that wait: where pops go on, the file could be put off
         # round by round for a place of the log that is not durable yet.
@@ -97,14 +97,14 @@ class OffsetSaver:
 
     def final_files(self, now_ms: int) -> list[tuple[str, bytes]]:
         """What to write when the broker ends: nothing that the log does not hold."""
-        found = [(orderly_pops.PATH, self._orders.save(self._is_there, now_ms))]
+        found = [(orderly_pops.PATH, self._orders.save(self._exists, now_ms))]
         if not self._orders.has_any:
             found.clear()
         if self._ledger.log_end <= self._store.lasting_offset:
             found.append((self._path, self._offsets.save()))
         return found
 
-    def _is_there(self, line: GroupQueue) -> bool:
+    def _exists(self, line: GroupQueue) -> bool:
         group, topic, queue_id = line
         config = self._topics.get(topic)
         is_queue = config is not None and queue_id < config.read_queue_nums

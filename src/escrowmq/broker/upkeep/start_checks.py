@@ -143,8 +143,8 @@ class Opening:
         groups = [name for name in self._groups.names() if name not in SYSTEM_GROUPS]
         if self._store.end_offset and groups and not self._offsets.items():
             _log.warning(
-                "%s is not there, or empty: %d groups have no offsets (%s), and their consumers "
-                "begin as new ones do",
+                "%s is missing or empty: %d groups have no offsets (%s), and their "
+                "consumers begin like new ones",
                 OFFSETS_FILE,
                 len(groups),
                 _named(groups),
@@ -180,7 +180,7 @@ class Opening:
 
         cut = self._offsets.cut(end_of, now_ms)
         for text in cut[:_TOLD_MAX]:
-            _log.warning("%s: the queue ends there, and everything after it is lost", text)
+            _log.warning("%s: the queue ends there; everything after it is lost", text)
         if len(cut) > _TOLD_MAX:
             _log.warning("%d more offsets were set back", len(cut) - _TOLD_MAX)
         if cut:
@@ -269,7 +269,7 @@ def _log_repairs(report: RecoveryReport) -> None:
             damage.reason,
         )
     if report.is_short and not report.damaged:
-        _log.error("the log ends at %d, and had more before", report.log_end)
+        _log.error("the log ends at %d, and was longer before", report.log_end)
     if len(report.damaged) > _TOLD_MAX:
         _log.error("damage: %d more places of the log", len(report.damaged) - _TOLD_MAX)
 
@@ -279,7 +279,7 @@ def _named(names: list[str]) -> str:
     return ", ".join(names[:_NAMED_MAX]) + more
 
 
-def going_on(now_ms: int, store: Store) -> int:
+def continue_time(now_ms: int, store: Store) -> int:
     """The time to continue from, given the clock and the time of the store's last record."""
     stored_ms = store.last_stored_ms
     behind_ms = stored_ms - now_ms

@@ -24,7 +24,7 @@ _AGAIN_MS: Final = 1_000
 
 
 class Tables:
-    """Saves them, and has the name servers informed."""
+    """Saves the tables of topics and groups, and updates the registration at name servers."""
 
     def __init__(
         self,
@@ -40,12 +40,12 @@ class Tables:
         self._registration = registration
         self._answers = answers
         self._unsaid: list[tuple[Question, Answer]] = []
-        self._again_ms = 0
+        self._retry_ms = 0
         self._seen = self._failed_at = (0, 0)
 
     @property
     def are_changed(self) -> bool:
-        """Whether one of them has unsaved changes."""
+        """Whether any table has unsaved changes."""
         return self._topics.is_changed or self._groups.is_changed
 
     def save(self) -> None:
@@ -62,23 +62,23 @@ class Tables:
         try:
             self.save()
         except StorageError as error:
-            self._put_off(now_ms)
+            self._postpone(now_ms)
             _log.error("%s; retrying until it is saved", error)
 
     def save_at_end(self, what: str, save: Callable[[], None]) -> None:
-        """Save one of the things that are saved at the end. If that fails, its previous version
-        stays, and the others are saved all the same."""
+        """Save one of the tables that are saved at the end. If that fails, its previous version
+        stays, and the others are saved nevertheless."""
         try:
             save()
         except (StorageError, OSError) as error:
-            _log.error("%s (%s); the next start has the version saved before", error, what)
+            _log.error("%s (%s); the next start will read the version saved before", error, what)
 
     @property
     def _wishes(self) -> tuple[int, int]:
         return self._topics.wishes_count, self._groups.wishes_count
 
-    def _put_off(self, now_ms: int) -> None:
-        self._again_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
+    def _postpone(self, now_ms: int) -> None:
+        self._retry_ms, self._failed_at = now_ms + _AGAIN_MS, self._wishes
 
     def answer(self, asked: Question, reply: Reply) -> None:
         """Send an answer now, or after its request's changes are saved. A held answer waits for
@@ -97,19 +97,20 @@ class Tables:
             self._answers.give(asked, reply)
 
     def save_and_answer(self, now_ms: int) -> None:
-        """Save them, and answer the requests that changed them. If that fails the answers say so,
-        and it is retried after a while: a full disk must not keep transactions from ending."""
+        """Save the changed tables, and answer the requests that changed them. If that fails, the
+        answers say so, and it is retried after a while: a full disk must not keep transactions from
+        ending."""
         # A wish that came after the failure is tried at once: its answer says how that went. Wishes
         # count, not changes, since it may repeat the one that failed.
         is_new = self._wishes != self._failed_at
-        if not is_new and now_ms < self._again_ms:
+        if not is_new and now_ms < self._retry_ms:
             return
         unsaid, self._unsaid = self._unsaid, []
         self._seen = self._wishes
         try:
             self.save()
         except StorageError as error:
-            self._put_off(now_ms)
+            self._postpone(now_ms)
             if is_new:
                 _log.error("%s; retrying until it is saved", error)
             reason = f"{error}; the change is in force, and saving it is retried"
@@ -118,5 +119,5 @@ class Tables:
             return
         for asked, reply in unsaid:
             self._answers.give(asked, reply)
-        self._again_ms = 0
+        self._retry_ms = 0
         self._registration.register_changes(now_ms)

@@ -97,7 +97,7 @@ class Access:
     ) -> None:
         """Add a user. Raises PermissionDenied if the name is taken."""
         info = UserInfo(password=password, user_type=_type(is_super), user_status="enable")
-        await self._tell(Request.AUTH_CREATE_USER, {"username": name}, info, broker)
+        await self._send_change(Request.AUTH_CREATE_USER, {"username": name}, info, broker)
 
     async def update_user(
         self, name: str, *, broker: str = "", **fields: Unpack[UserFields]
@@ -111,11 +111,11 @@ class Access:
         info.keeps_former = fields.get("keeps_former")
         if info == UserInfo():
             raise UsageError("nothing to change was given; name a password, a type or a status")
-        await self._tell(Request.AUTH_UPDATE_USER, {"username": name}, info, broker)
+        await self._send_change(Request.AUTH_UPDATE_USER, {"username": name}, info, broker)
 
     async def delete_user(self, name: str, *, broker: str = "") -> None:
         """Remove a user and its policies; does nothing if there is no such user."""
-        await self._tell(Request.AUTH_DELETE_USER, {"username": name}, None, broker)
+        await self._send_change(Request.AUTH_DELETE_USER, {"username": name}, None, broker)
 
     # -- policies ----------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class Access:
         info = AclInfo(
             subject=_SUBJECT + user, policies=[PolicyInfo(policy_type=kind, entries=[entry])]
         )
-        await self._tell(Request.AUTH_UPDATE_ACL, {"subject": _SUBJECT + user}, info, broker)
+        await self._send_change(Request.AUTH_UPDATE_ACL, {"subject": _SUBJECT + user}, info, broker)
 
     async def delete_policy(
         self, user: str, resource: str = "", *, is_default: bool = False, broker: str = ""
@@ -162,7 +162,7 @@ class Access:
         fields = {"subject": _SUBJECT + user, "policyType": "Default" if is_default else "Custom"}
         if resource:
             fields["resource"] = resource
-        await self._tell(Request.AUTH_DELETE_ACL, fields, None, broker)
+        await self._send_change(Request.AUTH_DELETE_ACL, fields, None, broker)
 
     # -- questions ---------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ class Access:
         masters = await self._cluster.masters(broker)
         return [one for found in await self._cluster.each(masters, asked) for one in found]
 
-    async def _tell(
+    async def _send_change(
         self, code: int, fields: dict[str, str], body: msgspec.Struct | None, broker: str
     ) -> None:
         data = b"" if body is None else msgspec.json.encode(body)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from escrowmq.base.spoken import moment, size_text, span
+from escrowmq.base.human_format import moment, size_text, span
 
 
 def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
@@ -13,13 +13,13 @@ def summary(found: Mapping[str, str], now_ms: int) -> list[tuple[str, str]]:
     rows = [
         ("build", found.get("escrowVersion", "")),
         ("speaks", found.get("brokerVersionDesc", "")),
-        ("up since", _since(found.get("bootTimestamp"), now_ms)),
+        ("up since", _format_start(found.get("bootTimestamp"), now_ms)),
         ("connections", found.get("escrowConnections", "")),
         ("accepts messages", _verdict(found)),
         ("stored", _rates(found.get("putTps"))),
         ("handed out", _rates(found.get("getTransferredTps"))),
         ("log", _log(found)),
-        ("oldest message", _since(found.get("earliestMessageTimeStamp"), now_ms)),
+        ("oldest message", _format_start(found.get("earliestMessageTimeStamp"), now_ms)),
         ("disk", _disk(found)),
         ("not durable yet", _size(found.get("remainHowManyDataToFlush", "").removesuffix(" B"))),
         ("not visible yet", _size(found.get("dispatchBehindBytes"))),
@@ -36,7 +36,7 @@ def _size(text: str | None) -> str:
     return "" if count is None else size_text(count)
 
 
-def _since(text: str | None, now_ms: int) -> str:
+def _format_start(text: str | None, now_ms: int) -> str:
     at_ms = _number(text)
     return f"{moment(at_ms)} ({span(max(0, now_ms - at_ms))} ago)" if at_ms else ""
 

@@ -116,11 +116,12 @@ class Brokers:
         """Return the brokers that left within the last hour and have not come back, as the name
         server remembers. RocketMQ's name servers remember none, nor does one that was restarted
         since."""
-        return [_gone(one) for one in await self._cluster.gone()]
+        return [_gone_broker_info(one) for one in await self._cluster.gone()]
 
     async def missing(self) -> list[BrokerInfo]:
-        """Return the gone brokers whose name no other broker has: answers lack what they hold."""
-        return [_gone(one) for one in await self._cluster.missing()]
+        """Return the gone brokers that no broker of the same name replaces: without them, answers
+        are incomplete."""
+        return [_gone_broker_info(one) for one in await self._cluster.missing()]
 
     async def all(self) -> list[BrokerInfo]:
         """Return all brokers that the name server knows, slaves too, sorted."""
@@ -219,7 +220,7 @@ class Brokers:
         return found.table.get("brokerVersionDesc", ""), found.table.get("escrowVersion", "")
 
 
-def _gone(one: GoneBroker) -> BrokerInfo:
+def _gone_broker_info(one: GoneBroker) -> BrokerInfo:
     return BrokerInfo(
         name=one.name,
         cluster=one.cluster,

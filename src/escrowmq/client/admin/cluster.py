@@ -71,7 +71,8 @@ class Cluster:
         return names.read_reply(reply, Request.ESCROW_GONE_BROKERS, decode_gone_brokers)
 
     async def missing(self) -> list[GoneBroker]:
-        """The gone brokers whose name no broker has now: answers lack what they hold."""
+        """The gone brokers that no broker of the same name replaces: without them, answers are
+        incomplete."""
         gone = await self.gone()
         if not gone:
             return []
@@ -90,7 +91,10 @@ class Cluster:
         route = await self.instance.route(wire_topic)
         names = sorted(data.broker_name for data in route.broker_datas or ())
         if not names:
-            raise RouteMissing(f"the topic {topic!r} is on no broker; are its brokers running?")
+            raise RouteMissing(
+                f"the topic {topic!r} is on none of the brokers that are up; are "
+                "its brokers running?"
+            )
         return names
 
     def readers(self, names: Iterable[str]) -> dict[str, str]:
@@ -106,9 +110,9 @@ class Cluster:
         if len(masters) < len(names):
             away = ", ".join(name for name in names if name not in masters)
             raise RouteMissing(
-                f"of the brokers that have the topic {topic!r}, {away} has no master just now, and "
-                "nothing was changed on any; start its master, or stop its slaves when it is gone "
-                "for good"
+                f"of the brokers that have the topic {topic!r}, {away} has no master at "
+                "present; nothing was changed on any of them. Start its master, or stop its "
+                "slaves if it is gone for good"
             )
         return masters
 

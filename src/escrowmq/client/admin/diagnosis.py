@@ -7,8 +7,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from escrowmq.base.human_format import moment, span
 from escrowmq.base.message import Topic
-from escrowmq.base.spoken import moment, span
 from escrowmq.client.admin.brokers import Brokers
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.groups import GroupDescription, Groups, Lag
@@ -109,8 +109,8 @@ class Diagnosis:
         if not found.state:
             hint = "" if topic else "; an id that a producer got needs its topic"
             raise NotFound(
-                f"no broker knows a message {message_id}{hint}. It was never stored, or it is "
-                "older than the log"
+                f"no broker knows a message {message_id}{hint}. It was never stored, or the "
+                "log no longer reaches back to it"
             )
         return found
 
@@ -397,7 +397,8 @@ def _unread(group: GroupDescription, lag: Lag | None, message: ReceivedMessage) 
 
 
 def _wants(expression: str, tag: str) -> bool:
-    """Whether a group wants a message by its tag. Of SQL92 that cannot be said here."""
+    """Whether a group may want a message, by its tag; always True for SQL92, which cannot be
+    evaluated here."""
     tags = [each.strip() for each in expression.split("||")]
     is_sql = any(" " in each or "=" in each for each in tags)
     return is_sql or tags == [""] or "*" in tags or tag in tags

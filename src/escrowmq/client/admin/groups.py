@@ -178,7 +178,7 @@ class Groups:
         If the group exists, the given fields are changed and nothing else."""
         check_group(group)
         name = self._cluster.wrap(group)
-        changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
+        changes = _given_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         for address in (await self._cluster.masters()).values():
             config = (await self._table(address)).get(name)
             known = config if config is not None else msgspec.to_builtins(_Config(group_name=name))
@@ -196,7 +196,7 @@ class Groups:
     ) -> None:
         """Change the given fields wherever the group exists. Raises GroupNotFound if there is
         none."""
-        changes = _given(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
+        changes = _given_fields(attempts_max, retry_queues, is_enabled, may_broadcast, is_ordered)
         is_known = False
         for address in (await self._cluster.masters()).values():
             config = (await self._table(address)).get(self._cluster.wrap(group))
@@ -316,7 +316,7 @@ class Groups:
         ]
 
 
-def _given(
+def _given_fields(
     attempts_max: int | None,
     retry_queues: int | None,
     is_enabled: bool | None,

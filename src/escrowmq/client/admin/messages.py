@@ -91,8 +91,8 @@ class Messages:
                     place.get(Property.UNIQ_KEY) == message_id
                     and place.get(Property.REAL_TOPIC) == wire_topic
                 ):
-                    return _shown(half, topic=topic, broker_name=name)
-        raise NotFound(f"no broker of topic {topic} keeps a message {message_id}, committed or not")
+                    return _displayed_message(half, topic=topic, broker_name=name)
+        raise NotFound(f"no broker of topic {topic} has a message {message_id}, committed or not")
 
     async def find(
         self,
@@ -264,10 +264,12 @@ class Messages:
             for name in book.broker_names():
                 if address in book.addresses(name).values():
                     broker_name = name
-        return _shown(stored, topic=self._cluster.unwrap(stored.topic), broker_name=broker_name)
+        return _displayed_message(
+            stored, topic=self._cluster.unwrap(stored.topic), broker_name=broker_name
+        )
 
 
-def _shown(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
+def _displayed_message(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMessage:
     """A message for display. If its body cannot be decompressed, it is shown compressed, since that
     may be what the operator is looking for."""
     try:
@@ -275,7 +277,7 @@ def _shown(stored: StoredMessage, *, topic: str, broker_name: str) -> ReceivedMe
     except RemoteProtocolError as error:
         place = f"{topic}/{stored.queue_id}"
         _log.warning(
-            "%s: the body of message %d is shown as it is: %s", place, stored.queue_offset, error
+            "%s: the body of message %d is shown as stored: %s", place, stored.queue_offset, error
         )
         as_it_is = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~SysFlag.COMPRESSED)
         return received(as_it_is, topic=topic, broker_name=broker_name)

@@ -31,7 +31,7 @@ class Offsets:
         """Return a group's progress by queue. Raises GroupNotFound if there is none."""
         found = await self._groups.lag(group, topic=topic)
         # Brokers show a group that they do not know as a new one.
-        if not any(lag.committed > 0 for lag in found) and group not in await self._known():
+        if not any(lag.committed > 0 for lag in found) and group not in await self._group_names():
             raise GroupNotFound(f"there is no consumer group {group!r}")
         return found
 
@@ -90,8 +90,8 @@ class Offsets:
         if wire not in known:
             raise UsageError(
                 f"{queue.topic!r} has no queue {queue.queue_id} on {queue.broker_name!r}; "
-                f"{sum(one.broker_name == wire.broker_name for one in known)} may be read there, "
-                "from 0 on"
+                f"{sum(one.broker_name == wire.broker_name for one in known)} can be read "
+                "there, numbered from 0"
             )
         self._cluster.instance.address_of(queue.broker_name)  # raises if it has no master
         bounds = QueueBounds(self._cluster.instance)
@@ -119,7 +119,7 @@ class Offsets:
 
     # -- inside ------------------------------------------------------------------------------
 
-    async def _known(self) -> list[str]:
+    async def _group_names(self) -> list[str]:
         return await self._groups.names(with_system=True)
 
     def _fields(self, group: str, topic: str, moment_ms: int) -> dict[str, str]:
@@ -150,7 +150,7 @@ class Offsets:
     async def _places(
         self, topic: str, broker_name: str, moment_ms: int
     ) -> dict[MessageQueue, int]:
-        """For each queue of a broker, the offset that a time stands for."""
+        """For each queue of a broker, the offset that corresponds to a time."""
         wire_topic = self._cluster.wrap(topic)
         route = await self._cluster.instance.route(wire_topic)
         bounds = QueueBounds(self._cluster.instance)

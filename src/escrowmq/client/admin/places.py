@@ -14,8 +14,8 @@ _TIME_OF_DAY: Final = re.compile(r"\d{1,2}:\d{2}(:\d{2})?")
 
 
 def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
-    """A time of day as today's, where people live; None when it is no time of day. UsageError when
-    there is no such time, or it is still to come."""
+    """Today's moment of a time of day, in a time zone; None if the text is not one. Raises
+    UsageError if there is no such time, or it has not come yet today."""
     if not _TIME_OF_DAY.fullmatch(text):
         return None
     today = datetime.fromtimestamp(now_ms / 1000, zone).date()
@@ -24,18 +24,18 @@ def today_at(text: str, now_ms: int, zone: tzinfo) -> datetime | None:
             today, time.fromisoformat(text if text[2] == ":" else f"0{text}"), zone
         )
     except ValueError as error:
-        raise UsageError(f"{text} is no time of day; write 09:00 or 09:00:30") from error
+        raise UsageError(f"{text} is not a time of day; write 09:00 or 09:00:30") from error
     if found.timestamp() * 1000 > now_ms:
         raise UsageError(
-            f"{text} is still to come today ({found.isoformat()}); write the day as well, with its "
-            "zone: 2026-11-21T09:00+01:00"
+            f"{text} has not come yet today ({found.isoformat()}); write the day as well, "
+            "with its zone: 2026-11-21T09:00+01:00"
         )
     return found
 
 
 def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> Place:
-    """Where a group is to go on. `zone` is the one of a time of day. UsageError, which names the
-    option, says what is expected."""
+    """The place at which a group should continue. `zone` is the time zone for a time of day. Raises
+    UsageError, which names the option and what is expected."""
     if text == "first":
         return "first"
     if text == "last":
@@ -44,7 +44,9 @@ def read_place(text: str, *, now_ms: int, zone: tzinfo, option: str = "to") -> P
         try:
             return datetime.fromtimestamp(int(text) / _MS, UTC)
         except (ValueError, OverflowError, OSError) as error:
-            raise UsageError(f"{option} {text}: so many milliseconds are no time") from error
+            raise UsageError(
+                f"{option} {text}: this is not a valid time in milliseconds"
+            ) from error
     today = today_at(text, now_ms, zone)
     if today is not None:
         return today

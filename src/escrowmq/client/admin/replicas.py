@@ -128,13 +128,13 @@ class Replicas:
         return found
 
     async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
-        """Make another member the master of a group: this one, or the one that lacks least. Returns
+        """Make another member the master of a group: this one, or the most up-to-date copy. Returns
         when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile."""
         group = await self.group(broker)
         if not group.master:
             raise UsageError(f"{broker} has no master that could hand over")
         if to == group.master:
-            raise UsageError(f"{to} is the master of {broker} already")
+            raise UsageError(f"{to} is already the master of {broker}")
         began_s = asyncio.get_running_loop().time()
         await self._cluster.ask(group.master_address, Request.ESCROW_GROUP_SWITCH, {"member": to})
         at = [one.address for one in group.members]
@@ -176,8 +176,8 @@ class Replicas:
             return msgspec.convert(reply.ext or {}, DrillMember, strict=False)
 
     async def reports(self, addresses: Iterable[str] = ()) -> dict[str, GroupReport]:
-        """Return what the members of groups at these addresses say; without addresses, those that
-        the name server knows. Who does not answer is left out."""
+        """Return the reports of the members of groups at these addresses; without addresses, of
+        those that the name server knows. Members that do not answer are left out."""
         found = list(addresses)
         if not found:
             table = (await self._cluster.instance.names.brokers()).broker_addr_table
@@ -189,13 +189,13 @@ class Replicas:
         (found,) = await self.status(broker)
         if found.kind != "group":
             raise UsageError(
-                f"{broker} is no group that fails over: its brokers were started without "
+                f"{broker} is not a group that fails over: its brokers were started without "
                 "--authority"
             )
         return found
 
     async def report(self, address: str) -> GroupReport:
-        """Return what one member says."""
+        """Return one member's report."""
         return await self._cluster.ask_for(address, Request.ESCROW_GROUP_STATUS, GroupReport)
 
     async def _serving(
@@ -233,7 +233,8 @@ class Replicas:
             return decode_body(GroupReport, reply.body)
 
     async def _pair(self, name: str, cluster: str, addresses: dict[int, str]) -> ReplicaGroup:
-        """As RocketMQ's brokers and ours without an authority tell it."""
+        """The copies of a master without an authority, RocketMQ's or ours, as its replication state
+        shows them."""
         ids = sorted(addresses)
         states = dict(zip(ids, await asyncio.gather(*(
             self._ha_status(addresses[each]) for each in ids

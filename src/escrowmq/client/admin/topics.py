@@ -149,7 +149,7 @@ class Topics:
         wire_topic = self._cluster.wrap(topic)
 
         async def make(name: str, address: str) -> tuple[str, RegisteredTopic]:
-            config = await self._known(address, wire_topic)
+            config = await self._config_or_default(address, wire_topic)
             if queues is not None:
                 config.read_queue_nums = config.write_queue_nums = queue_count(queues)
             if permission is not None:
@@ -258,7 +258,7 @@ class Topics:
             fields["attributes"] = ",".join(f"+{key}={value}" for key, value in attributes.items())
         await self._cluster.ask(address, Request.UPDATE_AND_CREATE_TOPIC, fields)
 
-    async def _known(self, address: str, wire_topic: str) -> RegisteredTopic:
+    async def _config_or_default(self, address: str, wire_topic: str) -> RegisteredTopic:
         """The topic as a broker has it, or with the defaults of a new one."""
         try:
             return await self._config(address, wire_topic)
@@ -309,8 +309,8 @@ class Topics:
                 pass
             if instance.now() >= deadline:
                 raise RouteMissing(
-                    f"the topic {wire_topic!r} is created, but its brokers have not told the "
-                    "name server yet; see whether they can reach it"
+                    f"the topic {wire_topic!r} is created, but its brokers have not "
+                    "registered it at the name server yet; check that they can reach it"
                 )
             await asyncio.sleep(_LOOK_AGAIN_S)
 

@@ -84,7 +84,9 @@ class Transactions:
         """Iterate over pending transactions, broker by broker, the oldest first; pages are fetched
         as needed."""
         masters = await self._cluster.masters(wanted.get("broker", ""))
-        async for item in self._all(masters, Request.ESCROW_PENDING_LIST, self._filter(wanted)):
+        async for item in self._items_of_all(
+            masters, Request.ESCROW_PENDING_LIST, self._filter(wanted)
+        ):
             yield item
 
     async def count(self, **wanted: Unpack[TransactionFilter]) -> TransactionCounts:
@@ -110,7 +112,7 @@ class Transactions:
         with its events. `transaction` is a transaction id or the id of one of its messages;
         `broker` limits the search. Raises NotFound if no broker knows it."""
         found: list[PendingTransaction] = []
-        which = self._which(transaction, topic=topic)
+        which = self._selection(transaction, topic=topic)
         refusals: list[ResponseError] = []
         for name, address in (await self._brokers(transaction, broker)).items():
             try:
@@ -130,7 +132,7 @@ class Transactions:
     ) -> str:
         """Commit in the producer's place; return the outcome. Raises AlreadyRolledBack or
         AlreadySettled if it had ended another way. `broker` limits the search."""
-        which = {**self._which(transaction, topic=topic), "verdict": "commit", "reason": reason}
+        which = {**self._selection(transaction, topic=topic), "verdict": "commit", "reason": reason}
         return await self._settle(transaction, which, broker)
 
     async def rollback(
@@ -138,7 +140,11 @@ class Transactions:
     ) -> str:
         """Roll back in the producer's place; return the outcome. Raises AlreadyCommitted or
         AlreadySettled if it had ended another way. `broker` limits the search."""
-        which = {**self._which(transaction, topic=topic), "verdict": "rollback", "reason": reason}
+        which = {
+            **self._selection(transaction, topic=topic),
+            "verdict": "rollback",
+            "reason": reason,
+        }
         return await self._settle(transaction, which, broker)
 
     async def check(
@@ -148,7 +154,7 @@ class Transactions:
         checked."""
         broker = wanted.pop("broker", "")
         if transaction and wanted:
-            raise UsageError("give a transaction, or what chooses transactions; not both")
+            raise UsageError("give a transaction, or a filter for transactions; not both")
         if transaction:
             return await self._check_one(transaction, broker, reason=reason)
         which = {**self._filter(wanted), "reason": reason}
@@ -162,7 +168,7 @@ class Transactions:
         search."""
         body = self._named(topic=topic, group=group)
         masters = await self._cluster.masters(broker)
-        async for item in self._all(masters, Request.ESCROW_DISCARDED_LIST, body):
+        async for item in self._items_of_all(masters, Request.ESCROW_DISCARDED_LIST, body):
             yield item
 
     async def resume(
@@ -177,7 +183,7 @@ class Transactions:
         """Make discarded transactions pending again: one, by its `offset_id`, or those of a topic
         or group; return how many messages are pending again."""
         if not (offset_id or topic or group):
-            raise UsageError("say which: an offset id, a topic or a group")
+            raise UsageError("name what to resume: an offset id, a topic or a group")
         which = {**self._named(topic=topic, group=group), "reason": reason}
         if offset_id:
             which["offsetId"] = offset_id
@@ -225,8 +231,8 @@ class Transactions:
         ask: Callable[[str], Awaitable[T]],
         silent: list[str] | None = None,
     ) -> list[T]:
-        """What each broker says that knows such requests; NotSupported when none does. The names
-        of the others are added to `silent`."""
+        """The answer of each broker that supports such requests. Raises NotSupported if none does.
+        The names of the others are added to `silent`."""
         found: list[T] = []
         refusal: NotSupported | None = None
         for name, address in masters.items():
@@ -240,10 +246,11 @@ class Transactions:
             raise refusal
         return found
 
-    async def _all(
+    async def _items_of_all(
         self, masters: Mapping[str, str], code: int, body: dict[str, object]
     ) -> AsyncIterator[PendingTransaction]:
-        """The items of each broker that knows such requests; NotSupported when none does."""
+        """The items of each broker that supports such requests. Raises NotSupported if none
+        does."""
         refusals: list[NotSupported] = []
         for broker, address in masters.items():
             try:
@@ -255,7 +262,7 @@ class Transactions:
             raise refusals[0]
 
     async def _check_one(self, transaction: str, broker: str, *, reason: str) -> int:
-        which = {**self._which(transaction), "reason": reason}
+        which = {**self._selection(transaction), "reason": reason}
         counts: list[int] = []
         refusals: list[ResponseError] = []
         for address in (await self._brokers(transaction, broker)).values():
@@ -277,7 +284,7 @@ class Transactions:
         return count
 
     async def _counted(self, address: str, which: dict[str, object]) -> list[PendingCounts]:
-        """The parts in which a broker answers: one request is of bounded work."""
+        """A broker's counts, request by request: each request does a bounded amount of work."""
         parts: list[PendingCounts] = []
         after, is_whole = -1, False
         while not is_whole:
@@ -322,13 +329,14 @@ class Transactions:
         raise _unknown(transaction, refusals)
 
     async def _brokers(self, transaction: str, broker: str = "") -> dict[str, str]:
-        """Those that may know a transaction: its id names the broker, a message id does not."""
+        """The brokers that may know a transaction: its id names the broker, a message id does
+        not."""
         return await self._cluster.masters(_broker_of(transaction) or broker)
 
     async def _done(self, address: str, code: int, which: dict[str, object]) -> Done:
         return await self._cluster.ask_for(address, code, Done, body=msgspec.json.encode(which))
 
-    def _which(self, transaction: str, *, topic: str = "") -> dict[str, object]:
+    def _selection(self, transaction: str, *, topic: str = "") -> dict[str, object]:
         name = "id" if _broker_of(transaction) else "messageId"
         which: dict[str, object] = {name: transaction}
         if topic:

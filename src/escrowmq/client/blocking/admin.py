@@ -17,118 +17,124 @@ from escrowmq.client.admin import (
     transactions,
 )
 from escrowmq.client.admin import admin as engine
-from escrowmq.client.blocking.face import Face, Served, plain, plain_face, plain_iterator
+from escrowmq.client.blocking.face import (
+    Face,
+    Served,
+    blocking_face,
+    blocking_iterator,
+    blocking_method,
+)
 from escrowmq.client.producer_settings import ConnectionSettings
 
 
 class Access(Face[access.Access]):
     """Users and policies: `Admin.access`."""
 
-    users = plain(access.Access.users)
-    create_user = plain(access.Access.create_user)
-    update_user = plain(access.Access.update_user)
-    delete_user = plain(access.Access.delete_user)
-    policies = plain(access.Access.policies)
-    put_policy = plain(access.Access.put_policy)
-    delete_policy = plain(access.Access.delete_policy)
-    explain = plain(access.Access.explain)
+    users = blocking_method(access.Access.users)
+    create_user = blocking_method(access.Access.create_user)
+    update_user = blocking_method(access.Access.update_user)
+    delete_user = blocking_method(access.Access.delete_user)
+    policies = blocking_method(access.Access.policies)
+    put_policy = blocking_method(access.Access.put_policy)
+    delete_policy = blocking_method(access.Access.delete_policy)
+    explain = blocking_method(access.Access.explain)
 
 
 class Brokers(Face[brokers.Brokers]):
     """Brokers and their settings: `Admin.brokers`."""
 
-    all = plain(brokers.Brokers.all)
-    gone = plain(brokers.Brokers.gone)
-    missing = plain(brokers.Brokers.missing)
-    runtime = plain(brokers.Brokers.runtime)
-    producers = plain(brokers.Brokers.producers)
-    replicas = plain(brokers.Brokers.replicas)
-    config = plain(brokers.Brokers.config)
-    changes = plain(brokers.Brokers.changes)
-    configure = plain(brokers.Brokers.configure)
+    all = blocking_method(brokers.Brokers.all)
+    gone = blocking_method(brokers.Brokers.gone)
+    missing = blocking_method(brokers.Brokers.missing)
+    runtime = blocking_method(brokers.Brokers.runtime)
+    producers = blocking_method(brokers.Brokers.producers)
+    replicas = blocking_method(brokers.Brokers.replicas)
+    config = blocking_method(brokers.Brokers.config)
+    changes = blocking_method(brokers.Brokers.changes)
+    configure = blocking_method(brokers.Brokers.configure)
 
 
 class Diagnosis(Face[diagnosis.Diagnosis]):
     """`Admin.diagnosis`."""
 
-    message = plain(diagnosis.Diagnosis.message)
-    cluster = plain(diagnosis.Diagnosis.cluster)
-    events = plain(diagnosis.Diagnosis.events)
+    message = blocking_method(diagnosis.Diagnosis.message)
+    cluster = blocking_method(diagnosis.Diagnosis.cluster)
+    events = blocking_method(diagnosis.Diagnosis.events)
 
 
 class Groups(Face[groups.Groups]):
     """Consumer groups: `Admin.groups`."""
 
-    names = plain(groups.Groups.names)
-    describe = plain(groups.Groups.describe)
-    create = plain(groups.Groups.create)
-    update = plain(groups.Groups.update)
-    delete = plain(groups.Groups.delete)
-    members = plain(groups.Groups.members)
-    lag = plain(groups.Groups.lag)
-    redeliver_dead = plain_iterator(groups.Groups.redeliver_dead)
+    names = blocking_method(groups.Groups.names)
+    describe = blocking_method(groups.Groups.describe)
+    create = blocking_method(groups.Groups.create)
+    update = blocking_method(groups.Groups.update)
+    delete = blocking_method(groups.Groups.delete)
+    members = blocking_method(groups.Groups.members)
+    lag = blocking_method(groups.Groups.lag)
+    redeliver_dead = blocking_iterator(groups.Groups.redeliver_dead)
 
 
 class Messages(Face[messages.Messages]):
     """Stored messages: `Admin.messages`."""
 
-    get = plain(messages.Messages.get)
-    prepared = plain(messages.Messages.prepared)
-    find = plain(messages.Messages.find)
-    at = plain(messages.Messages.at)
-    send = plain(messages.Messages.send)
-    resend = plain(messages.Messages.resend)
-    deliver = plain(messages.Messages.deliver)
+    get = blocking_method(messages.Messages.get)
+    prepared = blocking_method(messages.Messages.prepared)
+    find = blocking_method(messages.Messages.find)
+    at = blocking_method(messages.Messages.at)
+    send = blocking_method(messages.Messages.send)
+    resend = blocking_method(messages.Messages.resend)
+    deliver = blocking_method(messages.Messages.deliver)
 
 
 class Offsets(Face[offsets.Offsets]):
     """Offsets of groups: `Admin.offsets`."""
 
-    show = plain(offsets.Offsets.show)
-    reset = plain(offsets.Offsets.reset)
-    preview = plain(offsets.Offsets.preview)
-    check_set = plain(offsets.Offsets.check_set)
-    set = plain(offsets.Offsets.set)
-    clone = plain(offsets.Offsets.clone)
+    show = blocking_method(offsets.Offsets.show)
+    reset = blocking_method(offsets.Offsets.reset)
+    preview = blocking_method(offsets.Offsets.preview)
+    check_set = blocking_method(offsets.Offsets.check_set)
+    set = blocking_method(offsets.Offsets.set)
+    clone = blocking_method(offsets.Offsets.clone)
 
 
 class Replicas(Face[replicas.Replicas]):
     """Brokers and their copies: `Admin.replicas`."""
 
-    status = plain(replicas.Replicas.status)
-    group = plain(replicas.Replicas.group)
-    report = plain(replicas.Replicas.report)
-    switch = plain(replicas.Replicas.switch)
-    rebuild = plain(replicas.Replicas.rebuild)
-    drill = plain(replicas.Replicas.drill)
-    reports = plain(replicas.Replicas.reports)
+    status = blocking_method(replicas.Replicas.status)
+    group = blocking_method(replicas.Replicas.group)
+    report = blocking_method(replicas.Replicas.report)
+    switch = blocking_method(replicas.Replicas.switch)
+    rebuild = blocking_method(replicas.Replicas.rebuild)
+    drill = blocking_method(replicas.Replicas.drill)
+    reports = blocking_method(replicas.Replicas.reports)
 
 
 class Topics(Face[topics.Topics]):
     """Topics of the cluster: `Admin.topics`."""
 
-    names = plain(topics.Topics.names)
-    describe = plain(topics.Topics.describe)
-    create = plain(topics.Topics.create)
-    update = plain(topics.Topics.update)
-    delete = plain(topics.Topics.delete)
+    names = blocking_method(topics.Topics.names)
+    describe = blocking_method(topics.Topics.describe)
+    create = blocking_method(topics.Topics.create)
+    update = blocking_method(topics.Topics.update)
+    delete = blocking_method(topics.Topics.delete)
 
 
 class Transactions(Face[transactions.Transactions]):
     """Pending and discarded transactions: `Admin.transactions`."""
 
-    pending = plain_iterator(transactions.Transactions.pending)
-    count = plain(transactions.Transactions.count)
-    show = plain(transactions.Transactions.show)
-    commit = plain(transactions.Transactions.commit)
-    rollback = plain(transactions.Transactions.rollback)
-    check = plain(transactions.Transactions.check)
-    discarded = plain_iterator(transactions.Transactions.discarded)
-    resume = plain(transactions.Transactions.resume)
-    rotate_key = plain(transactions.Transactions.rotate_key)
+    pending = blocking_iterator(transactions.Transactions.pending)
+    count = blocking_method(transactions.Transactions.count)
+    show = blocking_method(transactions.Transactions.show)
+    commit = blocking_method(transactions.Transactions.commit)
+    rollback = blocking_method(transactions.Transactions.rollback)
+    check = blocking_method(transactions.Transactions.check)
+    discarded = blocking_iterator(transactions.Transactions.discarded)
+    resume = blocking_method(transactions.Transactions.resume)
+    rotate_key = blocking_method(transactions.Transactions.rotate_key)
 
 
-@plain_face()
+@blocking_face()
 class Admin(Served[engine.Admin]):
     """Reads and changes a cluster, for operators. It is open once it is made; close it, or use it
     with `with`.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, Unpack
 
 from escrowmq.client import consumer as engine
 from escrowmq.client.blocking.delivery import Delivery
-from escrowmq.client.blocking.face import Served, plain_face
+from escrowmq.client.blocking.face import Served, blocking_face
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.consumer import Where
 from escrowmq.client.consumer_settings import ConsumerOptions, ConsumerSettings, Handler
@@ -53,7 +53,7 @@ class _Engine(engine.Consumer):
         return self._portal
 
 
-@plain_face()
+@blocking_face()
 class Batches:
     """Iterates over lists of messages. Each list is acknowledged when the loop asks for the next
     one."""
@@ -103,7 +103,7 @@ class Batches:
             inner.hands.leave(self._slot)
 
 
-@plain_face()
+@blocking_face()
 class Iteration:
     """Iterates over messages. Each is acknowledged when the loop asks for the next one."""
 
@@ -118,7 +118,7 @@ class Iteration:
         return message
 
 
-@plain_face()
+@blocking_face()
 class Consumer(KeywordGroup, Served[_Engine]):
     """Receives messages, shared with the other members of its group. It is open once it is made;
     close it, or use it with `with`.
@@ -156,7 +156,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
                 portal=self._portal, name_servers=name_servers, group=group, **settings
             )
         except BaseException:
-            self._give_up()
+            self._release_share()
             raise
         self._is_closed = False
         try:
@@ -246,7 +246,7 @@ class Consumer(KeywordGroup, Served[_Engine]):
             self._portal.call(self._inner.take_into(box, count_max, timeout_s=timeout_s))
             return [message for message in box if isinstance(message, Delivery)]
         except BaseException:  # an interrupt: the messages taken reach no caller
-            self._portal.post(lambda: self._inner.untake(box))
+            self._portal.post(lambda: self._inner.return_taken(box))
             raise
 
     # -- topics ------------------------------------------------------------------------------

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 
-from escrowmq.client.blocking.face import plain_face
+from escrowmq.client.blocking.face import blocking_face
 from escrowmq.client.core.redelivery import NEVER, delay_level
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.client.portal import Caller
 from escrowmq.errors import UsageError
 
 
-@plain_face()
+@blocking_face()
 class Delivery(HeldMessage, kw_only=True, eq=False):
     """A message that was delivered. It is acknowledged automatically when the loop asks for the
     next one or the handler returns, unless one of these methods was called.

@@ -24,7 +24,7 @@ _SPECIAL = frozenset({"__init__", "__enter__", "__exit__", "__next__"})
 """Methods that begin with an underscore and are called by users."""
 
 
-def plainly(method: Callable[P, T]) -> Callable[P, T]:
+def shorten_traceback(method: Callable[P, T]) -> Callable[P, T]:
     """Wrap a method so that tracebacks of our own errors start there: they show the caller's line
     and this method only. Other errors (a bug of ours, or an interceptor's own) keep all their
     frames."""
@@ -46,7 +46,7 @@ def _shown_as(method: Callable[..., object], call: Callable[P, T]) -> Callable[P
     return call
 
 
-def plain_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
+def blocking_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
     """Make all methods of a class blocking. `but` names those that the class implements itself,
     because they are called for each message and should cost no extra call."""
 
@@ -54,7 +54,7 @@ def plain_face(*, but: Collection[str] = ()) -> Callable[[K], K]:
         for name, found in list(vars(kind).items()):
             is_meant = name in _SPECIAL or not name.startswith("_")
             if is_meant and isinstance(found, FunctionType) and name not in but:
-                setattr(kind, name, plainly(found))
+                setattr(kind, name, shorten_traceback(found))
         return kind
 
     return decorate
@@ -78,7 +78,7 @@ class Closable(Protocol):
 C = TypeVar("C", bound=Closable)
 
 
-@plain_face()
+@blocking_face()
 class Served(Generic[C]):
     """A blocking client that shares the process's event loop until it is closed."""
 
@@ -91,8 +91,8 @@ class Served(Generic[C]):
         with contextlib.suppress(RuntimeError):
             asyncio.get_running_loop()
             _log.warning(
-                "a blocking %s is made inside a running event loop, which each of its calls "
-                "will block; use escrowmq.aio there",
+                "a blocking %s was made inside a running event loop; each of its calls will "
+                    "block the loop. Use escrowmq.aio there",
                 type(self).__name__,
             )  # fmt: skip
         portal = acquire()
@@ -111,11 +111,11 @@ class Served(Generic[C]):
             with contextlib.suppress(ClientClosed, ClientForked):
                 self._portal.call(self._inner.close())
         except Exception:
-            self._give_up()
+            self._release_share()
             raise
-        self._give_up()
+        self._release_share()
 
-    def _give_up(self) -> None:
+    def _release_share(self) -> None:
         self._is_closed = True
         # Several threads may close at once; the one that takes the share gives it back.
         with contextlib.suppress(IndexError):
@@ -133,27 +133,35 @@ class Served(Generic[C]):
         self.close()
 
 
+def note_dead(client: object) -> None:
+    """A test has killed this client: it no longer uses the process's event loop. Any other object
+    is ignored."""
+    if isinstance(client, Served):
+        client._release_share()  # noqa: SLF001 - its own module
+
+
 def engine_of(client: object) -> Any:  # noqa: ANN401 - a client of any kind
-    """The asyncio client behind a blocking one; any other object is returned unchanged."""
+    """The asyncio client inside a blocking one; any other object is returned unchanged."""
     return client._inner if isinstance(client, Served) else client  # noqa: SLF001 - its own module
 
 
-def plain(
+def blocking_method(
     method: Callable[Concatenate[E, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[Face[E], P], T]:
-    """The same method, but waiting for its result."""
+    """A blocking method from a coroutine method: it waits for the result."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> T:
         return face.portal.call(method(face.inner, *args, **kwargs))
 
-    return plainly(call)
+    return shorten_traceback(call)
 
 
-def plain_iterator(
+def blocking_iterator(
     method: Callable[Concatenate[E, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Face[E], P], Iterator[T]]:
-    """The same iterator, but waiting for each item that is not available yet."""
+    """A blocking iterator from an asynchronous one: it waits for each item that is not available
+    yet."""
 
     @functools.wraps(method)
     def call(face: Face[E], /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:

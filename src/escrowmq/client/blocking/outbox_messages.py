@@ -6,7 +6,7 @@ import logging
 from collections.abc import Collection, Sequence
 
 from escrowmq.client import outbox_messages as engine
-from escrowmq.client.blocking.face import Face, plain_face
+from escrowmq.client.blocking.face import Face, blocking_face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome
 from escrowmq.client.portal import Awaiting, Portal
@@ -15,7 +15,7 @@ from escrowmq.errors import EscrowMQError
 _log = logging.getLogger(__name__)
 
 
-@plain_face()
+@blocking_face()
 class Marked(Face[engine.Marked]):
     """For integrations: `escrowmq.client.outbox_messages.Marked`, from any thread."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Unpack
 import msgspec
 
 from escrowmq.client import producer as engine
-from escrowmq.client.blocking.face import Served, plain_face
+from escrowmq.client.blocking.face import Served, blocking_face
 from escrowmq.client.blocking.transaction import Transaction
 from escrowmq.client.checking import DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 
-@plain_face(but={"send"})
+@blocking_face(but={"send"})
 class Producer(KeywordGroup, Served[engine.Producer]):
     """Sends messages, alone or in transactions, from any thread. It is open once it is made; close
     it, or use it with `with`.

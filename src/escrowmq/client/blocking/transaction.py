@@ -6,7 +6,7 @@ import functools
 from typing import TYPE_CHECKING, Self, Unpack
 
 from escrowmq.client import transaction as engine
-from escrowmq.client.blocking.face import plain_face
+from escrowmq.client.blocking.face import blocking_face
 from escrowmq.client.core.message import Message
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.portal import Portal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 
-@plain_face(but={"__enter__", "__exit__", "begin"})
+@blocking_face(but={"__enter__", "__exit__", "begin"})
 class Transaction:
     """Made by `Producer.transaction`. Commits when its block ends, rolls back when it raises.
 
@@ -103,12 +103,13 @@ class Transaction:
     ) -> None:
         inner = self._inner
         try:
-            if error is None:
-                self._portal.call_quickly(
-                    inner.leave_quickly, lambda: inner.__aexit__(None, None, None)
-                )
-            else:
+            if error is not None:
                 self._portal.call(inner.__aexit__(kind, error, trace))
+            elif not inner.leave_unheard(self._portal.begin_soon):
+                self._portal.call_quickly(
+                    functools.partial(inner.settle_quickly, inner.plan),
+                    lambda: inner.__aexit__(None, None, None),
+                )
         except EscrowMQError as raised:
             raise raised.with_traceback(None)  # noqa: B904 - the same
 

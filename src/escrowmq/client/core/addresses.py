@@ -20,8 +20,8 @@ def parse_addresses(text: str | Sequence[str]) -> tuple[str, ...]:
     found = [part.removeprefix("http://") for part in parts if part]
     if not found:
         raise UsageError(
-            "no name server is given; pass 'host:port' (several with ';' between them), "
-            "or set the environment variable NAMESRV_ADDR"
+            "no name server is given; pass 'host:port' (several separated by ';'), or set "
+            "the environment variable NAMESRV_ADDR"
         )
     for address in found:
         if "://" in address:

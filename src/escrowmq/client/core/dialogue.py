@@ -111,7 +111,7 @@ class Dialogue:
             raise self.loss()
         if len(self._asked) >= REQUESTS_WAITING_MAX:
             raise UsageError(
-                f"{REQUESTS_WAITING_MAX} requests wait for {self.address} already; "
+                f"{REQUESTS_WAITING_MAX} requests are already waiting for {self.address}; "
                 "wait for some of them before making more"
             )
         self._opaque = opaque = (self._opaque + 1) & _OPAQUE_MASK

@@ -31,7 +31,7 @@ _TRUE: Final = "true"
 _BUSY: Final = frozenset({Response.SYSTEM_BUSY, Response.SERVICE_NOT_AVAILABLE, Response.GO_AWAY})
 
 
-class Telling:
+class EndAttempts:
     """The END of one transaction, until its broker has confirmed it or the time is over. `count` is
     the number of its messages, if it has an id of its own."""
 
@@ -52,7 +52,9 @@ class Telling:
         """The timeout of the next attempt."""
         return max(_LEAST_S, self._deadline - now)
 
-    def came(self, what: Command | EscrowMQError, *, now: float, address: str = "") -> float | None:
+    def report(
+        self, what: Command | EscrowMQError, *, now: float, address: str = ""
+    ) -> float | None:
         """Return None once confirmed, otherwise the pause before the next attempt. Raises
         OutcomeUnknown after the last attempt, and the error if the broker refuses permanently."""
         failure: EscrowMQError | None
@@ -72,7 +74,7 @@ class Telling:
         pause_s = self._pauses.next_s(self._deadline - now)
         if pause_s is None or not self._may_repeat(failure):
             raise self._unknown(failure) from failure
-        _log.info("the end of a transaction is sent again: %s", failure)
+        _log.info("the END of a transaction is sent again: %s", failure)
         return pause_s
 
     def _may_repeat(self, failure: EscrowMQError) -> bool:

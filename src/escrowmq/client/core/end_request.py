@@ -86,7 +86,8 @@ def half_of(reply: Command, *, broker_name: str, topic: str, group: str, unique_
         queue_offset = int(ext["queueOffset"])
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
-            f"the answer to a half message lacks what its end needs: {error}; seen {ext}"
+            f"the answer to a half message lacks a field that its END needs: {error}; "
+            f"received {ext}"
         ) from error
     return Half(
         broker_name=broker_name,

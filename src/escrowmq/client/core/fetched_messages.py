@@ -44,7 +44,7 @@ class Shelf(Generic[M]):
 
     @property
     def commit_offset(self) -> int:
-        """Everything below it is settled."""
+        """The offset below which all messages are settled."""
         while self._heap and self._heap[0] not in self._open:
             heapq.heappop(self._heap)
         return self._heap[0] if self._heap else self.next_offset

@@ -18,7 +18,7 @@ def reading_from(address: str, code: int) -> Iterator[None]:
         yield
     except (ProtocolError, CorruptRecord, msgspec.MsgspecError, UnicodeError) as error:
         raise RemoteProtocolError(
-            f"{address} answers request {code} with something that cannot be parsed: {error}; is "
-            f"that a broker or a name server of a supported release, and does nothing in between "
-            f"alter its answers?"
+            f"{address} answers request {code} with something that cannot be parsed: "
+            f"{error}; is that a broker or a name server of a supported release, and does "
+            "nothing in between alter its answers?"
         ) from error

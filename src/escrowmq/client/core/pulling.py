@@ -52,7 +52,7 @@ def is_refusal(error: EscrowMQError) -> bool:
     return isinstance(error, PermissionDenied) or getattr(error, "code", None) in REFUSALS
 
 
-class InVain:
+class EmptyAnswers:
     """Counts empty answers that came at once although the broker could have held the request, and
     computes the pause before the next one."""
 
@@ -153,7 +153,7 @@ class Cursor(Generic[M]):
         self._shelf = shelf
         self._wait_ms = wait_ms
         self._came_from = 0
-        self._in_vain = InVain()
+        self._in_vain = EmptyAnswers()
 
     def answered(self, reply: Command) -> tuple[PullStep, int]:
         """The step that follows an answer, and the next offset. The shelf is already set to that

@@ -26,4 +26,4 @@ def number_of(reply: Command, name: str, *, otherwise: int | None = None) -> int
             if -1 <= number <= LONG_MAX:
                 return number
         seen = repr(text[:64])
-    raise RemoteProtocolError(f"{name} in a reply: {seen}; a number up to {LONG_MAX} is expected")
+    raise RemoteProtocolError(f"{name} in a reply is {seen}; a number up to {LONG_MAX} is expected")

@@ -153,8 +153,8 @@ def bounded(route: TopicRoute) -> TopicRoute:
             kept.append(data)
             left -= count
     _log.warning(
-        "a route names %d brokers and %d groups of queues; %d brokers, and %d queues in all, are "
-        "believed: is this a name server of yours?",
+        "a route names %d brokers and %d groups of queues; %d brokers, and %d queues in "
+            "all, are accepted: is this a name server of yours?",
         len(brokers), len(queues), BROKERS_MAX, ROUTE_QUEUES_MAX,
     )  # fmt: skip
     few = [

@@ -71,7 +71,7 @@ class SendAnswer(msgspec.Struct):
 
 
 class Attempts:
-    """The attempts for one message: call `aim`, make the attempt, report it to `came`."""
+    """The attempts for one message: call `aim`, make the attempt, pass its result to `report`."""
 
     def __init__(self, sending: SendRequest, rules: SendRules, *, started: float) -> None:
         self.deadline = started + sending.timeout_ms / 1000
@@ -127,7 +127,7 @@ class Attempts:
 
     # -- what follows ------------------------------------------------------------------------
 
-    def came(
+    def report(
         self,
         what: SendAnswer | EscrowMQError,
         *,
@@ -141,19 +141,19 @@ class Attempts:
         if isinstance(what, SendAnswer) and what.reply.code in STORED:
             return self._stored(what, now)
         if what is self._time_up:
-            return self._over(what)
-        error = self._noted(what)
+            return self._final_answer(what)
+        error = self._record_failure(what)
         if _is_away(error, has_names):
             pause_s = self._pause(names(), now)
-            return self._over(error) if pause_s is None else pause_s
+            return self._final_answer(error) if pause_s is None else pause_s
         self._left -= 1
         may_repeat = self._sending.may_repeat
         if after_failure(error, may_repeat=may_repeat) is RetryStep.GIVE_UP:
-            return self._over(error)
+            return self._final_answer(error)
         if now >= self.deadline:
-            return self._over(self.timeout(), cause=error)
+            return self._final_answer(self.timeout(), cause=error)
         if not self._left:
-            return self._over(error)
+            return self._final_answer(error)
         _log.info("sending to %r again: %s", self._sending.message.topic, error)
         return 0.0
 
@@ -165,7 +165,7 @@ class Attempts:
         self._kept = sent
         return 0.0
 
-    def _noted(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
+    def _record_failure(self, what: SendAnswer | EscrowMQError) -> EscrowMQError:
         """The recorded errors. If a broker refuses repeatedly, its last refusal is kept."""
         if isinstance(what, RouteMissing | NoNameServer):
             self._nowhere = what
@@ -202,11 +202,13 @@ class Attempts:
         )
         self._time_up = RequestTimeout(
             f"the message to {self._sending.message.topic!r} was not confirmed within "
-            f"{self._sending.timeout_ms} ms; {self._told()}; {advice} (timeout_ms)"
+            f"{self._sending.timeout_ms} ms; {self._describe_failures()}; {advice} (timeout_ms)"
         )
         return self._time_up
 
-    def _over(self, error: EscrowMQError, *, cause: EscrowMQError | None = None) -> SendAnswer:
+    def _final_answer(
+        self, error: EscrowMQError, *, cause: EscrowMQError | None = None
+    ) -> SendAnswer:
         """No attempt is left: return what is stored less safely, otherwise raise the error."""
         if self._kept is not None:
             return self._kept
@@ -223,7 +225,7 @@ class Attempts:
             if len(self._failures) > 1:
                 last.add_note(f"{len(self._failures)} attempts were made")
             return last
-        topic, told = self._sending.message.topic, self._told()
+        topic, told = self._sending.message.topic, self._describe_failures()
         in_doubt = any(isinstance(error, _IN_DOUBT) for _, error in self._failures)
         text = (
             f"the message to {topic!r} was not confirmed; {told}; it may be stored: send it again "
@@ -235,7 +237,7 @@ class Attempts:
         failed.__cause__ = last
         return failed
 
-    def _told(self) -> str:
+    def _describe_failures(self) -> str:
         if not self._failures:
             return str(self._nowhere or "no attempt came to an end")
         told = "; ".join(

@@ -44,8 +44,8 @@ RETRIED: Final = frozenset(
 
 
 def has_moved(reply: Command) -> bool:
-    """Whether another broker may be the master now: this one says so, or has stored something that
-    no copy confirms."""
+    """Whether another broker may be the master now: this one reports it, or has stored a message
+    that no copy confirms."""
     if reply.code == Response.FLUSH_SLAVE_TIMEOUT:
         return True
     error = response_error(reply.code, reply.remark, address="")

@@ -325,7 +325,7 @@ def result_of(reply: Command, queue: MessageQueue, message: Outgoing, *, topic: 
         )
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
-            f"the answer to a send lacks what it must have: {error}; seen {ext}"
+            f"the answer to a send lacks a required field: {error}; received {ext}"
         ) from error
 
 

@@ -45,7 +45,7 @@ def _check_topic_name(topic: str) -> None:
             f"at most {TOPIC_SIZE_MAX} are allowed"
         )
     if not has_name_letters(topic):
-        raise InvalidMessage(f"the topic {topic!r} has characters that cannot be; {_ALLOWED}")
+        raise InvalidMessage(f"the topic {topic!r} has invalid characters; {_ALLOWED}")
 
 
 @functools.lru_cache(maxsize=1024)
@@ -61,7 +61,7 @@ def check_group(group: object) -> None:
             f"at most {GROUP_SIZE_MAX} are allowed"
         )
     if not has_name_letters(group):
-        raise InvalidMessage(f"the group {group!r} has characters that cannot be; {_ALLOWED}")
+        raise InvalidMessage(f"the group {group!r} has invalid characters; {_ALLOWED}")
     if group in _NAMED_BY_THE_PEER:
         raise InvalidMessage(f"the group {group!r} is reserved; choose a name of your service")
 
@@ -69,7 +69,7 @@ def check_group(group: object) -> None:
 def check_message(message: Message, *, body_size_max: int) -> None:
     """Validate a message as a user gives it."""
     if not isinstance(message, Message):
-        raise InvalidMessage(f"{message!r:.64} is no message; make one with escrowmq.Message")
+        raise InvalidMessage(f"{message!r:.64} is not a message; make one with escrowmq.Message")
     check_topic(message.topic)
     body = message.body
     if not isinstance(body, bytes | bytearray | memoryview):
@@ -77,7 +77,7 @@ def check_message(message: Message, *, body_size_max: int) -> None:
             f"the body is of type {type(body).__name__}; bytes are expected, encode it first"
         )
     if not body:
-        raise InvalidMessage("the body is empty; no broker takes that, send at least one byte")
+        raise InvalidMessage("the body is empty; no broker accepts that, send at least one byte")
     if len(body) > body_size_max:
         raise InvalidMessage(
             f"the body has {len(body)} bytes; at most {body_size_max} are allowed "
@@ -101,15 +101,15 @@ def _check_keys(message: Message) -> None:
     for key in keys:
         if not isinstance(key, str) or not key or KEYS_SEPARATOR in key:
             raise InvalidMessage(
-                f"the key {key!r} cannot be: keys are words without blanks; give several as a list"
+                f"the key {key!r} is invalid: keys are words without blanks; give several as a list"
             )
 
 
 def _check_texts(message: Message) -> None:
     if _BETWEEN_TAGS in str(message.tag):
         raise InvalidMessage(
-            f"the tag {message.tag!r} holds {_BETWEEN_TAGS!r}, which stands between tags where "
-            "consumers choose them; a message has one tag"
+            f"the tag {message.tag!r} contains {_BETWEEN_TAGS!r}, which separates tags in "
+            "subscriptions; a message has one tag"
         )
     found: list[tuple[str, object]] = [("tag", message.tag), ("order_key", message.order_key)]
     for name, value in found:
@@ -124,7 +124,7 @@ def _check_properties(properties: Mapping[str, str]) -> None:
             raise InvalidMessage(f"the property {name!r} is reserved; rename yours")
         if not isinstance(name, str) or not isinstance(value, str) or not name or not value:
             raise InvalidMessage(
-                f"the property {name!r}={value!r}: name and value are texts, and not empty"
+                f"the property {name!r}={value!r}: name and value must be texts, and not empty"
             )
 
 
@@ -145,8 +145,8 @@ def check_encoded(text: str, names_count: int) -> None:
     for separator in _SEPARATORS:
         if text.count(separator) != names_count:
             raise InvalidMessage(
-                "a property, tag or key contains the character 0x01 or 0x02, which the protocol "
-                "needs for itself; encode it, with base64 for example"
+                "a property, tag or key contains the character 0x01 or 0x02, which the "
+                "protocol reserves; encode it, for example with base64"
             )
     size = len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
     if size > PROPERTIES_SIZE_MAX:

@@ -58,7 +58,7 @@ class Verdicts:
         return self._known.get(key)
 
 
-class Course:
+class EndState:
     """The state of one transaction here; it determines the answer to a check. For `Verdicts` it is
     an open block from the moment when its first message is about to be sent."""
 
@@ -74,8 +74,8 @@ class Course:
         self._verdicts.open(key, self)
 
     def abandon(self) -> None:
-        """The block never starts, so none of its work was done. A message of it may be stored all
-        the same, without an answer that reached us."""
+        """Note that the block never starts, so none of its work was done. A message of it may
+        nevertheless be stored, if its answer did not reach us."""
         self.verdict = Outcome.ROLLBACK
         if self.key:
             self._verdicts.remember(self.key, Outcome.ROLLBACK)

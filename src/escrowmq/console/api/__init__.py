@@ -1,2 +1,2 @@
-"""The calls of the API, a file a noun. Each is what a page shows, and nothing that a page computes
-by itself."""
+"""The calls of the API, one file for each noun. A page shows what a call returns, and computes
+nothing by itself."""

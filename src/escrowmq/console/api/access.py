@@ -1,4 +1,4 @@
-"""Who may do what: users and policies of the brokers, and why somebody may or may not."""
+"""Users and policies of the brokers, and explanations of why a user may or may not do something."""
 
 from __future__ import annotations
 
@@ -10,46 +10,46 @@ from msgspec import Meta
 
 from escrowmq.client.admin.access import Answer as Verdict
 from escrowmq.client.admin.access import PolicyEntry, UserSummary
-from escrowmq.console.operations import Asking, Operation
+from escrowmq.console.operations import Caller, Operation
 from escrowmq.console.tables import Listed, Paging, cut
 from escrowmq.errors import UsageError
 
 
 class UsersWanted(Paging, kw_only=True):
-    """Which of them."""
+    """Which users to list."""
 
-    part: Annotated[str, Meta(description="of the name")] = ""
+    part: Annotated[str, Meta(description="part of the name")] = ""
 
 
 class PoliciesWanted(Paging, kw_only=True):
-    """Which of them."""
+    """Which policies to list."""
 
     user: str = ""
-    resource: Annotated[str, Meta(description="part of it")] = ""
+    resource: Annotated[str, Meta(description="part of the resource")] = ""
 
 
 class Asked(msgspec.Struct, kw_only=True):
-    """May somebody do something?"""
+    """A question: may this user do this?"""
 
     user: Annotated[str, Meta(min_length=1)]
     action: Annotated[str, Meta(min_length=1, description="pub, sub, get, update, ...")]
     resource: Annotated[str, Meta(min_length=1, description="a topic, Group:g, Cluster:c")]
-    address: Annotated[str, Meta(description="where the user comes from")] = "127.0.0.1"
+    address: Annotated[str, Meta(description="address that the user connects from")] = "127.0.0.1"
 
 
-async def users(asking: Asking, wanted: UsersWanted) -> Listed[UserSummary]:
+async def users(caller: Caller, wanted: UsersWanted) -> Listed[UserSummary]:
     """Users of ACL 2.0, by name."""
-    admin = await asking.desk.admin()
-    found = await asking.desk.memo.get(
+    admin = await caller.desk.admin()
+    found = await caller.desk.memo.get(
         ("users", wanted.part), lambda: admin.access.users(wanted.part), fresh_s=10
     )
     return cut(sorted(found, key=lambda one: (one.name, one.broker)), wanted)
 
 
-async def policies(asking: Asking, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
+async def policies(caller: Caller, wanted: PoliciesWanted) -> Listed[PolicyEntry]:
     """Entries of ACL 2.0, by user."""
-    admin = await asking.desk.admin()
-    found = await asking.desk.memo.get(
+    admin = await caller.desk.admin()
+    found = await caller.desk.memo.get(
         ("policies", wanted.user, wanted.resource),
         lambda: admin.access.policies(wanted.user, resource=wanted.resource),
         fresh_s=10,
@@ -57,13 +57,14 @@ async def policies(asking: Asking, wanted: PoliciesWanted) -> Listed[PolicyEntry
     return cut(sorted(found, key=lambda one: (one.user, one.resource, one.broker)), wanted)
 
 
-async def explain(asking: Asking, wanted: Asked) -> list[Verdict]:
-    """What each broker says, and which rule decides. Nothing: nobody is asked who he is."""
+async def explain(caller: Caller, wanted: Asked) -> list[Verdict]:
+    """Ask each broker whether a user may do something, and which rule decides. Works on stored
+    rules: the user is not authenticated."""
     try:
         ipaddress.ip_address(wanted.address)
     except ValueError as error:
         raise UsageError(f"address={wanted.address}: an IP address is expected") from error
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     return await admin.access.explain(
         wanted.user, wanted.action, wanted.resource, address=wanted.address
     )

@@ -1,4 +1,4 @@
-"""Users and policies made, changed and deleted, each with a preview."""
+"""Creates, changes and deletes users and policies, each with a preview."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from msgspec import Meta, field
 
 from escrowmq.client.admin.access import PolicyEntry, UserFields
 from escrowmq.client.admin.previews import access as previews
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.problems import Problem
 
 _User = Annotated[str, Meta(min_length=1)]
-_Broker = Annotated[str, Meta(description="only this one; all when empty")]
+_Broker = Annotated[str, Meta(description="only this broker; all if empty")]
 _Password = Annotated[
     str,
     Meta(description="not needed for a dry run", extra_json_schema={"format": "password"}),
@@ -28,8 +28,8 @@ _Resource = Annotated[
 _Action = Literal["All", "Any", "Pub", "Sub", "Create", "Update", "Delete", "Get", "List"]
 
 
-class UserMade(Deed, kw_only=True):
-    """A user to be made."""
+class UserMade(ChangeParameters, kw_only=True):
+    """A user to create."""
 
     user: _User
     password: _Password = ""
@@ -37,8 +37,8 @@ class UserMade(Deed, kw_only=True):
     broker: _Broker = ""
 
 
-class UserChanged(Deed, kw_only=True):
-    """What is to be changed of a user; null leaves it as it is."""
+class UserChanged(ChangeParameters, kw_only=True):
+    """Changes of a user; a field that is null stays as it is."""
 
     user: _User
     is_super: bool | None = None
@@ -46,8 +46,8 @@ class UserChanged(Deed, kw_only=True):
     broker: _Broker = ""
 
 
-class PasswordSet(Deed, kw_only=True):
-    """A new password of a user."""
+class PasswordSet(ChangeParameters, kw_only=True):
+    """A new password for a user."""
 
     user: _User
     password: _Password = ""
@@ -57,15 +57,15 @@ class PasswordSet(Deed, kw_only=True):
     broker: _Broker = ""
 
 
-class UserGone(Deed, kw_only=True):
-    """A user to be deleted, with its policies."""
+class UserGone(ChangeParameters, kw_only=True):
+    """A user to delete, with its policies."""
 
     user: _User
     broker: _Broker = ""
 
 
-class PolicySet(Deed, kw_only=True):
-    """What a user may do with a resource, instead of what was said of that resource before."""
+class PolicySet(ChangeParameters, kw_only=True):
+    """Allowed or denied actions of a user on a resource; they replace the user's entry for it."""
 
     user: _User
     resource: _Resource
@@ -78,8 +78,8 @@ class PolicySet(Deed, kw_only=True):
     broker: _Broker = ""
 
 
-class PolicyGone(Deed, kw_only=True):
-    """A user's entry for a resource; all of its entries without one."""
+class PolicyGone(ChangeParameters, kw_only=True):
+    """The entry to delete: a user's for one resource, or all of the user's entries."""
 
     user: _User
     resource: str = ""
@@ -87,66 +87,70 @@ class PolicyGone(Deed, kw_only=True):
     broker: _Broker = ""
 
 
-async def create_user(asking: Asking, wanted: UserMade) -> Change:
-    """Make a user."""
-    admin = await asking.desk.admin()
+async def create_user(caller: Caller, wanted: UserMade) -> Change:
+    """Create a user."""
+    admin = await caller.desk.admin()
     user, is_super, broker = wanted.user, wanted.is_super, wanted.broker
     if wanted.dry_run:
         found = await previews.create_user(admin, user, is_super=is_super, broker=broker)
-        return Change.to_come(found)
-    await admin.access.create_user(user, _given(wanted.password), is_super=is_super, broker=broker)
-    return Change(is_dry_run=False, said=f"The user {user} is made.", count=1)
+        return Change.dry_run_answer(found)
+    await admin.access.create_user(
+        user, _require_password(wanted.password), is_super=is_super, broker=broker
+    )
+    return Change(is_dry_run=False, said=f"The user {user} was created.", count=1)
 
 
-async def update_user(asking: Asking, wanted: UserChanged) -> Change:
-    """Change what a user is, and whether it is let in."""
+async def update_user(caller: Caller, wanted: UserChanged) -> Change:
+    """Change a user's type or status."""
     fields: UserFields = {}
     if wanted.is_super is not None:
         fields["is_super"] = wanted.is_super
     if wanted.is_enabled is not None:
         fields["is_enabled"] = wanted.is_enabled
-    return await _update(asking, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
+    return await _update(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
 
 
-async def set_password(asking: Asking, wanted: PasswordSet) -> Change:
+async def set_password(caller: Caller, wanted: PasswordSet) -> Change:
     """Give a user a new password."""
     fields: UserFields = {"keeps_former": wanted.keeps_former}
-    fields["password"] = wanted.password if wanted.dry_run else _given(wanted.password)
-    return await _update(asking, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
+    fields["password"] = wanted.password if wanted.dry_run else _require_password(wanted.password)
+    return await _update(caller, wanted.user, wanted.broker, fields, is_dry=wanted.dry_run)
 
 
 async def _update(
-    asking: Asking, user: str, broker: str, fields: UserFields, *, is_dry: bool
+    caller: Caller, user: str, broker: str, fields: UserFields, *, is_dry: bool
 ) -> Change:
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     if is_dry:
-        return Change.to_come(await previews.update_user(admin, user, broker=broker, **fields))
+        return Change.dry_run_answer(
+            await previews.update_user(admin, user, broker=broker, **fields)
+        )
     await admin.access.update_user(user, broker=broker, **fields)
     return Change(is_dry_run=False, said=f"The user {user} is changed.", count=1)
 
 
-async def delete_user(asking: Asking, wanted: UserGone) -> Change:
+async def delete_user(caller: Caller, wanted: UserGone) -> Change:
     """Delete a user with its policies."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     found = await previews.delete_user(admin, wanted.user, broker=wanted.broker)
     if wanted.dry_run:
-        return Change.to_come(found)
+        return Change.dry_run_answer(found)
     await admin.access.delete_user(wanted.user, broker=wanted.broker)
     return Change(is_dry_run=False, said=f"The user {wanted.user} is deleted.", count=1)
 
 
-async def put_policy(asking: Asking, wanted: PolicySet) -> Change:
-    """Allow a user something, or deny it."""
+async def put_policy(caller: Caller, wanted: PolicySet) -> Change:
+    """Allow or deny a user actions on a resource."""
     if not wanted.actions:
-        raise Problem(400, "bad_request", "no action is marked", "All stands for every one")
-    admin = await asking.desk.admin()
+        raise Problem(400, "bad_request", "no action is marked", "All stands for every action")
+    admin = await caller.desk.admin()
     if wanted.dry_run:
         entry = PolicyEntry(
             broker=wanted.broker, user=wanted.user, resource=wanted.resource,
             policy_type=previews.KINDS[wanted.is_default], actions=list(wanted.actions),
             sources=wanted.sources, decision=wanted.decision,
         )  # fmt: skip
-        return Change.to_come(await previews.put_policy(admin, entry))
+        return Change.dry_run_answer(await previews.put_policy(admin, entry))
     await admin.access.put_policy(
         wanted.user, wanted.resource, wanted.actions, decision=wanted.decision,
         sources=wanted.sources, is_default=wanted.is_default, broker=wanted.broker,
@@ -155,23 +159,23 @@ async def put_policy(asking: Asking, wanted: PolicySet) -> Change:
     return Change(is_dry_run=False, said=said, count=1)
 
 
-async def delete_policy(asking: Asking, wanted: PolicyGone) -> Change:
+async def delete_policy(caller: Caller, wanted: PolicyGone) -> Change:
     """Delete a user's entry for a resource, or all of its entries."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     user, resource, broker = wanted.user, wanted.resource, wanted.broker
     found = await previews.delete_policy(
         admin, user, resource, is_default=wanted.is_default, broker=broker
     )
     if wanted.dry_run:
-        return Change.to_come(found)
+        return Change.dry_run_answer(found)
     await admin.access.delete_policy(user, resource, is_default=wanted.is_default, broker=broker)
     said = f"{found.count} policy entries of {user} are deleted."
     return Change(is_dry_run=False, said=said, count=found.count)
 
 
-def _given(password: str) -> str:
+def _require_password(password: str) -> str:
     if not password:
-        raise Problem(400, "bad_request", "no password is given", "give one; dry runs need none")
+        raise Problem(400, "bad_request", "the password is missing", "give one; dry runs need none")
     return password
 
 
@@ -179,7 +183,7 @@ _USER: Final = "/access/users/{user}"
 _POLICIES: Final = "/access/policies"
 OPERATIONS: Final = (
     Operation(name="access.create-user", method="POST", path="/access/users", wants=UserMade,
-              gives=Change, summary="Make the user", handler=create_user, takes_password=True),
+              gives=Change, summary="Create the user", handler=create_user, takes_password=True),
     Operation(name="access.update-user", method="POST", path=_USER, wants=UserChanged,
               gives=Change, summary="Change the user", handler=update_user),
     Operation(name="access.set-password", method="POST", path=f"{_USER}/password",

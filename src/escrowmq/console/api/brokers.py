@@ -1,5 +1,5 @@
-"""Brokers: what they tell of themselves, and their settings: which are live, which need a restart,
-which were changed, by whom."""
+"""Brokers: their figures and their settings (which take effect at once, which need a restart, which
+were changed, by whom)."""
 
 from __future__ import annotations
 
@@ -12,46 +12,49 @@ from escrowmq.base.setting_facts import Setting
 from escrowmq.client.admin.broker_summary import summary
 from escrowmq.client.admin.previews import brokers as previews
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.problems import Problem
 from escrowmq.net.clock import SystemClock
 
 
 class BrokerWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """Which broker to show."""
 
     broker: Annotated[str, Meta(min_length=1)]
 
 
-class Told(Answer, kw_only=True):
-    """One thing that a broker tells, for people."""
+class BrokerFigure(Answer, kw_only=True):
+    """One figure of a broker, formatted for people."""
 
     title: str
     value: str
 
 
 class BrokerShown(Answer, kw_only=True):
-    """What a broker tells of itself."""
+    """The figures of a broker."""
 
     broker: str
-    summary: list[Told]
+    summary: list[BrokerFigure]
     runtime: dict[str, str]
     """All of it, under RocketMQ's names."""
 
 
 class SettingsWanted(msgspec.Struct, kw_only=True):
-    """Which of a broker's."""
+    """The broker whose settings to list."""
 
     broker: Annotated[str, Meta(min_length=1)]
-    part: Annotated[str, Meta(description="of the name, or of what it does")] = ""
+    part: Annotated[str, Meta(description="part of the name, or of the description")] = ""
     which: Annotated[
         Literal["all", "other", "changed"],
-        Meta(description="other: those that are not the default; changed: by requests"),
+        Meta(
+            description="other: settings that differ from their defaults; changed: settings "
+            "changed by requests"
+        ),
     ] = "all"
 
 
 class SettingShown(Answer, kw_only=True):
-    """One setting of a running broker. What this console does not know of it is null."""
+    """One setting of a running broker. Null: the console does not know it."""
 
     name: str
     value: str
@@ -66,43 +69,43 @@ class SettingShown(Answer, kw_only=True):
     at_ms: int = 0
 
 
-class Configure(Deed, kw_only=True):
-    """What is to be set."""
+class Configure(ChangeParameters, kw_only=True):
+    """A setting of a broker, and its new value."""
 
     broker: Annotated[str, Meta(min_length=1)]
     name: Annotated[str, Meta(min_length=1)]
     value: str
 
 
-async def show(asking: Asking, wanted: BrokerWanted) -> BrokerShown:
+async def show(caller: Caller, wanted: BrokerWanted) -> BrokerShown:
     """Figures of one broker."""
-    asking.desk.collector.looked()
-    await _check(asking, wanted.broker)
-    found = await asking.desk.collector.runtime(wanted.broker)
+    caller.desk.collector.looked()
+    await _check(caller, wanted.broker)
+    found = await caller.desk.collector.runtime(wanted.broker)
     told = summary(found, SystemClock().now_ms())
     return BrokerShown(
         broker=wanted.broker,
-        summary=[Told(title=title, value=value) for title, value in told],
+        summary=[BrokerFigure(title=title, value=value) for title, value in told],
         runtime=found,
     )
 
 
-async def _check(asking: Asking, broker: str) -> None:
-    names = await asking.desk.collector.broker_names()
+async def _check(caller: Caller, broker: str) -> None:
+    names = await caller.desk.collector.broker_names()
     if broker not in names:
         raise Problem(404, "no_broker", f"there is no broker {broker!r}",
                       f"there are {', '.join(names) or 'none'}")  # fmt: skip
 
 
-async def settings(asking: Asking, wanted: SettingsWanted) -> list[SettingShown]:
-    """Settings of one broker, with what is known of each."""
-    await _check(asking, wanted.broker)
-    admin = await asking.desk.admin()
+async def settings(caller: Caller, wanted: SettingsWanted) -> list[SettingShown]:
+    """Settings of one broker, each with its default and when a change takes effect."""
+    await _check(caller, wanted.broker)
+    admin = await caller.desk.admin()
     facts = previews.facts_by_name()
     changes = {one.name: one for one in await admin.brokers.changes(wanted.broker)}
     found: list[SettingShown] = []
     for name, value in (await admin.brokers.config(wanted.broker)).items():
-        shown = _known(name, value, facts.get(name))
+        shown = _shown_setting(name, value, facts.get(name))
         if name in changes:
             change = changes[name]
             shown.before, shown.who, shown.at_ms = change.before, change.who, change.at_ms
@@ -117,7 +120,7 @@ async def settings(asking: Asking, wanted: SettingsWanted) -> list[SettingShown]
     return sorted(found, key=lambda one: one.name)
 
 
-def _known(name: str, value: str, fact: Setting | None) -> SettingShown:
+def _shown_setting(name: str, value: str, fact: Setting | None) -> SettingShown:
     shown = SettingShown(name=name, value=value)
     if fact is not None:
         default = fact.default
@@ -127,10 +130,10 @@ def _known(name: str, value: str, fact: Setting | None) -> SettingShown:
     return shown
 
 
-async def configure(asking: Asking, wanted: Configure) -> Change:
+async def configure(caller: Caller, wanted: Configure) -> Change:
     """Change a setting of a running broker."""
-    await _check(asking, wanted.broker)
-    admin = await asking.desk.admin()
+    await _check(caller, wanted.broker)
+    admin = await caller.desk.admin()
     config = await admin.brokers.config(wanted.broker)
     if wanted.name not in config:
         raise Problem(404, "no_setting", f"{wanted.broker} has no setting {wanted.name!r}",
@@ -140,9 +143,9 @@ async def configure(asking: Asking, wanted: Configure) -> Change:
     change = {wanted.name: wanted.value}
     if wanted.dry_run:
         if fact is not None and fact.holds == "fixed":
-            raise Problem(409, "fixed_setting", f"no request changes {wanted.name}",
-                          "set it in the broker's file, and start it again")  # fmt: skip
-        return Change.to_come(await previews.configure(admin, wanted.broker, change))
+            raise Problem(409, "fixed_setting", f"requests cannot change {wanted.name}",
+                          "set it in the broker's file, and restart the broker")  # fmt: skip
+        return Change.dry_run_answer(await previews.configure(admin, wanted.broker, change))
     await admin.brokers.configure(wanted.broker, change)
     said = f"{wanted.name} of {wanted.broker} is {wanted.value}.{holds}"
     return Change(is_dry_run=False, said=said, count=1)

@@ -1,4 +1,4 @@
-"""Dead letters: browsed, given back to their group, exported."""
+"""Dead letters: listed, redelivered to their group, exported."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from escrowmq.client.admin.dead_letters import DeadLetter
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Row
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import MessageShown, shown, stretch
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.problems import Problem
 from escrowmq.console.tables import SIZE_MAX, Listed
 from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
@@ -32,22 +32,22 @@ _PLACE: Final = re.compile(r"(.+)[/:](\d{1,9})@(\d{1,18})")
 
 
 class LettersWanted(msgspec.Struct, kw_only=True):
-    """Which page of them."""
+    """The page of dead letters to list."""
 
     group: Annotated[str, Meta(min_length=1)]
-    topic: Annotated[str, Meta(description="where they failed")] = ""
+    topic: Annotated[str, Meta(description="topic in which they failed")] = ""
     page: Annotated[int, Meta(ge=1)] = 1
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
 
 
-class Redeliver(Deed, kw_only=True):
-    """Which of them: the ones that are named, or all that match."""
+class Redeliver(ChangeParameters, kw_only=True):
+    """The dead letters to redeliver: the named ones, or all that match."""
 
     group: Annotated[str, Meta(min_length=1)]
-    topic: Annotated[str, Meta(description="where they failed")] = ""
+    topic: Annotated[str, Meta(description="topic in which they failed")] = ""
     limit: Annotated[int, Meta(ge=1)] | None = None
     letters: Annotated[
-        list[str], Meta(description="single ones, as BROKER:QUEUE@OFFSET; all when empty")
+        list[str], Meta(description="single dead letters, as BROKER:QUEUE@OFFSET; all if empty")
     ] = msgspec.field(default_factory=list)
 
 
@@ -65,12 +65,12 @@ class Export(Answer, kw_only=True):
     """Whether there are more than fit into one answer."""
 
 
-async def listed(asking: Asking, wanted: LettersWanted) -> Listed[DeadLetter]:
-    """Dead letters, the oldest first of each queue, and whether they were given back before."""
-    admin = await asking.desk.admin()
+async def listed(caller: Caller, wanted: LettersWanted) -> Listed[DeadLetter]:
+    """Dead letters, the oldest of each queue first, each with whether it was redelivered before."""
+    admin = await caller.desk.admin()
     first = (wanted.page - 1) * wanted.size
     if first > LOOKED_THROUGH_MAX:
-        raise UsageError(f"page={wanted.page}: so far down nobody looks; choose by a topic")
+        raise UsageError(f"page={wanted.page}: the list ends before that page; filter by topic")
     found: list[DeadLetter] = []
     nth = 0
     async for letter in admin.groups.redeliver_dead(wanted.group, topic=wanted.topic, dry_run=True):
@@ -83,9 +83,9 @@ async def listed(asking: Asking, wanted: LettersWanted) -> Listed[DeadLetter]:
     return Listed(items=found, total=nth, page=wanted.page, pages=pages)
 
 
-async def redeliver(asking: Asking, wanted: Redeliver) -> Change:
-    """Give letters back to their group alone, in the background."""
-    admin = await asking.desk.admin()
+async def redeliver(caller: Caller, wanted: Redeliver) -> Change:
+    """Redeliver dead letters to their group only, in the background."""
+    admin = await caller.desk.admin()
     ask = partial(
         admin.groups.redeliver_dead, wanted.group, topic=wanted.topic, limit=wanted.limit,
         only=_places(wanted.letters) if wanted.letters else None,
@@ -97,13 +97,14 @@ async def redeliver(asking: Asking, wanted: Redeliver) -> Change:
             continue
         count += 1
         if len(rows) < ROWS_MAX:
-            rows.append(Row(what=_said(letter), before="dead", after="redelivered"))
+            rows.append(Row(what=_describe_letter(letter), before="dead", after="redelivered"))
         if count >= COUNTED_MAX:
             is_whole = False
             break
     if not count:
-        raise Problem(409, "nothing_to_do", "no such letter is still dead",
-                      "each is given back once; one that dies again is another")  # fmt: skip
+        raise Problem(409, "nothing_to_do", "none of these dead letters can be redelivered",
+                      "each is redelivered once; if it fails again, it becomes another dead "
+                          "letter")  # fmt: skip
     many = f"{count}" if is_whole else f"more than {count - 1}"
     if wanted.dry_run:
         said = f"{many} dead letters would be redelivered to {wanted.group}, and to no other group."
@@ -114,8 +115,8 @@ async def redeliver(asking: Asking, wanted: Redeliver) -> Change:
             if letter.status == "redelivered":
                 yield ""
 
-    job = asking.desk.jobs.begin(
-        f"Redeliver dead letters of {wanted.group}", steps, who=asking.who.name,
+    job = caller.desk.jobs.begin(
+        f"Redeliver dead letters of {wanted.group}", steps, who=caller.who.name,
         total=count if is_whole else None,
     )  # fmt: skip
     return Change(
@@ -124,7 +125,7 @@ async def redeliver(asking: Asking, wanted: Redeliver) -> Change:
     )  # fmt: skip
 
 
-def _said(letter: DeadLetter) -> str:
+def _describe_letter(letter: DeadLetter) -> str:
     keys = f" ({letter.keys})" if letter.keys else ""
     return f"{letter.message_id}{keys}, failed in {letter.topic or 'an unknown topic'}"
 
@@ -134,14 +135,14 @@ def _places(letters: list[str]) -> list[tuple[str, int, int]]:
     for text in letters:
         match = _PLACE.fullmatch(text)
         if match is None:
-            raise UsageError(f"letters: {text!r} is none; BROKER:QUEUE@OFFSET is expected")
+            raise UsageError(f"letters: {text!r}: BROKER:QUEUE@OFFSET is expected")
         found.append((match[1], int(match[2]), int(match[3])))
     return found
 
 
-async def export(asking: Asking, wanted: ExportWanted) -> Export:
+async def export(caller: Caller, wanted: ExportWanted) -> Export:
     """The newest letters with their whole bodies."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     try:
         described = await admin.topics.describe(Topic.DLQ_PREFIX + wanted.group)
     except (TopicNotFound, RouteMissing):  # nothing ever died

@@ -1,4 +1,4 @@
-"""Consumer groups: listed with their lag, shown queue by queue with their members, made, changed,
+"""Consumer groups: listed with their lag, shown by queue with their members, created, changed,
 deleted."""
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from escrowmq.client.admin.groups import GroupInfo, Lag, Members
 from escrowmq.client.admin.previews import groups as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.tables import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, RouteMissing, TopicNotFound, UsageError
 
 
 class GroupsWanted(Paging, kw_only=True):
-    """Which of them."""
+    """Which groups to list."""
 
-    part: Annotated[str, Meta(description="of the name")] = ""
-    system: Annotated[bool, Meta(description="the brokers' own too")] = False
+    part: Annotated[str, Meta(description="part of the name")] = ""
+    system: Annotated[bool, Meta(description="include the brokers' own")] = False
 
 
 class GroupRow(Answer, kw_only=True):
-    """A group in the list. What could not be asked is null."""
+    """A group in the list. Null: no broker could be asked."""
 
     name: str
     lag: int | None = None
@@ -42,13 +42,13 @@ class GroupRow(Answer, kw_only=True):
 
 
 class GroupWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """Which group to show."""
 
     group: Annotated[str, Meta(min_length=1)]
 
 
 class QueueLag(Answer, kw_only=True):
-    """How far a group is in one queue."""
+    """A group's lag in one queue."""
 
     topic: str
     broker: str
@@ -61,14 +61,14 @@ class QueueLag(Answer, kw_only=True):
 
 
 class LagsWanted(Paging, kw_only=True):
-    """Which queues."""
+    """The group and topic whose lag to list."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: str = ""
 
 
 class GroupShown(Answer, kw_only=True):
-    """All about one."""
+    """A group's settings, members and lag."""
 
     group: str
     brokers: list[GroupInfo]
@@ -82,8 +82,8 @@ class GroupShown(Answer, kw_only=True):
     """Brokers that left within the last hour: what they know is not here."""
 
 
-class GroupMade(Deed, kw_only=True):
-    """What it is to be. Of a group that exists, what is given is changed, and nothing else."""
+class GroupMade(ChangeParameters, kw_only=True):
+    """Settings of a group to create. If the group exists, only the given ones are changed."""
 
     group: Annotated[str, Meta(min_length=1)]
     attempts_max: Annotated[int, Meta(ge=0)] | None = None
@@ -93,15 +93,15 @@ class GroupMade(Deed, kw_only=True):
     is_ordered: bool | None = None
 
 
-class GroupGone(Deed, kw_only=True):
-    """Which one."""
+class GroupGone(ChangeParameters, kw_only=True):
+    """The group to delete."""
 
     group: Annotated[str, Meta(min_length=1)]
 
 
-async def listed(asking: Asking, wanted: GroupsWanted) -> Listed[GroupRow]:
+async def listed(caller: Caller, wanted: GroupsWanted) -> Listed[GroupRow]:
     """Groups by name or by lag."""
-    desk = asking.desk
+    desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
     names = await desk.memo.get(
@@ -114,23 +114,23 @@ async def listed(asking: Asking, wanted: GroupsWanted) -> Listed[GroupRow]:
     if wanted.sort in ("", "name") or (wanted.sort == "lag" and len(chosen) > FIGURES_MAX):
         if wanted.sort == "lag":
             raise UsageError(
-                f"sort=lag: of {len(chosen)} groups nobody asks for the lag of each; choose some "
-                f"by a part of the name first, {FIGURES_MAX} at most"
+                f"sort=lag: {len(chosen)} groups are too many to query the lag of each; "
+                f"first select at most {FIGURES_MAX} by a part of the name"
             )
         page = cut(ordered(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
-        rows = await asyncio.gather(*(_row(asking, name) for name in page.items))
+        rows = await asyncio.gather(*(_row(caller, name) for name in page.items))
         return Listed(
             items=rows, total=page.total, page=page.page, pages=page.pages, has_more=page.has_more
         )
-    rows = await asyncio.gather(*(_row(asking, name) for name in chosen[:FIGURES_MAX]))
+    rows = await asyncio.gather(*(_row(caller, name) for name in chosen[:FIGURES_MAX]))
     by = {"lag": lambda row: row.lag, "retried": lambda row: row.retried,
           "members": lambda row: row.members, "consumed": lambda row: row.consumed_ms}  # fmt: skip
     return cut(ordered(rows, wanted, by, "lag"), wanted)
 
 
-async def _row(asking: Asking, name: str) -> GroupRow:
+async def _row(caller: Caller, name: str) -> GroupRow:
     row = GroupRow(name=name)
-    desk = asking.desk
+    desk = caller.desk
     desk.collector.looked(group=name)
     admin = await desk.admin()
     try:
@@ -150,9 +150,9 @@ def _retried(lags: list[Lag]) -> int:
     return sum(one.count for one in lags if one.queue.topic.startswith(Topic.RETRY_PREFIX))
 
 
-async def show(asking: Asking, wanted: GroupWanted) -> GroupShown:
-    """Its settings on each broker, its members, and what waits for it."""
-    desk = asking.desk
+async def show(caller: Caller, wanted: GroupWanted) -> GroupShown:
+    """A group's settings on each broker, its members, and its lag by topic."""
+    desk = caller.desk
     desk.collector.looked(group=wanted.group)
     admin = await desk.admin()
     found = await desk.memo.get(
@@ -165,30 +165,30 @@ async def show(asking: Asking, wanted: GroupWanted) -> GroupShown:
         lag=found.lag,
         retried=_retried(found.lags),
         inflight=sum(one.inflight for one in found.lags),
-        dead=await _dead(asking, wanted.group),
+        dead=await _dead(caller, wanted.group),
         missing=found.missing,
     )
 
 
-async def _dead(asking: Asking, group: str) -> int | None:
+async def _dead(caller: Caller, group: str) -> int | None:
     try:
-        return (await asking.desk.collector.topic(Topic.DLQ_PREFIX + group)).count
+        return (await caller.desk.collector.topic(Topic.DLQ_PREFIX + group)).count
     except (TopicNotFound, RouteMissing):  # nothing ever died
         return 0
     except EscrowMQError:
         return None
 
 
-async def lags(asking: Asking, wanted: LagsWanted) -> Listed[QueueLag]:
-    """How far it is, queue by queue."""
-    asking.desk.collector.looked(group=wanted.group)
+async def lags(caller: Caller, wanted: LagsWanted) -> Listed[QueueLag]:
+    """A group's lag in each queue."""
+    caller.desk.collector.looked(group=wanted.group)
     found = [
         QueueLag(
             topic=one.queue.topic, broker=one.queue.broker_name, queue_id=one.queue.queue_id,
             committed=one.committed, end=one.end, lag=one.count, inflight=one.inflight,
             consumed_ms=one.consumed_ms,
         )
-        for one in await asking.desk.collector.lags(wanted.group)
+        for one in await caller.desk.collector.lags(wanted.group)
         if wanted.topic in ("", one.queue.topic)
     ]  # fmt: skip
     by: dict[str, Callable[[QueueLag], Any]] = {
@@ -203,22 +203,22 @@ async def lags(asking: Asking, wanted: LagsWanted) -> Listed[QueueLag]:
 _FIELDS: Final = ("attempts_max", "retry_queues", "is_enabled", "may_broadcast", "is_ordered")
 
 
-async def create(asking: Asking, wanted: GroupMade) -> Change:
-    """Make a group, or change what is given of one."""
-    admin = await asking.desk.admin()
+async def create(caller: Caller, wanted: GroupMade) -> Change:
+    """Create a group, or change the given settings of an existing one."""
+    admin = await caller.desk.admin()
     given = {name: getattr(wanted, name) for name in _FIELDS if getattr(wanted, name) is not None}
     if wanted.dry_run:
-        return Change.to_come(await previews.create(admin, wanted.group, **given))
+        return Change.dry_run_answer(await previews.create(admin, wanted.group, **given))
     await admin.groups.create(wanted.group, **given)
     return Change(is_dry_run=False, said=f"The group {wanted.group} is as you wish.", count=1)
 
 
-async def delete(asking: Asking, wanted: GroupGone) -> Change:
+async def delete(caller: Caller, wanted: GroupGone) -> Change:
     """Delete a group with its offsets, retries and dead letters."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     found = await previews.delete(admin, wanted.group)
     if wanted.dry_run:
-        return Change.to_come(found)
+        return Change.dry_run_answer(found)
     await admin.groups.delete(wanted.group)
     return Change(is_dry_run=False, said=f"The group {wanted.group} is deleted.", count=1)
 
@@ -233,7 +233,7 @@ OPERATIONS: Final = (
               gives=Listed[QueueLag], summary="How far a group is, queue by queue",
               handler=lags),
     Operation(name="groups.create", method="POST", path="/groups", wants=GroupMade, gives=Change,
-              summary="Make or change the group", handler=create),
+              summary="Create or change the group", handler=create),
     Operation(name="groups.delete", method="DELETE", path=_ONE, wants=GroupGone, gives=Change,
               summary="Delete the group", handler=delete),
 )  # fmt: skip

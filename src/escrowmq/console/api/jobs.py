@@ -1,4 +1,4 @@
-"""Deeds on many that run in the background."""
+"""Operations on many items, which run in the background."""
 
 from __future__ import annotations
 
@@ -7,43 +7,43 @@ from typing import Final
 import msgspec
 
 from escrowmq.console.jobs import Job
-from escrowmq.console.operations import Asking, Change, Deed, Nothing, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, NoParameters, Operation
 
 
 class JobWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """The job to show."""
 
     id: int
 
 
-class JobStopped(Deed, kw_only=True):
-    """Which one."""
+class JobStopped(ChangeParameters, kw_only=True):
+    """The job to stop."""
 
     id: int
 
 
-async def listed(asking: Asking, wanted: Nothing) -> list[Job]:
-    """Those of this account, the newest first."""
-    return asking.desk.jobs.all()
+async def listed(caller: Caller, wanted: NoParameters) -> list[Job]:
+    """Jobs of this account, the newest first."""
+    return caller.desk.jobs.all()
 
 
-async def show(asking: Asking, wanted: JobWanted) -> Job:
-    """How far one is."""
-    return asking.desk.jobs.get(wanted.id)
+async def show(caller: Caller, wanted: JobWanted) -> Job:
+    """A job's progress."""
+    return caller.desk.jobs.get(wanted.id)
 
 
-async def stop(asking: Asking, wanted: JobStopped) -> Change:
-    """Let one end before it is through."""
-    job = asking.desk.jobs.get(wanted.id)
+async def stop(caller: Caller, wanted: JobStopped) -> Change:
+    """Stop a job before its end."""
+    job = caller.desk.jobs.get(wanted.id)
     if wanted.dry_run:
         said = f"Job {job.id} would stop. What it has done stays done."
         return Change(is_dry_run=True, said=said, count=1)
-    asking.desk.jobs.stop(wanted.id)
+    caller.desk.jobs.stop(wanted.id)
     return Change(is_dry_run=False, said=f"Job {job.id} is stopped.", count=1)
 
 
 OPERATIONS: Final = (
-    Operation(name="jobs.list", method="GET", path="/jobs", wants=Nothing, gives=list[Job],
+    Operation(name="jobs.list", method="GET", path="/jobs", wants=NoParameters, gives=list[Job],
               summary="Jobs in the background", handler=listed),
     Operation(name="jobs.show", method="GET", path="/jobs/{id}", wants=JobWanted, gives=Job,
               summary="How far a job is", handler=show),

@@ -1,4 +1,4 @@
-"""Messages: found by whatever somebody has of them, looked at, followed, sent again."""
+"""Messages: found by any of their names, shown, followed, sent again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from escrowmq.aio import Admin, MessageQueue
 from escrowmq.client.admin.previews import messages as previews
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import NotFound, UsageError
 
 SHOWN_MAX: Final = 64 * 1024
@@ -49,12 +49,12 @@ class MessageShown(Answer, kw_only=True):
 
     @property
     def body(self) -> bytes:
-        """What is told of the body."""
+        """The note about a body that is not shown whole."""
         return base64.b64decode(self.body_base64 or "")
 
 
 class MessageWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """The message to show."""
 
     id: Annotated[
         str,
@@ -65,11 +65,11 @@ class MessageWanted(msgspec.Struct, kw_only=True):
         ),
     ]
     topic: str = ""
-    whole: Annotated[bool, Meta(description="all of the body")] = False
+    whole: Annotated[bool, Meta(description="the whole body")] = False
 
 
 class TailWanted(msgspec.Struct, kw_only=True):
-    """The newest of which topic."""
+    """The topic whose newest messages to list."""
 
     topic: Annotated[str, Meta(min_length=1)]
     count: Annotated[int, Meta(ge=1, le=TAIL_MAX)] = TAIL_DEFAULT
@@ -83,16 +83,16 @@ class Tail(Answer, kw_only=True):
     """Whether queues were left out."""
 
 
-class Resend(Deed, kw_only=True):
-    """Which one, and where to."""
+class Resend(ChangeParameters, kw_only=True):
+    """The message to send again, and the topic to send it to."""
 
     id: Annotated[str, Meta(min_length=1)]
     topic: str = ""
-    to: Annotated[str, Meta(description="another topic than its own")] = ""
+    to: Annotated[str, Meta(description="send to this topic instead of its own")] = ""
 
 
-class Deliver(Deed, kw_only=True):
-    """Which one, and to whom."""
+class Deliver(ChangeParameters, kw_only=True):
+    """The message to deliver, and the group member that gets it."""
 
     id: Annotated[str, Meta(min_length=1)]
     topic: str = ""
@@ -101,7 +101,7 @@ class Deliver(Deed, kw_only=True):
 
 
 def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]) -> MessageShown:
-    """A message as the API has it."""
+    """Convert a message to its form in the API."""
     body = message.body if with_body == "whole" else message.body[:SHOWN_MAX]
     return MessageShown(
         message_id=message.message_id,
@@ -124,9 +124,9 @@ def shown(message: ReceivedMessage, *, with_body: Literal["no", "part", "whole"]
     )
 
 
-async def find_one(asking: Asking, name: str, topic: str) -> ReceivedMessage:
-    """A message by any of its names, committed or not."""
-    admin = await asking.desk.admin()
+async def find_one(caller: Caller, name: str, topic: str) -> ReceivedMessage:
+    """Find one message, committed or not, by an id, a key or a place."""
+    admin = await caller.desk.admin()
     place = _place(name, topic)
     if place is not None:
         found = await admin.messages.at(*place)
@@ -140,25 +140,27 @@ async def find_one(asking: Asking, name: str, topic: str) -> ReceivedMessage:
 
 
 def _place(name: str, topic: str) -> tuple[MessageQueue, int] | None:
-    """BROKER:QUEUE@OFFSET (or with a slash, as it is shown) as a place; None when it is none."""
+    """Parse BROKER:QUEUE@OFFSET, or the same with a slash, as pages show it; None if it is no
+    place."""
     rest, _, offset = name.rpartition("@")
     broker, _, queue = rest.replace("/", ":").rpartition(":")
     if not (broker and queue.isdecimal() and offset.isdecimal()):
         return None
     if not topic:
-        raise UsageError(f"{name} is a place; say in which topic")
+        raise UsageError(f"{name} is a place; give its topic")
     return MessageQueue(topic, broker, int(queue)), int(offset)
 
 
-async def show(asking: Asking, wanted: MessageWanted) -> MessageShown:
+async def show(caller: Caller, wanted: MessageWanted) -> MessageShown:
     """One message, with its body."""
-    message = await find_one(asking, wanted.id, wanted.topic)
+    message = await find_one(caller, wanted.id, wanted.topic)
     return shown(message, with_body="whole" if wanted.whole else "part")
 
 
-async def tail(asking: Asking, wanted: TailWanted) -> Tail:
-    """The newest of a topic. It is what a page follows: asked once for all that look."""
-    desk = asking.desk
+async def tail(caller: Caller, wanted: TailWanted) -> Tail:
+    """The newest messages of a topic. A page that follows the topic uses this; all its viewers
+    share one request."""
+    desk = caller.desk
     desk.collector.looked(topic=wanted.topic)
     described = await desk.collector.topic(wanted.topic)
     queues = [one for one in described.queues if one.max_offset > one.min_offset]
@@ -184,7 +186,7 @@ async def tail(asking: Asking, wanted: TailWanted) -> Tail:
 async def stretch(
     admin: Admin, queue: MessageQueue, first: int, count: int
 ) -> list[ReceivedMessage]:
-    """So many messages of a queue, by as many pulls as its broker wants for them."""
+    """Read a number of messages of a queue, with as many pulls as the broker requires."""
     found: list[ReceivedMessage] = []
     at = first
     while at < first + count:
@@ -197,22 +199,22 @@ async def stretch(
     return found
 
 
-async def resend(asking: Asking, wanted: Resend) -> Change:
+async def resend(caller: Caller, wanted: Resend) -> Change:
     """Send a copy as a new message, for all groups."""
-    admin = await asking.desk.admin()
-    message = await find_one(asking, wanted.id, wanted.topic)
+    admin = await caller.desk.admin()
+    message = await find_one(caller, wanted.id, wanted.topic)
     if wanted.dry_run:
-        return Change.to_come(await previews.resend(admin, message, topic=wanted.to))
+        return Change.dry_run_answer(await previews.resend(admin, message, topic=wanted.to))
     sent = await admin.messages.resend(message, topic=wanted.to)
     return Change(is_dry_run=False, said=f"Sent as {sent.message_id}.", count=1)
 
 
-async def deliver(asking: Asking, wanted: Deliver) -> Change:
-    """Let one connected member of a group consume it now, whatever its offsets."""
-    admin = await asking.desk.admin()
-    message = await find_one(asking, wanted.id, wanted.topic)
+async def deliver(caller: Caller, wanted: Deliver) -> Change:
+    """Have one connected member of a group consume a message now, whatever the group's offsets."""
+    admin = await caller.desk.admin()
+    message = await find_one(caller, wanted.id, wanted.topic)
     if wanted.dry_run:
-        return Change.to_come(
+        return Change.dry_run_answer(
             await previews.deliver(admin, message, group=wanted.group, client_id=wanted.client_id)
         )
     await admin.messages.deliver(message, group=wanted.group, client_id=wanted.client_id)

@@ -1,4 +1,4 @@
-"""Groups let go on elsewhere, with a preview of what they would be handed again, or miss."""
+"""Moves the offsets of a group, with a preview of the messages that it would get again, or skip."""
 
 from __future__ import annotations
 
@@ -10,36 +10,41 @@ from escrowmq.aio import MessageQueue
 from escrowmq.client.admin.offsets import Place
 from escrowmq.client.admin.places import read_place
 from escrowmq.client.admin.previews import offsets as previews
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
 
-class Reset(Deed, kw_only=True):
-    """Where a group is to go on."""
+class Reset(ChangeParameters, kw_only=True):
+    """Where a group is to continue."""
 
     group: Annotated[str, Meta(min_length=1)]
     topic: Annotated[str, Meta(min_length=1)]
     to: Annotated[
         str,
-        Meta(description="first, last, 09:00 (today, where the console runs), "
-             "2026-11-21T10:00:00Z, or milliseconds since the epoch; with queue_id an offset"),
+        Meta(description="first, last, 09:00 (today, in the console's time zone), "
+            "2026-11-21T10:00:00Z, or milliseconds since the epoch; with queue_id "
+            "an offset"),
     ]  # fmt: skip
     queue_id: Annotated[int, Meta(ge=0, description="only this queue")] | None = None
-    broker: Annotated[str, Meta(description="the queue's; needed when there are several")] = ""
+    broker: Annotated[
+        str, Meta(description="the queue's broker; required if several have the topic")
+    ] = ""
 
 
-async def reset(asking: Asking, wanted: Reset) -> Change:
-    """Set a group back or forward."""
-    admin = await asking.desk.admin()
+async def reset(caller: Caller, wanted: Reset) -> Change:
+    """Move the offsets of a group back or forward."""
+    admin = await caller.desk.admin()
     place: Place | int
     queue: MessageQueue | None = None
     if wanted.queue_id is None:
         place = read_place(wanted.to, now_ms=SystemClock().now_ms(), zone=LocalZone())
     else:
-        queue, place = await _queue(asking, wanted), _offset(wanted.to)
+        queue, place = await _queue(caller, wanted), _offset(wanted.to)
     if wanted.dry_run:
-        return Change.to_come(await previews.reset(admin, wanted.group, wanted.topic, place, queue))
+        return Change.dry_run_answer(
+            await previews.reset(admin, wanted.group, wanted.topic, place, queue)
+        )
     before = previews.committed(await admin.groups.lag(wanted.group, topic=wanted.topic))
     if queue is not None and isinstance(place, int):
         await admin.offsets.set(wanted.group, queue, place)
@@ -58,14 +63,14 @@ def _offset(text: str) -> int:
     return int(text)
 
 
-async def _queue(asking: Asking, wanted: Reset) -> MessageQueue:
+async def _queue(caller: Caller, wanted: Reset) -> MessageQueue:
     assert wanted.queue_id is not None
     broker = wanted.broker
     if not broker:
-        admin = await asking.desk.admin()
+        admin = await caller.desk.admin()
         brokers = [info.broker for info in (await admin.topics.describe(wanted.topic)).brokers]
         if len(brokers) != 1:
-            raise UsageError(f"{wanted.topic} is on {', '.join(brokers)}; say which is meant")
+            raise UsageError(f"{wanted.topic} is on {', '.join(brokers)}; name one")
         broker = brokers[0]
     return MessageQueue(wanted.topic, broker, wanted.queue_id)
 

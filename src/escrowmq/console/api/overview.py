@@ -1,4 +1,4 @@
-"""What there is, and how it goes."""
+"""The cluster at a glance: brokers, rates, pending transactions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from msgspec import Meta
 from escrowmq.client.admin.brokers import Replica
 from escrowmq.console.answers import Answer
 from escrowmq.console.collector import rate
-from escrowmq.console.operations import Asking, Nothing, Operation
+from escrowmq.console.operations import Caller, NoParameters, Operation
 from escrowmq.console.rings import SIZE, STEP_S
 from escrowmq.errors import EscrowMQError
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class BrokerNow(Answer, kw_only=True):
-    """One broker. What it does not tell is null."""
+    """The present figures of one broker. Null: the broker does not report it."""
 
     name: str
     address: str
@@ -62,7 +62,7 @@ class Overview(Answer, kw_only=True):
 
 
 class HistoryWanted(msgspec.Struct, kw_only=True):
-    """Which curve."""
+    """The figure whose history to return."""
 
     of: Annotated[
         str, Meta(description="put, get, pending, parked; put:BROKER, get:BROKER; lag:GROUP; "
@@ -72,17 +72,17 @@ class HistoryWanted(msgspec.Struct, kw_only=True):
 
 
 class History(Answer, kw_only=True):
-    """The last of the hour that is remembered; null where nothing was known. It begins when
-    somebody looks."""
+    """A figure over the last hour, as far as recorded; null where it was unknown. Recording begins
+    with the first viewer."""
 
     of: str
     step_s: float
     values: list[float | None]
 
 
-async def brokers(asking: Asking, wanted: Nothing) -> list[BrokerNow]:
-    """All brokers, with what they tell of themselves."""
-    desk = asking.desk
+async def brokers(caller: Caller, wanted: NoParameters) -> list[BrokerNow]:
+    """All brokers with their figures."""
+    desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
     found: list[BrokerNow] = []
@@ -93,7 +93,7 @@ async def brokers(asking: Asking, wanted: Nothing) -> list[BrokerNow]:
         )  # fmt: skip
         if one.id == 0:
             try:
-                _tell(now, await desk.collector.runtime(one.name))
+                _fill_figures(now, await desk.collector.runtime(one.name))
                 now.replicas = await _or_unknown(desk.collector.replicas(one.name))
             except EscrowMQError:
                 now.state = "unreachable"
@@ -108,7 +108,7 @@ async def brokers(asking: Asking, wanted: Nothing) -> list[BrokerNow]:
     ]  # fmt: skip
 
 
-def _tell(now: BrokerNow, found: dict[str, str]) -> None:
+def _fill_figures(now: BrokerNow, found: dict[str, str]) -> None:
     now.put_per_s, now.get_per_s = rate(found, "putTps"), rate(found, "getTransferredTps")
     if "escrowReadOnly" in found:
         now.refusal = found["escrowReadOnly"]
@@ -117,11 +117,11 @@ def _tell(now: BrokerNow, found: dict[str, str]) -> None:
     now.up_since_ms = int(rate(found, "bootTimestamp") or 0) or None
 
 
-async def overview(asking: Asking, wanted: Nothing) -> Overview:
-    """Brokers, rates, and what waits."""
-    desk = asking.desk
+async def overview(caller: Caller, wanted: NoParameters) -> Overview:
+    """Brokers, rates, and numbers of pending transactions."""
+    desk = caller.desk
     admin = await desk.admin()
-    found = await brokers(asking, wanted)
+    found = await brokers(caller, wanted)
     counts = await _or_unknown(desk.collector.counts())
     topics = await _or_unknown(desk.memo.get("topics", admin.topics.names, fresh_s=10))
     groups = await _or_unknown(desk.memo.get("groups", admin.groups.names, fresh_s=10))
@@ -142,10 +142,10 @@ async def overview(asking: Asking, wanted: Nothing) -> Overview:
     )  # fmt: skip
 
 
-async def history(asking: Asking, wanted: HistoryWanted) -> History:
-    """A curve."""
+async def history(caller: Caller, wanted: HistoryWanted) -> History:
+    """The history of one figure."""
     kind, _, name = wanted.of.partition(":")
-    collector = asking.desk.collector
+    collector = caller.desk.collector
     collector.looked(
         group=name.partition(":")[0] if kind == "lag" else "",
         topic=name if kind == "stored" else "",
@@ -155,7 +155,7 @@ async def history(asking: Asking, wanted: HistoryWanted) -> History:
 
 
 async def _or_unknown(ask: Awaitable[T]) -> T | None:
-    """An answer, or that nobody gives one."""
+    """The answer, or a word for "unknown" if no broker answers."""
     try:
         return await ask
     except EscrowMQError:
@@ -168,9 +168,9 @@ def _total(values: list[float | None]) -> float | None:
 
 
 OPERATIONS: Final = (
-    Operation(name="overview.show", method="GET", path="/overview", wants=Nothing, gives=Overview,
-              summary="The cluster at a glance", handler=overview),
-    Operation(name="brokers.list", method="GET", path="/brokers", wants=Nothing,
+    Operation(name="overview.show", method="GET", path="/overview", wants=NoParameters,
+              gives=Overview, summary="The cluster at a glance", handler=overview),
+    Operation(name="brokers.list", method="GET", path="/brokers", wants=NoParameters,
               gives=list[BrokerNow], summary="Brokers, those that left lately too",
               handler=brokers),
     Operation(name="history.show", method="GET", path="/history", wants=HistoryWanted,

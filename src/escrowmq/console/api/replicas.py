@@ -1,4 +1,4 @@
-"""Brokers with their copies: who is the master, who has everything; and a change of the master."""
+"""Brokers and their copies: which is the master, which are in sync; and a change of the master."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec import Meta
 from escrowmq.client.admin.previews import replicas as previews
 from escrowmq.client.admin.replicas import Replica, ReplicaGroup
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 
 _WELL: Final = ("master", "in sync")
 
 
 class ReplicasWanted(msgspec.Struct, kw_only=True):
-    """Which of them."""
+    """The broker name whose members to list; without one, all."""
 
     broker: Annotated[str, Meta(description="only the brokers of this name")] = ""
 
 
 class MemberShown(Answer, kw_only=True):
-    """One broker of several with one name. What nobody knows of it is null."""
+    """One of the brokers with the same name. Null: unknown."""
 
     name: str
     """A member's name, or the broker's id."""
@@ -39,14 +39,14 @@ class MemberShown(Answer, kw_only=True):
 
 
 class ReplicasShown(Answer, kw_only=True):
-    """The brokers of one name."""
+    """The brokers with one name."""
 
     broker: str
     cluster: str
     kind: Literal["group", "pair", "alone"]
     """group: it fails over by an authority; pair: a master with slaves."""
     master: str | None
-    """Who serves; null if nobody does."""
+    """The member that serves as master; null if none does."""
     master_address: str
     epoch: int | None
     """Of a group: grows with each change of the master."""
@@ -63,17 +63,17 @@ class ReplicasShown(Answer, kw_only=True):
     members: list[MemberShown]
 
 
-class Switch(Deed, kw_only=True):
+class Switch(ChangeParameters, kw_only=True):
     """A change of the master of a group."""
 
     broker: Annotated[str, Meta(min_length=1)]
-    to: Annotated[str, Meta(description="a member; empty: the one that lacks least")] = ""
+    to: Annotated[str, Meta(description="a member; empty: the most up-to-date copy")] = ""
 
 
-async def shown(asking: Asking, wanted: ReplicasWanted) -> list[ReplicasShown]:
-    """All of them, or those of one name."""
-    admin = await asking.desk.admin()
-    found = await asking.desk.memo.get(
+async def shown(caller: Caller, wanted: ReplicasWanted) -> list[ReplicasShown]:
+    """The members of all broker names, or of one."""
+    admin = await caller.desk.admin()
+    found = await caller.desk.memo.get(
         ("replicas", wanted.broker), lambda: admin.replicas.status(wanted.broker)
     )
     return [_group(one) for one in found]
@@ -90,7 +90,7 @@ def _group(one: ReplicaGroup) -> ReplicasShown:
         master=one.master or None,
         master_address=one.master_address,
         epoch=one.epoch if is_group else None,
-        confirmed=_known(one.confirmed) if is_group else None,
+        confirmed=_known_number(one.confirmed) if is_group else None,
         in_sync=one.in_sync,
         min_copies=one.min_copies,
         is_degraded=not is_well,
@@ -102,20 +102,20 @@ def _group(one: ReplicaGroup) -> ReplicasShown:
 
 def _member(one: Replica) -> MemberShown:
     return MemberShown(
-        name=one.name, address=one.address, role=one.role, end=_known(one.end),
-        behind=_known(one.behind), incarnation=one.incarnation, note=one.note,
+        name=one.name, address=one.address, role=one.role, end=_known_number(one.end),
+        behind=_known_number(one.behind), incarnation=one.incarnation, note=one.note,
     )  # fmt: skip
 
 
-def _known(number: int) -> int | None:
+def _known_number(number: int) -> int | None:
     return number if number >= 0 else None
 
 
-async def switch(asking: Asking, wanted: Switch) -> Change:
+async def switch(caller: Caller, wanted: Switch) -> Change:
     """Make another member of a group its master."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     if wanted.dry_run:
-        return Change.to_come(await previews.switch(admin, wanted.broker, wanted.to))
+        return Change.dry_run_answer(await previews.switch(admin, wanted.broker, wanted.to))
     done = await admin.replicas.switch(wanted.broker, wanted.to)
     said = (
         f"{done.master} is the master of {done.broker} instead of {done.before}, "

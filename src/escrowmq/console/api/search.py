@@ -1,4 +1,4 @@
-"""One box for whatever somebody has of a message, and what it was taken for."""
+"""One search box for every name that a message has. The answer says what the text was taken for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.client.admin.places import read_place
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import MessageShown, find_one, shown
-from escrowmq.console.operations import Asking, Operation
+from escrowmq.console.operations import Caller, Operation
 from escrowmq.errors import EscrowMQError, NotFound, UsageError
 from escrowmq.net.clock import LocalZone, SystemClock
 
@@ -32,16 +32,16 @@ Taken = Literal["message id", "offset id", "transaction id", "place", "time", "k
 
 
 class Searched(msgspec.Struct, kw_only=True):
-    """What somebody has."""
+    """The text to search for, and the topic."""
 
     text: Annotated[str, Meta(min_length=1, max_length=1024)]
-    topic: Annotated[str, Meta(description="where to look; all topics when empty")] = ""
-    as_: Annotated[Literal["", "id", "key", "time"], Meta(description="what it is to be taken for")
+    topic: Annotated[str, Meta(description="the topic to search; all if empty")] = ""
+    as_: Annotated[Literal["", "id", "key", "time"], Meta(description="how to interpret the text")
     ] = msgspec.field(default="", name="as")  # fmt: skip
 
 
 class Found(Answer, kw_only=True):
-    """What was found."""
+    """The messages found, and what the text was taken for."""
 
     taken_for: Taken
     """What the text was taken for."""
@@ -54,23 +54,23 @@ class Found(Answer, kw_only=True):
     """How many there are."""
 
 
-async def search(asking: Asking, wanted: Searched) -> Found:
+async def search(caller: Caller, wanted: Searched) -> Found:
     """Messages by an id, a key, a transaction's id, a place or a time."""
     text = wanted.text.strip()
     kind = wanted.as_ or _kind(text)
     if kind == "time":
-        return await _by_time(asking, text, wanted.topic)
+        return await _by_time(caller, text, wanted.topic)
     if kind in ("place", "id"):
-        found = await _by_id(asking, text, wanted.topic, is_place=kind == "place")
+        found = await _by_id(caller, text, wanted.topic, is_place=kind == "place")
         if found.items or found.transaction or wanted.as_:
             return found
     elif kind == "transaction":
-        return await _by_transaction(asking, text)
-    return await _by_key(asking, text, wanted.topic)
+        return await _by_transaction(caller, text)
+    return await _by_key(caller, text, wanted.topic)
 
 
 def _kind(text: str) -> str:
-    """What a text is taken for."""
+    """Tell what a text is: an id, a place, a time, a transaction or a key."""
     if _HEX.fullmatch(text):
         return "id"
     if _PLACE.fullmatch(text):
@@ -80,30 +80,30 @@ def _kind(text: str) -> str:
     return "transaction" if _TOKEN.fullmatch(text) else "key"
 
 
-async def _topics(asking: Asking, topic: str) -> list[str]:
+async def _topics(caller: Caller, topic: str) -> list[str]:
     if topic:
         return [topic]
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     return await admin.topics.names()
 
 
-async def _by_id(asking: Asking, text: str, topic: str, *, is_place: bool) -> Found:
-    """By an id that a producer got, or that of a stored copy."""
+async def _by_id(caller: Caller, text: str, topic: str, *, is_place: bool) -> Found:
+    """Find a message by the id that its producer got, or by the id of a stored copy."""
     taken: Taken = "place" if is_place else "message id"
     if is_place:
-        message = await find_one(asking, text, topic)
+        message = await find_one(caller, text, topic)
         return Found(taken_for=taken, items=[shown(message, with_body="no")])
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     if not topic:
         try:
             message = await admin.messages.get(text)
             return Found(taken_for="offset id", items=[shown(message, with_body="no")])
         except (NotFound, UsageError, EscrowMQError):
             pass
-    topics = await _topics(asking, topic)
+    topics = await _topics(caller, topic)
     for nth, name in enumerate(topics[:TOPICS_MAX]):
         try:
-            message = await find_one(asking, text, name)
+            message = await find_one(caller, text, name)
         except EscrowMQError:
             continue
         found = Found(
@@ -117,17 +117,18 @@ async def _by_id(asking: Asking, text: str, topic: str, *, is_place: bool) -> Fo
     )
 
 
-async def _by_transaction(asking: Asking, text: str) -> Found:
-    """By the signed id of a transaction; a text that is none is a key after all."""
-    admin = await asking.desk.admin()
+async def _by_transaction(caller: Caller, text: str) -> Found:
+    """Find messages by the signed id of their transaction; a text that is no such id counts as a
+    key."""
+    admin = await caller.desk.admin()
     try:
         items = await admin.transactions.show(text)
     except UsageError:
-        return await _by_key(asking, text, "")
+        return await _by_key(caller, text, "")
     messages = []
     for item in items:
         try:
-            messages.append(await find_one(asking, item.message_id, item.topic))
+            messages.append(await find_one(caller, item.message_id, item.topic))
         except EscrowMQError:
             continue
     return Found(
@@ -136,9 +137,9 @@ async def _by_transaction(asking: Asking, text: str) -> Found:
     )  # fmt: skip
 
 
-async def _by_key(asking: Asking, text: str, topic: str) -> Found:
-    admin = await asking.desk.admin()
-    topics = await _topics(asking, topic)
+async def _by_key(caller: Caller, text: str, topic: str) -> Found:
+    admin = await caller.desk.admin()
+    topics = await _topics(caller, topic)
     found: list[ReceivedMessage] = []
     searched = 0
     for name in topics[:TOPICS_MAX]:
@@ -156,24 +157,24 @@ async def _by_key(asking: Asking, text: str, topic: str) -> Found:
     )  # fmt: skip
 
 
-async def _by_time(asking: Asking, text: str, topic: str) -> Found:
+async def _by_time(caller: Caller, text: str, topic: str) -> Found:
     """The first messages of a topic that were stored since a time."""
     if not topic:
-        raise UsageError(f"{text} is a time; say in which topic")
+        raise UsageError(f"{text} is a time; give a topic")
     place = read_place(text, now_ms=SystemClock().now_ms(), zone=LocalZone(), option="text")
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     starts = await admin.offsets.preview("TOOLS_CONSUMER", topic, place)
     found: list[ReceivedMessage] = []
     since_ms = int(place.timestamp() * 1000) if isinstance(place, dt.datetime) else 0
     for queue in sorted(starts)[:_TIME_QUEUES_MAX]:
-        found += await _some(asking, queue, starts[queue])
+        found += await _messages_at(caller, queue, starts[queue])
     found = [one for one in found if one.stored_ms >= since_ms]
     found.sort(key=lambda one: (one.stored_ms, one.log_offset))
     return Found(taken_for="time", items=[shown(one, with_body="no") for one in found[:FOUND_MAX]])
 
 
-async def _some(asking: Asking, queue: MessageQueue, offset: int) -> list[ReceivedMessage]:
-    admin = await asking.desk.admin()
+async def _messages_at(caller: Caller, queue: MessageQueue, offset: int) -> list[ReceivedMessage]:
+    admin = await caller.desk.admin()
     try:
         return await admin.messages.at(queue, offset, count_max=FOUND_MAX)
     except NotFound:

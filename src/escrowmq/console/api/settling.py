@@ -1,4 +1,4 @@
-"""Transactions settled, asked about and resumed by operators: one, or all that match."""
+"""Operators commit, roll back, check and resume transactions: one, or all that match."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from escrowmq.client.admin.previews import transactions as previews
 from escrowmq.console.api.transactions import TransactionWanted, Which
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.errors import EscrowMQError, TransportError, UsageError
 
 SETTLED_MAX: Final = 100_000
@@ -19,21 +19,21 @@ RESUMED_MAX: Final = 10_000
 
 
 class SettleOne(TransactionWanted, kw_only=True):
-    """Which one."""
+    """The transaction to settle."""
 
     dry_run: bool = False
     reason: str = ""
 
 
 class SettleAll(Which, kw_only=True):
-    """Which of them."""
+    """The transactions to settle: all that match."""
 
     dry_run: bool = False
     reason: str = ""
 
 
-class Resume(Deed, kw_only=True):
-    """Which of those that were given up: one, or all of a topic or a group."""
+class Resume(ChangeParameters, kw_only=True):
+    """The discarded transactions to resume: one, or all of a topic or a group."""
 
     offset_id: str = ""
     topic: str = ""
@@ -41,78 +41,78 @@ class Resume(Deed, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=RESUMED_MAX)] = RESUMED_MAX
 
 
-def reason_of(asking: Asking, reason: str) -> str:
-    """What the brokers' audit log is told: the account is known there, a user of the console is
-    not."""
-    if asking.who.credentials is not None:
+def reason_of(caller: Caller, reason: str) -> str:
+    """The reason that the brokers' audit log records. It names the console's user: the brokers know
+    the account only."""
+    if caller.who.credentials is not None:
         return reason
-    return f"{asking.who.name} at the console{f': {reason}' if reason else ''}"
+    return f"{caller.who.name} at the console{f': {reason}' if reason else ''}"
 
 
-async def _settle(asking: Asking, wanted: SettleOne, verdict: previews.Verdict) -> Change:
-    admin = await asking.desk.admin()
+async def _settle(caller: Caller, wanted: SettleOne, verdict: previews.Verdict) -> Change:
+    admin = await caller.desk.admin()
     transactions = admin.transactions
     if wanted.dry_run:
-        return Change.to_come(
+        return Change.dry_run_answer(
             await previews.settle(admin, wanted.transaction, verdict, topic=wanted.topic)
         )
     settle = transactions.commit if verdict == "commit" else transactions.rollback
     outcome = await settle(
-        wanted.transaction, topic=wanted.topic, reason=reason_of(asking, wanted.reason)
+        wanted.transaction, topic=wanted.topic, reason=reason_of(caller, wanted.reason)
     )
     return Change(
         is_dry_run=False, said=f"The transaction is {outcome.replace('_', ' ')}.", count=1
     )
 
 
-async def commit(asking: Asking, wanted: SettleOne) -> Change:
-    """Commit in the producer's place."""
-    return await _settle(asking, wanted, "commit")
+async def commit(caller: Caller, wanted: SettleOne) -> Change:
+    """Commit a transaction in its producer's place."""
+    return await _settle(caller, wanted, "commit")
 
 
-async def rollback(asking: Asking, wanted: SettleOne) -> Change:
-    """Roll back in the producer's place."""
-    return await _settle(asking, wanted, "rollback")
+async def rollback(caller: Caller, wanted: SettleOne) -> Change:
+    """Roll back a transaction in its producer's place."""
+    return await _settle(caller, wanted, "rollback")
 
 
-async def check(asking: Asking, wanted: SettleOne) -> Change:
-    """Let its producer be asked at once."""
-    admin = await asking.desk.admin()
+async def check(caller: Caller, wanted: SettleOne) -> Change:
+    """Have the producer of a transaction checked at once."""
+    admin = await caller.desk.admin()
     if wanted.dry_run:
-        return Change.to_come(await previews.check(admin, wanted.transaction))
+        return Change.dry_run_answer(await previews.check(admin, wanted.transaction))
     asked = await admin.transactions.check(
-        wanted.transaction, reason=reason_of(asking, wanted.reason)
+        wanted.transaction, reason=reason_of(caller, wanted.reason)
     )
     said = "Its producer is asked." if asked else "Nobody is there to ask."
     return Change(is_dry_run=False, said=said, count=asked)
 
 
-async def check_all(asking: Asking, wanted: SettleAll) -> Change:
-    """Let producers be asked at once about all that match."""
+async def check_all(caller: Caller, wanted: SettleAll) -> Change:
+    """Have the producers of all matching transactions checked at once."""
     if wanted.dry_run:
-        return await _preview(asking, wanted, "asked", "Their producers would be asked at once.")
-    admin = await asking.desk.admin()
+        return await _preview(caller, wanted, "asked", "Their producers would be asked at once.")
+    admin = await caller.desk.admin()
     asked = await admin.transactions.check(
-        reason=reason_of(asking, wanted.reason), **wanted.filter()
+        reason=reason_of(caller, wanted.reason), **wanted.filter()
     )
     return Change(is_dry_run=False, said=f"{asked} asked about.", count=asked)
 
 
-async def _settle_all(asking: Asking, wanted: SettleAll, verdict: previews.Verdict) -> Change:
+async def _settle_all(caller: Caller, wanted: SettleAll, verdict: previews.Verdict) -> Change:
     doing = "Commit" if verdict == "commit" else "Roll back"
     outcome = previews.OUTCOMES[verdict]
     if wanted.dry_run:
         said = (
             f"This would {previews.DOES[verdict].partition(':')[0]} each. It cannot be taken back."
         )
-        return await _preview(asking, wanted, outcome, said)
-    admin = await asking.desk.admin()
+        return await _preview(caller, wanted, outcome, said)
+    admin = await caller.desk.admin()
     which = wanted.filter()
     total = (await admin.transactions.count(**which)).count
     if not total:
         return Change(is_dry_run=False, said="No transaction matches.", count=0)
     settle = admin.transactions.commit if verdict == "commit" else admin.transactions.rollback
-    reason = reason_of(asking, wanted.reason)
+    reason = reason_of(caller, wanted.reason)
 
     async def steps() -> AsyncIterator[str]:
         # What becomes pending while the job runs is not in it: the list is made first.
@@ -132,8 +132,8 @@ async def _settle_all(asking: Asking, wanted: SettleAll, verdict: previews.Verdi
             yield ""
 
     part = min(total, SETTLED_MAX)
-    job = asking.desk.jobs.begin(
-        f"{doing} transactions {wanted.said()}", steps, who=asking.who.name, total=part
+    job = caller.desk.jobs.begin(
+        f"{doing} transactions {wanted.said()}", steps, who=caller.who.name, total=part
     )
     which_part = f"the first {part} of {total}" if part < total else f"{total}"
     return Change(
@@ -142,37 +142,37 @@ async def _settle_all(asking: Asking, wanted: SettleAll, verdict: previews.Verdi
     )  # fmt: skip
 
 
-async def commit_all(asking: Asking, wanted: SettleAll) -> Change:
+async def commit_all(caller: Caller, wanted: SettleAll) -> Change:
     """Commit all that match, in the background."""
-    return await _settle_all(asking, wanted, "commit")
+    return await _settle_all(caller, wanted, "commit")
 
 
-async def rollback_all(asking: Asking, wanted: SettleAll) -> Change:
+async def rollback_all(caller: Caller, wanted: SettleAll) -> Change:
     """Roll back all that match, in the background."""
-    return await _settle_all(asking, wanted, "rollback")
+    return await _settle_all(caller, wanted, "rollback")
 
 
-async def _preview(asking: Asking, wanted: SettleAll, after: str, said: str) -> Change:
-    admin = await asking.desk.admin()
-    return Change.to_come(
+async def _preview(caller: Caller, wanted: SettleAll, after: str, said: str) -> Change:
+    admin = await caller.desk.admin()
+    return Change.dry_run_answer(
         await previews.matching(admin, after, said, which=wanted.said(), **wanted.filter())
     )
 
 
-async def resume(asking: Asking, wanted: Resume) -> Change:
-    """Let transactions that were given up be asked about again."""
-    admin = await asking.desk.admin()
+async def resume(caller: Caller, wanted: Resume) -> Change:
+    """Make discarded transactions pending again."""
+    admin = await caller.desk.admin()
     if not (wanted.offset_id or wanted.topic or wanted.group):
-        raise UsageError("say which: an offset_id, a topic or a group")
+        raise UsageError("name what to resume: an offset_id, a topic or a group")
     if wanted.dry_run:
-        return Change.to_come(
+        return Change.dry_run_answer(
             await previews.resume(
                 admin, wanted.offset_id, topic=wanted.topic, group=wanted.group, limit=wanted.limit
             )
         )
     count = await admin.transactions.resume(
         wanted.offset_id, topic=wanted.topic, group=wanted.group, limit=wanted.limit,
-        reason=reason_of(asking, wanted.reason),
+        reason=reason_of(caller, wanted.reason),
     )  # fmt: skip
     return Change(is_dry_run=False, said=f"{count} pending again.", count=count)
 

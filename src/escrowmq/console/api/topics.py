@@ -1,4 +1,4 @@
-"""Topics: listed with what they hold, shown queue by queue, made, changed, deleted."""
+"""Topics: listed with their sizes, shown by queue, created, changed, deleted."""
 
 from __future__ import annotations
 
@@ -11,26 +11,34 @@ from msgspec import Meta
 from escrowmq.client.admin.previews import topics as previews
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.console.answers import Answer
-from escrowmq.console.operations import Asking, Change, Deed, Operation
+from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
 from escrowmq.console.tables import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500
 """Of more topics nobody asks for all figures to sort by one of them."""
 
+READERS_MAX: Final = 64
+"""Groups of a topic whose lag is asked for."""
+
 NAMES_FRESH_S: Final = 5.0
+ROW_FRESH_S: Final = 6.0
+"""A row is three questions; a page of fifty of them every two seconds took 1.5 % of a core."""
+
 _Permission = Literal["rw", "r", "w", "none"]
 
 
 class TopicsWanted(Paging, kw_only=True):
-    """Which of them."""
+    """Which topics to list."""
 
-    part: Annotated[str, Meta(description="of the name")] = ""
-    system: Annotated[bool, Meta(description="the brokers' own too, retries, dead letters")] = False
+    part: Annotated[str, Meta(description="part of the name")] = ""
+    system: Annotated[
+        bool, Meta(description="include the brokers' own, retry topics and dead letters")
+    ] = False
 
 
 class TopicRow(Answer, kw_only=True):
-    """A topic in the list. What could not be asked is null."""
+    """A topic in the list. Null: no broker could be asked."""
 
     name: str
     queues: int | None = None
@@ -47,38 +55,49 @@ class TopicRow(Answer, kw_only=True):
 
 
 class TopicWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """Which topic to show."""
 
     topic: Annotated[str, Meta(min_length=1)]
 
 
+class Reader(Answer, kw_only=True):
+    """A consumer group that reads a topic."""
+
+    group: str
+    lag: int | None = None
+    """Messages of this topic that it has not consumed; null if unknown."""
+
+
 class TopicShown(Answer, kw_only=True):
-    """All about one."""
+    """A topic's brokers, queues and readers."""
 
     described: TopicDescription
     messages: int
+    readers: list[Reader]
+    """The groups that read it. Only of the first 64 the lag is asked for."""
 
 
-class TopicMade(Deed, kw_only=True):
-    """What it is to be. Of a topic that exists, what is given is changed, and nothing else."""
+class TopicMade(ChangeParameters, kw_only=True):
+    """Settings of a topic to create. If the topic exists, only the given ones are changed."""
 
     topic: Annotated[str, Meta(min_length=1)]
     queues: Annotated[int, Meta(ge=1)] | None = None
     permission: _Permission | None = None
     is_ordered: bool | None = None
     kind: Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION"] | None = None
-    broker: Annotated[str, Meta(description="only there; everywhere when empty")] = ""
+    broker: Annotated[str, Meta(description="only on this broker; on all if empty")] = ""
 
 
-class TopicGone(Deed, kw_only=True):
-    """Which one."""
+class TopicGone(ChangeParameters, kw_only=True):
+    """The topic to delete."""
 
     topic: Annotated[str, Meta(min_length=1)]
 
 
-async def listed(asking: Asking, wanted: TopicsWanted) -> Listed[TopicRow]:
-    """Topics by name; figures of those of the page alone, unless they are sorted by one."""
-    desk = asking.desk
+async def listed(caller: Caller, wanted: TopicsWanted) -> Listed[TopicRow]:
+    """Topics by name, with figures. Only the topics of the page are asked about, unless the list is
+    sorted by a figure."""
+    desk = caller.desk
     desk.collector.looked()
     admin = await desk.admin()
     names = await desk.memo.get(
@@ -90,24 +109,24 @@ async def listed(asking: Asking, wanted: TopicsWanted) -> Listed[TopicRow]:
     chosen = [name for name in names if part in name.lower()] if part else names
     if wanted.sort in ("", "name"):
         page = cut(ordered(chosen, wanted, {"name": lambda name: name}, "name"), wanted)
-        rows = await asyncio.gather(*(_row(asking, name) for name in page.items))
+        rows = await asyncio.gather(*(_row(caller, name) for name in page.items))
         return Listed(
             items=rows, total=page.total, page=page.page, pages=page.pages, has_more=page.has_more
         )
     if len(chosen) > FIGURES_MAX:
         raise UsageError(
-            f"sort={wanted.sort}: of {len(chosen)} topics nobody asks for all figures; choose some "
-            f"by a part of the name first, {FIGURES_MAX} at most"
+            f"sort={wanted.sort}: {len(chosen)} topics are too many to query the figures of "
+            f"each; first select at most {FIGURES_MAX} by a part of the name"
         )
-    rows = await asyncio.gather(*(_row(asking, name) for name in chosen))
+    rows = await asyncio.gather(*(_row(caller, name) for name in chosen))
     by = {"messages": lambda row: row.messages, "groups": lambda row: row.groups,
           "queues": lambda row: row.queues, "updated": lambda row: row.updated_ms}  # fmt: skip
     return cut(ordered(rows, wanted, by, "messages"), wanted)
 
 
-async def _row(asking: Asking, name: str) -> TopicRow:
+async def _row(caller: Caller, name: str) -> TopicRow:
     try:
-        found = await asking.desk.collector.topic(name)
+        found = await caller.desk.collector.topic(name, fresh_s=ROW_FRESH_S)
     except EscrowMQError:
         return TopicRow(name=name)
     info = found.brokers[0] if found.brokers else None
@@ -123,16 +142,26 @@ async def _row(asking: Asking, name: str) -> TopicRow:
     )
 
 
-async def show(asking: Asking, wanted: TopicWanted) -> TopicShown:
-    """Its brokers, queues and readers."""
-    asking.desk.collector.looked(topic=wanted.topic)
-    found = await asking.desk.collector.topic(wanted.topic)
-    return TopicShown(described=found, messages=found.count)
+async def show(caller: Caller, wanted: TopicWanted) -> TopicShown:
+    """A topic's brokers, queues and readers."""
+    caller.desk.collector.looked(topic=wanted.topic)
+    found = await caller.desk.collector.topic(wanted.topic)
+    readers = [Reader(group=group) for group in found.groups]
+    await asyncio.gather(*(_ask_lag(caller, wanted.topic, one) for one in readers[:READERS_MAX]))
+    return TopicShown(described=found, messages=found.count, readers=readers)
 
 
-async def create(asking: Asking, wanted: TopicMade) -> Change:
-    """Make a topic, or change what is given of one."""
-    admin = await asking.desk.admin()
+async def _ask_lag(caller: Caller, topic: str, reader: Reader) -> None:
+    try:
+        lags = await caller.desk.collector.lags(reader.group)
+    except EscrowMQError:
+        return
+    reader.lag = sum(one.count for one in lags if one.queue.topic == topic)
+
+
+async def create(caller: Caller, wanted: TopicMade) -> Change:
+    """Create a topic, or change the given settings of an existing one."""
+    admin = await caller.desk.admin()
     given: dict[str, Any] = {
         "queues": wanted.queues,
         "permission": "" if wanted.permission == "none" else wanted.permission,
@@ -141,17 +170,17 @@ async def create(asking: Asking, wanted: TopicMade) -> Change:
         "broker": wanted.broker,
     }
     if wanted.dry_run:
-        return Change.to_come(await previews.create(admin, wanted.topic, **given))
+        return Change.dry_run_answer(await previews.create(admin, wanted.topic, **given))
     await admin.topics.create(wanted.topic, **given)
     return Change(is_dry_run=False, said=f"The topic {wanted.topic} is as you wish.", count=1)
 
 
-async def delete(asking: Asking, wanted: TopicGone) -> Change:
+async def delete(caller: Caller, wanted: TopicGone) -> Change:
     """Delete a topic with its messages."""
-    admin = await asking.desk.admin()
+    admin = await caller.desk.admin()
     found = await previews.delete(admin, wanted.topic)
     if wanted.dry_run:
-        return Change.to_come(found)
+        return Change.dry_run_answer(found)
     await admin.topics.delete(wanted.topic)
     said = f"{wanted.topic} is deleted, with {found.count} messages."
     return Change(is_dry_run=False, said=said, count=found.count)
@@ -163,7 +192,7 @@ OPERATIONS: Final = (
     Operation(name="topics.show", method="GET", path="/topics/{topic}", wants=TopicWanted,
               gives=TopicShown, summary="A topic queue by queue", handler=show),
     Operation(name="topics.create", method="POST", path="/topics", wants=TopicMade, gives=Change,
-              summary="Make or change the topic", handler=create),
+              summary="Create or change the topic", handler=create),
     Operation(name="topics.delete", method="DELETE", path="/topics/{topic}", wants=TopicGone,
               gives=Change, summary="Delete the topic", handler=delete),
 )  # fmt: skip

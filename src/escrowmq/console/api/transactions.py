@@ -1,4 +1,4 @@
-"""Transactions that are pending, were settled, or were given up: looked at, and looked at alone."""
+"""Transactions that are pending, settled or discarded: read only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from escrowmq.client.admin.transactions import (
 )
 from escrowmq.console.answers import Answer
 from escrowmq.console.memo import FRESH_S
-from escrowmq.console.operations import Asking, Operation
+from escrowmq.console.operations import Caller, Operation
 from escrowmq.console.tables import SIZE_MAX, Listed
 from escrowmq.errors import EscrowMQError, UsageError
 
@@ -34,17 +34,17 @@ _Millis = Annotated[int, Meta(ge=0)]
 
 
 class Which(msgspec.Struct, kw_only=True):
-    """Which transactions are meant; what is not given does not matter."""
+    """A filter of transactions; a field that is not given matches all."""
 
     topic: str = ""
-    group: Annotated[str, Meta(description="of the producer")] = ""
+    group: Annotated[str, Meta(description="producer group")] = ""
     state: Literal["", "waiting", "asked", "parked"] = ""
     min_age_ms: _Millis | None = None
     max_age_ms: _Millis | None = None
     broker: str = ""
 
     def filter(self) -> TransactionFilter:
-        """As the Admin wants it."""
+        """Convert to the filter of `Admin`."""
         found: TransactionFilter = {}
         if self.topic:
             found["topic"] = self.topic
@@ -61,7 +61,7 @@ class Which(msgspec.Struct, kw_only=True):
         return found
 
     def said(self) -> str:
-        """In words."""
+        """Describe the filter in words."""
         parts = [
             f"{name} {value}"
             for name, value in (
@@ -78,14 +78,14 @@ class Which(msgspec.Struct, kw_only=True):
 
 
 class PendingWanted(Which, kw_only=True):
-    """Which page of them."""
+    """The page of pending transactions to list."""
 
     page: Annotated[int, Meta(ge=1)] = 1
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
 
 
 class AgeBucket(Answer, kw_only=True):
-    """How many are of an age."""
+    """The number of pending transactions of one age."""
 
     from_ms: int
     to_ms: int | None
@@ -94,7 +94,7 @@ class AgeBucket(Answer, kw_only=True):
 
 
 class Counted(Answer, kw_only=True):
-    """How many are pending."""
+    """Numbers of pending transactions, by topic, group and age."""
 
     counts: TransactionCounts
     ages: list[AgeBucket] | None
@@ -102,16 +102,18 @@ class Counted(Answer, kw_only=True):
 
 
 class TransactionWanted(msgspec.Struct, kw_only=True):
-    """Which one."""
+    """The transaction to show."""
 
     transaction: Annotated[
-        str, Meta(min_length=1, description="a transaction's id, or that of a message of it")
+        str, Meta(min_length=1, description="a transaction id, or the id of one of its messages")
     ]
-    topic: Annotated[str, Meta(description="the message's, where its id is not enough")] = ""
+    topic: Annotated[
+        str, Meta(description="topic of the message, needed for a producer's message id")
+    ] = ""
 
 
 class Delivery(Answer, kw_only=True):
-    """How far a group is with the message that was committed."""
+    """Whether a consumer group has consumed the committed message."""
 
     group: str
     state: Literal["done", "waiting", "unknown"]
@@ -121,7 +123,7 @@ class Delivery(Answer, kw_only=True):
 
 
 class Fate(Answer, kw_only=True):
-    """One message of a transaction, with all that is known of it."""
+    """One message of a transaction, with everything known of it."""
 
     message: PendingTransaction
     deliveries: list[Delivery] | None = None
@@ -131,7 +133,7 @@ class Fate(Answer, kw_only=True):
 
 
 class DiscardedWanted(msgspec.Struct, kw_only=True):
-    """Which of those that were given up."""
+    """The page of discarded transactions to list."""
 
     topic: str = ""
     group: str = ""
@@ -140,14 +142,14 @@ class DiscardedWanted(msgspec.Struct, kw_only=True):
     size: Annotated[int, Meta(ge=1, le=SIZE_MAX)] = 50
 
 
-async def pending(asking: Asking, wanted: PendingWanted) -> Listed[PendingTransaction]:
-    """Pending ones, broker by broker, the oldest first."""
-    asking.desk.collector.looked()
-    admin = await asking.desk.admin()
+async def pending(caller: Caller, wanted: PendingWanted) -> Listed[PendingTransaction]:
+    """Pending transactions, broker by broker, the oldest first."""
+    caller.desk.collector.looked()
+    admin = await caller.desk.admin()
     which = wanted.filter()
     found = await page_of(admin.transactions.pending(**which), wanted.page, wanted.size)
     if found.has_more and not which:
-        counts = await asking.desk.collector.counts()
+        counts = await caller.desk.collector.counts()
         if counts is not None and counts.count > wanted.page * wanted.size:  # of a moment ago
             found.total = counts.count
     return found
@@ -156,10 +158,12 @@ async def pending(asking: Asking, wanted: PendingWanted) -> Listed[PendingTransa
 async def page_of(
     items: AsyncIterator[PendingTransaction], page: int, size: int
 ) -> Listed[PendingTransaction]:
-    """One page of a list that is only read forwards."""
+    """Cut one page out of a list that can only be read forwards."""
     first = (page - 1) * size
     if first > LOOKED_THROUGH_MAX:
-        raise UsageError(f"page={page}: so far down nobody counts; choose by topic, group or age")
+        raise UsageError(
+            f"page={page}: the list ends before that page; filter by topic, group or age"
+        )
     found: list[PendingTransaction] = []
     nth = 0
     async for item in items:
@@ -171,9 +175,9 @@ async def page_of(
     return Listed(items=found, total=nth, page=page, pages=max(1, -(-nth // size)))
 
 
-async def count(asking: Asking, wanted: Which) -> Counted:
-    """How many, by topic, group and age."""
-    desk = asking.desk
+async def count(caller: Caller, wanted: Which) -> Counted:
+    """Count pending transactions by topic, group and age."""
+    desk = caller.desk
     admin = await desk.admin()
     which = wanted.filter()
     fresh_s = COUNTED_FRESH_S if which else FRESH_S
@@ -182,12 +186,12 @@ async def count(asking: Asking, wanted: Which) -> Counted:
     )
     if counts.count > AGED_MAX:
         return Counted(counts=counts, ages=None)
-    ages = await desk.memo.get(("ages", repr(which)), lambda: _ages(asking, which), fresh_s=10)
+    ages = await desk.memo.get(("ages", repr(which)), lambda: _ages(caller, which), fresh_s=10)
     return Counted(counts=counts, ages=ages)
 
 
-async def _ages(asking: Asking, which: TransactionFilter) -> list[AgeBucket]:
-    admin = await asking.desk.admin()
+async def _ages(caller: Caller, which: TransactionFilter) -> list[AgeBucket]:
+    admin = await caller.desk.admin()
     found: list[AgeBucket] = []
     rest = 0
     for from_ms in reversed(AGES_MS):  # those that are older are counted among the younger
@@ -200,19 +204,19 @@ async def _ages(asking: Asking, which: TransactionFilter) -> list[AgeBucket]:
     return found[::-1]
 
 
-async def show(asking: Asking, wanted: TransactionWanted) -> list[Fate]:
-    """All that is known of one: its half, who was asked and what they said, how it ended, and how
-    far the groups are with it."""
-    admin = await asking.desk.admin()
+async def show(caller: Caller, wanted: TransactionWanted) -> list[Fate]:
+    """Everything known of one transaction: its half, its checks and their answers, its outcome, and
+    the progress of the consumer groups."""
+    admin = await caller.desk.admin()
     items = await admin.transactions.show(wanted.transaction, topic=wanted.topic)
-    return [await _fate(asking, item) for item in items]
+    return [await _fate(caller, item) for item in items]
 
 
-async def _fate(asking: Asking, item: PendingTransaction) -> Fate:
+async def _fate(caller: Caller, item: PendingTransaction) -> Fate:
     fate = Fate(message=item)
     if item.state != "committed":
         return fate
-    desk = asking.desk
+    desk = caller.desk
     admin = await desk.admin()
     try:
         message = await admin.messages.get(item.message_id, topic=item.topic, broker=item.broker)
@@ -238,9 +242,9 @@ async def _fate(asking: Asking, item: PendingTransaction) -> Fate:
     return fate
 
 
-async def discarded(asking: Asking, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
-    """Those that were given up after their last check."""
-    admin = await asking.desk.admin()
+async def discarded(caller: Caller, wanted: DiscardedWanted) -> Listed[PendingTransaction]:
+    """Transactions that were given up after their last check."""
+    admin = await caller.desk.admin()
     items = admin.transactions.discarded(
         topic=wanted.topic, group=wanted.group, broker=wanted.broker
     )

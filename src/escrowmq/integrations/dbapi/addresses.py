@@ -58,7 +58,9 @@ def _mariadb(found: SplitResult, port: int) -> Callable[[], Any]:
         elif value.lower() in _SWITCH:
             options[name] = _SWITCH[value.lower()]
         else:
-            raise UsageError(f"the database's address says {name}={value}; true or false is known")
+            raise UsageError(
+                f"the database's address has {name}={value}; true or false is expected"
+            )
     return lambda: pymysql.connect(
         host=found.hostname or "localhost",
         port=port,

@@ -197,7 +197,7 @@ class _PsycopgBlock(_Block):
         if not connection.info.transaction_status:  # idle
             self._own = connection.transaction()
             await self._own.__aenter__()
-        connection.transaction = blocks.TiedAwaited(connection, self._unsent)
+        connection.transaction = blocks.NestedTransactionsAsync(connection, self._unsent)
 
     async def commit(self) -> None:
         if self._own is None:
@@ -229,7 +229,7 @@ class AwaitedDatabase:
         self._schema = schema
 
     async def find_family(self) -> SqlFamily:
-        """Its SQL dialect; determined by the first connection."""
+        """The database's SQL dialect; determined by the first connection."""
         if self._family is None:
             try:
                 connection = await self._connect()
@@ -353,8 +353,8 @@ class AsyncOutbox(AsyncOutboxBase):
         seen: object = producer
         if not isinstance(seen, Producer):
             raise UsageError(
-                f"AsyncOutbox({type(producer).__name__}): an escrowmq.aio.Producer is expected; "
-                "Outbox takes one for plain code"
+                f"AsyncOutbox({type(producer).__name__}): an escrowmq.aio.Producer is "
+                "expected; Outbox takes a blocking one"
             )
         self._base = AwaitedDatabase(connect, schema=schema)
         circuit = circuit_of(when_away, kept_max)
@@ -374,8 +374,9 @@ class AsyncOutbox(AsyncOutboxBase):
             raise is_closed()
         if id(connection) in self._in_blocks:
             raise UsageError(
-                "a block of the outbox is open on this connection already, and commits all of it; "
-                "send inside that one, and use its savepoint() for what may be rolled back alone"
+                "this connection already has an open block of the outbox, which commits its "
+                "whole transaction; send inside that block, and use its savepoint() for "
+                "work that may be rolled back alone"
             )
         unsent = UnsentMessages()
         block = _BLOCKS[name](connection, unsent)
@@ -410,7 +411,7 @@ class AsyncOutbox(AsyncOutboxBase):
         if not messages:
             return None
         converse = functools.partial(self._converse, work, family)
-        return await self._course.go(family, converse, messages, early=tx.marked)
+        return await self._course.send_or_keep(family, converse, messages, early=tx.marked)
 
     async def _converse(self, work: Work, family: SqlFamily, steps: Steps[T]) -> T:
         try:

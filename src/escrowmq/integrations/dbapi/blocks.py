@@ -56,8 +56,8 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
 
     def refuse() -> None:
         raise UsageError(
-            "the outbox's block commits the connection, and rolls it back when it raises; do "
-            "neither inside it. Use tx.savepoint() for what may be rolled back alone"
+            "the outbox's block commits the connection, and rolls it back when it raises; "
+            "do neither inside it. Use tx.savepoint() for work that may be rolled back alone"
         )
 
     guarded: list[str] = []
@@ -73,7 +73,7 @@ def guard(connection: Any) -> Callable[[], None]:  # noqa: ANN401
     return end
 
 
-class _Tied:
+class _NestedTransactions:
     """psycopg's nested transactions, which drop their messages when they are rolled back."""
 
     def __init__(self, connection: Any, unsent: UnsentMessages) -> None:  # noqa: ANN401
@@ -93,7 +93,7 @@ class _Tied:
         self._unsent.released(name)
 
 
-class TiedPlain(_Tied):
+class NestedTransactions(_NestedTransactions):
     """Replaces `Connection.transaction`."""
 
     @contextlib.contextmanager
@@ -111,7 +111,7 @@ class TiedPlain(_Tied):
             self._end(name, is_taken_back=force_rollback)
 
 
-class TiedAwaited(_Tied):
+class NestedTransactionsAsync(_NestedTransactions):
     """Replaces `AsyncConnection.transaction`."""
 
     @contextlib.asynccontextmanager

@@ -52,8 +52,9 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
         if name in known:
             return name, known[name]
     raise UsageError(
-        f"the connection is {type(connection).__module__}.{type(connection).__name__}; those of "
-        f"{', '.join(known)} are known here. A check of your own (docs/sdk.md) works with any"
+        f"the connection is {type(connection).__module__}.{type(connection).__name__}; those "
+        f"of {', '.join(known)} are supported. A check of your own (docs/sdk.md) works with "
+        "any"
     )
 
 

@@ -55,7 +55,7 @@ def consume_once(
                 handled_once.AcksAfterCommit(given) as acks,
                 contextlib.closing(connect()) as connection,
             ):
-                _work(connection, given, work, how)
+                _run_once(connection, given, work, how)
             acks.acknowledge()
 
         return handled_once.named_like(handle, work)
@@ -73,7 +73,7 @@ async def _work_awaited(
     await transaction.begin()
     family = driver_of(connection, AWAITED)[1].family
     fresh = []
-    for each in _all(given):
+    for each in _as_list(given):
         note = handled_once.note(family, each, how)
         if _is_new(await transaction.changed(note), each):
             fresh.append(each)
@@ -84,7 +84,7 @@ async def _work_awaited(
     await transaction.commit()
 
 
-def _work(
+def _run_once(
     connection: Any,  # noqa: ANN401
     given: Any,  # noqa: ANN401
     work: Callable[[Any, Any], Any],
@@ -93,7 +93,7 @@ def _work(
     _, driver = driver_of(connection, PLAIN)
     drivers.begin(connection, driver)
     fresh = []
-    for each in _all(given):
+    for each in _as_list(given):
         note = handled_once.note(driver.family, each, how)
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
@@ -105,7 +105,7 @@ def _work(
     connection.commit()
 
 
-def _all(given: Any) -> list[HeldMessage]:  # noqa: ANN401
+def _as_list(given: Any) -> list[HeldMessage]:  # noqa: ANN401
     return given if isinstance(given, list) else [given]
 
 

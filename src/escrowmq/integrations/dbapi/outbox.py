@@ -41,7 +41,7 @@ class PlainDatabase:
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL dialect; determined by the first connection."""
+        """The database's SQL dialect; determined by the first connection."""
         if self._family is None:
             try:
                 connection = self._connect()
@@ -142,7 +142,7 @@ class _PsycopgBlock(_Block):
             self._own.__enter__()
         else:
             self._end_guard = blocks.guard(connection)
-        connection.transaction = blocks.TiedPlain(connection, self._unsent)
+        connection.transaction = blocks.NestedTransactions(connection, self._unsent)
 
     def commit(self) -> None:
         if self._own is None:
@@ -271,8 +271,9 @@ class Outbox(OutboxBase):
             raise is_closed()
         if id(connection) in self._in_blocks:
             raise UsageError(
-                "a block of the outbox is open on this connection already, and commits all of it; "
-                "send inside that one, and use its savepoint() for what may be rolled back alone"
+                "this connection already has an open block of the outbox, which commits its "
+                "whole transaction; send inside that block, and use its savepoint() for "
+                "work that may be rolled back alone"
             )
         unsent = UnsentMessages()
         block = _block_on(connection, unsent)
@@ -306,7 +307,7 @@ class Outbox(OutboxBase):
         if not messages:
             return None
         converse = functools.partial(self._converse, connection, driver)
-        return self._course.go(driver.family, converse, messages, early=tx.marked)
+        return self._course.send_or_keep(driver.family, converse, messages, early=tx.marked)
 
     def _converse(self, connection: object, driver: Driver, steps: Steps[T]) -> T:
         try:

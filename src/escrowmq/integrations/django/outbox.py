@@ -32,14 +32,14 @@ T = TypeVar("T")
 
 
 class DjangoDatabase:
-    """One of the settings' DATABASES."""
+    """One database of Django's setting DATABASES."""
 
     def __init__(self, using: str) -> None:
         self._using = using
 
     @property
     def family(self) -> SqlFamily:
-        """Its SQL dialect."""
+        """The database's SQL dialect."""
         return tables.family_of(connections[self._using].vendor)
 
     def execute(self, step: SqlStep) -> Rows:
@@ -155,7 +155,7 @@ class Outbox(OutboxBase):
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
         """For this module: write the marker and store the messages."""
-        marked = self._course.go(
+        marked = self._course.send_or_keep(
             self._base.family,
             functools.partial(self._converse, connection),
             [each.message for each in waiting],

@@ -146,8 +146,8 @@ class EscrowMQRegistrator(Registrator[ReceivedMessage, Config]):
             )
         if any(each.group == group for each in self.subscribers):
             raise SetupError(
-                f"the group {group!r} has a subscriber already; members of a group share what they "
-                "read, so each subscriber needs a group of its own"
+                f"the group {group!r} already has a subscriber; members of a group share "
+                "what they read, so each subscriber needs a group of its own"
             )
 
 

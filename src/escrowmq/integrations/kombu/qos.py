@@ -17,7 +17,7 @@ _REQUEUE_S: Final = 1.0
 """The delay before a requeued message is redelivered."""
 
 
-class InWork(NamedTuple):
+class UnsettledMessage(NamedTuple):
     """A message that is being processed."""
 
     queue: str
@@ -51,4 +51,4 @@ class QoS(virtual.QoS):
             _log.warning("a message is redelivered, because it was settled too late: %s", error)
         finally:  # whatever became of it, another one can be worked on
             super().ack(delivery_tag)
-            self.channel.tell_of_room()
+            self.channel.note_room_left()

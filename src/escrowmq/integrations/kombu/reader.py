@@ -114,7 +114,7 @@ class ThreadReader:
             self._news.notify_all()  # there is room
             return found
 
-    def wait_looked(self) -> None:
+    def wait_for_poll(self) -> None:
         """Wait until it has requested messages once, so that waiting ones are buffered."""
         with self._news:
             self._news.wait_for(
@@ -152,7 +152,7 @@ class ThreadReader:
                 return
             except EscrowMQError as error:
                 _log.error("a broker hands out no messages: %s", error)
-                self._tell_looked()
+                self._note_poll()
                 self._wait_after_error()
                 continue
             for delivery in found:
@@ -163,15 +163,15 @@ class ThreadReader:
                 except Exception:  # noqa: BLE001 - one message, which comes again
                     # Without this thread none would come.
                     _log.exception("message %s is not delivered", delivery.message_id)
-            self._tell_looked()
+            self._note_poll()
 
-    def _tell_looked(self) -> None:
+    def _note_poll(self) -> None:
         with self._news:
             self._has_looked = True
             self._news.notify_all()
 
     def _is_wanted(self) -> bool:
-        """Whether to go on, once it is not paused."""
+        """Whether to continue reading, after a pause if necessary."""
         with self._news:
             self._news.wait_for(lambda: self._is_closed or not self._is_paused)
             return not self._is_closed
@@ -202,7 +202,7 @@ def _payload(delivery: Delivery) -> Payload | None:
         info["redelivered"] = delivery.deliveries_before > 0
         info["routing_key"]  # which says whose it is
     except Exception:  # noqa: BLE001 - what anybody has sent is read here, dates and decimals too
-        _log.error("message %s of %r is none of kombu's", delivery.message_id, delivery.topic)
+        _log.error("message %s of %r does not come from kombu", delivery.message_id, delivery.topic)
         return None
     payload: Payload = found
     return payload

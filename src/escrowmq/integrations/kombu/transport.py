@@ -23,7 +23,7 @@ from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, ResponseError, TransportError
 from escrowmq.integrations.kombu import names
-from escrowmq.integrations.kombu.qos import InWork, QoS
+from escrowmq.integrations.kombu.qos import QoS, UnsettledMessage
 from escrowmq.integrations.kombu.reader import Payload, ThreadReader
 from escrowmq.net.clock import SystemClock
 
@@ -50,7 +50,7 @@ class Channel(virtual.Channel):
 
     def __init__(self, connection: Transport, **more: Any) -> None:
         super().__init__(connection, **more)
-        self.held: dict[str, InWork] = {}
+        self.held: dict[str, UnsettledMessage] = {}
         """Unsettled messages by delivery tag."""
         self._left: set[str] = set()
         """Queues no longer consumed, some of whose messages are still being processed."""
@@ -97,7 +97,7 @@ class Channel(virtual.Channel):
                     return 0
                 return sum(lag.count for lag in admin.groups.lag(group, topic=topic))
         except EscrowMQError as error:
-            _log.warning("how much the queue %r has is not known: %s", queue, error)
+            _log.warning("the size of the queue %r is unknown: %s", queue, error)
             return 0
 
     # -- publishing --------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class Channel(virtual.Channel):
 
     def basic_get(self, queue: str, no_ack: bool = False, **more: Any) -> Any:
         """One message if one is buffered."""
-        self._reader(queue).wait_looked()
+        self._reader(queue).wait_for_poll()
         found = super().basic_get(queue, no_ack=no_ack, **more)
         if found is not None and no_ack:
             held = self.held.pop(found.delivery_tag, None)
@@ -171,7 +171,7 @@ class Channel(virtual.Channel):
             found.delivery.ack()
         else:
             tag = found.payload["properties"]["delivery_tag"] = uuid()
-            self.held[tag] = InWork(queue, found.delivery)
+            self.held[tag] = UnsettledMessage(queue, found.delivery)
         return found.payload
 
     def close(self) -> None:
@@ -182,7 +182,7 @@ class Channel(virtual.Channel):
         super().close()
         self.held.clear()
 
-    def tell_of_room(self) -> None:
+    def note_room_left(self) -> None:
         """There is room for another message."""
         if (connection := self.connection) is not None:
             with connection.news:
@@ -303,7 +303,7 @@ class Transport(virtual.Transport):
                 if topic not in admin.topics.names():
                     admin.topics.create(topic, queues=queues or self._queues_count)
         except EscrowMQError as error:
-            _log.warning("the topic %r was not made: %s", topic, error)
+            _log.warning("the topic %r was not created: %s", topic, error)
 
     def _open_producer(self) -> Producer:
         with self._lock:

@@ -84,12 +84,17 @@ class Circuit:
         """A number of messages is about to be kept. Raises TooManyKept if the limit is exceeded."""
         if self._count + count > self._kept_max:
             raise TooManyKept(
-                f"{self._count} messages wait in the database for a broker, {self._kept_max} are "
-                f"allowed (kept_max), and the transaction has {count} more: nothing was kept, so "
-                "roll back; make a broker reachable, or allow more"
+                f"{self._count} messages already wait in the database for a broker, and the "
+                f"transaction has {count} more; {self._kept_max} are allowed (kept_max). "
+                "Nothing was kept, so roll back; make a broker reachable, or allow more"
             )
         self._count += count
         self._empty_passes_count = 0
+
+    def note_sent(self, count: int) -> None:
+        """Kept messages were sent, and deleted from the database: there is room for others before
+        the pass ends."""
+        self._count = max(self._count - count, 0)
 
     def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
         """A pass through the kept messages has ended, with this many left; return the seconds until

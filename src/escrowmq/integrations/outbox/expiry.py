@@ -32,8 +32,8 @@ def check_keep(keep_ms: int) -> None:
     """Raise UsageError if markers would be kept for too short a time."""
     if keep_ms < KEEP_MARKERS_MIN_MS:
         raise UsageError(
-            f"markers are to be kept for {keep_ms} ms; {KEEP_MARKERS_MIN_MS} (a day) is the least, "
-            "and on RocketMQ's brokers their fileReservedTime and a day"
+            f"markers would be kept for {keep_ms} ms; at least {KEEP_MARKERS_MIN_MS} (a day) "
+            "is required, and with RocketMQ's brokers their fileReservedTime and a day"
         )
 
 
@@ -83,17 +83,17 @@ def _require_all(
     there = [name for name in sorted(gone) if noted.get(tables.broker_id(name), ("", False))[1]]
     if there:
         raise UsageError(
-            f"brokers that are gone for good: {', '.join(there)}; the name server knows them, and "
-            "they have what they took. Nothing was deleted"
+            f"brokers that are gone for good: {', '.join(there)}; the name server knows "
+            "them, and they still have the messages that they took. Nothing was deleted"
         )
     left = {tables.broker_id(name) for name in gone}
     missing = [name for key, (name, is_there) in noted.items() if not is_there and key not in left]
     if missing:
         raise RouteMissing(
-            f"no word from {', '.join(missing)}, which has taken messages of this database and may "
-            "ask what became of them, or what answers by that name has begun an empty log since; "
-            "nothing was deleted. Run this again when it is back, or name it as gone "
-            "(gone=[...], escrowmq check-from-db --gone NAME) when it never will be"
+            f"no answer from {', '.join(missing)}, which has taken messages of this database "
+            "and may ask for their outcome; or a broker of that name has begun an empty log "
+            "since. Nothing was deleted. Run this again when the broker is back, or name it "
+            "as gone for good (gone=[...], escrowmq check-from-db --gone NAME)"
         )
     for name in gone:
         is_new = name in brokers
@@ -103,7 +103,9 @@ def _require_all(
 def forget_handled(family: SqlFamily, *, keep_ms: int, now_ms: int) -> Steps[int]:
     """Delete records of messages handled longer ago than that; return how many."""
     if keep_ms < 0:
-        raise UsageError(f"handled messages are to be kept for {keep_ms} ms; 0 or more is expected")
+        raise UsageError(
+            f"records of handled messages would be kept for {keep_ms} ms; 0 or more is expected"
+        )
     made_before_ms = (yield from _agreed_now_ms(family, now_ms)) - keep_ms
     count = 0
     while True:

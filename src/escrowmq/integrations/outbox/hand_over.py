@@ -5,16 +5,17 @@ outbox is configured so."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
 from escrowmq.base.fixed_limits import BUNDLE_SIZE_MAX
 from escrowmq.client import outbox_messages as engine
 from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, UsageError
-from escrowmq.integrations.outbox import circuit, kept, marking, tables
+from escrowmq.integrations.outbox import circuit, kept, marking, tables, verdict
 from escrowmq.integrations.outbox.circuit import Circuit, State
 from escrowmq.integrations.outbox.handing_over import StagedMessages
+from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.marking import Keyed
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
@@ -22,15 +23,15 @@ from escrowmq.net.clock import SystemClock
 
 _log = logging.getLogger(__name__)
 
-Converse = Callable[[Steps[Any]], Any]
+RunSteps = Callable[[Steps[Any]], Any]
 """Runs a conversation inside the transaction; raises MarkerNotWritten if the database fails."""
 
 
-class AsyncConverse(Protocol):
-    """`Converse` for asyncio."""
+class RunStepsAsync(Protocol):
+    """`RunSteps` for asyncio."""
 
     async def __call__(self, steps: Steps[Any]) -> Any:  # noqa: ANN401 - what the steps lead to
-        """Run it."""
+        """Run the steps; return their result."""
 
 
 class Abandoned(Keyed, Protocol):
@@ -43,10 +44,18 @@ class Abandoned(Keyed, Protocol):
         """The database will not commit."""
 
 
+class Stored(Keyed, Protocol):
+    """Messages that are stored."""
+
+    @property
+    def brokers(self) -> Collection[str]:
+        """The brokers that have stored them."""
+
+
 S = TypeVar("S", bound=Abandoned)
 
 
-class _Course(Generic[S]):
+class _HandOverSteps(Generic[S]):
     """The parts shared by blocking and asyncio databases."""
 
     def __init__(
@@ -74,9 +83,9 @@ class _Course(Generic[S]):
         rows = yield SqlStep(kept.first(), is_read=True)
         return bool(rows)
 
-    def _writing(self, family: SqlFamily, *, is_long: bool) -> Steps[tuple[S, Place | None]]:
+    def _marker_steps(self, family: SqlFamily, *, is_long: bool) -> Steps[tuple[S, Place | None]]:
         return marking.write(
-            family, self._begin, place=self._place, new_name=self._new_name(), is_long=is_long
+            family, self._begin, place=self._place, new_name=self._new_name, is_long=is_long
         )
 
     def _writing_beside(
@@ -92,8 +101,21 @@ class _Course(Generic[S]):
             return begun[0]
 
         return marking.write(
-            family, begin, place=self._place, new_name=self._new_name(), is_long=is_long
+            family, begin, place=self._place, new_name=self._new_name, is_long=is_long
         )
+
+    def find_place(self, family: SqlFamily) -> Steps[Place]:
+        """The table of markers, for messages that are stored before their transaction begins."""
+        return verdict.find_place(family, new_name=self._new_name())
+
+    def record(
+        self, family: SqlFamily, place: Place, sent: Stored, rows: Sequence[KeptMessage]
+    ) -> Steps[None]:
+        """In a transaction, write the marker of kept messages that are stored, and delete their
+        rows. Raises SentMeanwhile if another process has sent them."""
+        yield from kept.delete_all([row.position for row in rows])
+        yield from marking.write_into(family, place, sent.key)
+        yield from marking.note_brokers(family, sent.brokers, self._brokers)
 
     def _may_keep(self, error: BaseException) -> bool:
         """Whether to keep messages that could not be stored. Opens the circuit."""
@@ -110,8 +132,8 @@ class _Course(Generic[S]):
         size = sum(len(message.body) for message in messages)
         if size > BUNDLE_SIZE_MAX:
             raise UsageError(
-                f"{size} bytes of bodies in one transaction, {BUNDLE_SIZE_MAX} are allowed; use "
-                "several transactions, or store large bodies elsewhere"
+                f"bodies of {size} bytes in one transaction; {BUNDLE_SIZE_MAX} are allowed. "
+                "Use several transactions, or store large bodies elsewhere"
             )
         self._circuit.keep(len(messages))
 
@@ -126,21 +148,21 @@ class _Course(Generic[S]):
         self._on_kept()
 
 
-class HandOver(_Course[StagedMessages]):
+class HandOver(_HandOverSteps[StagedMessages]):
     """The hand-over of one outbox's transactions."""
 
     def write_marker(
-        self, family: SqlFamily, converse: Converse, *, is_long: bool = False
+        self, family: SqlFamily, run_steps: RunSteps, *, is_long: bool = False
     ) -> StagedMessages:
         """Write the marker with the first message (see `marking`)."""
         sent: StagedMessages
-        sent, self._place = converse(self._writing(family, is_long=is_long))
+        sent, self._place = run_steps(self._marker_steps(family, is_long=is_long))
         return sent
 
-    def go(
+    def send_or_keep(
         self,
         family: SqlFamily,
-        converse: Converse,
+        run_steps: RunSteps,
         messages: Sequence[Message],
         *,
         early: StagedMessages | None = None,
@@ -149,25 +171,32 @@ class HandOver(_Course[StagedMessages]):
         """Send a transaction's messages; its marker may have been written before. Returns None if
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
-            converse(marking.still_there(early.key))
-        if converse(self._must_keep()):
+            run_steps(marking.still_there(early.key))
+        if run_steps(self._must_keep()):
             self._check_room(messages)
-            converse(self._keeping(family, messages, ""))
+            run_steps(self._keeping(family, messages, ""))
             return None
         begun = [] if early is None else [early]
         try:
-            return self.store(family, converse, messages, begun=begun, is_long=is_long)
+            return self.store(family, run_steps, messages, begun=begun, is_long=is_long)
         except EscrowMQError as error:
             if not self._may_keep(error):
                 raise
         self._check_room(messages)
-        converse(self._keeping(family, messages, begun[0].key))
+        run_steps(self._keeping(family, messages, begun[0].key))
         return None
+
+    def store_first(self, place: Place, messages: Sequence[Message]) -> StagedMessages:
+        """Store messages whose transaction begins later (see `record`)."""
+        sent = self._begin(place.name)
+        sent.begin(messages)
+        sent.stored()
+        return sent
 
     def store(
         self,
         family: SqlFamily,
-        converse: Converse,
+        run_steps: RunSteps,
         messages: Sequence[Message],
         *,
         begun: list[StagedMessages],
@@ -181,9 +210,9 @@ class HandOver(_Course[StagedMessages]):
                 begun[0].begin(messages)
             else:
                 writing = self._writing_beside(family, messages, begun, is_long=is_long)
-                _, self._place = converse(writing)
+                _, self._place = run_steps(writing)
             for statement in then:
-                converse(_one(statement))
+                run_steps(_single_step(statement))
         except BaseException:
             for each in begun:
                 each.abandon()
@@ -191,7 +220,7 @@ class HandOver(_Course[StagedMessages]):
         (sent,) = begun
         sent.stored()
         try:
-            converse(marking.note_brokers(family, sent.brokers, self._brokers, is_long=is_long))
+            run_steps(marking.note_brokers(family, sent.brokers, self._brokers, is_long=is_long))
         except BaseException:
             sent.abandon()
             raise
@@ -199,19 +228,19 @@ class HandOver(_Course[StagedMessages]):
         return sent
 
 
-class AsyncHandOver(_Course[engine.Marked]):
+class AsyncHandOver(_HandOverSteps[engine.Marked]):
     """`HandOver` for asyncio."""
 
-    async def write_marker(self, family: SqlFamily, converse: AsyncConverse) -> engine.Marked:
+    async def write_marker(self, family: SqlFamily, run_steps: RunStepsAsync) -> engine.Marked:
         """Write the marker with the first message (see `marking`)."""
         sent: engine.Marked
-        sent, self._place = await converse(self._writing(family, is_long=False))
+        sent, self._place = await run_steps(self._marker_steps(family, is_long=False))
         return sent
 
-    async def go(
+    async def send_or_keep(
         self,
         family: SqlFamily,
-        converse: AsyncConverse,
+        run_steps: RunStepsAsync,
         messages: Sequence[Message],
         *,
         early: engine.Marked | None = None,
@@ -219,25 +248,32 @@ class AsyncHandOver(_Course[engine.Marked]):
         """Send a transaction's messages; its marker may have been written before. Returns None if
         they are kept. If this raises, the transaction must be rolled back."""
         if early is not None:
-            await converse(marking.still_there(early.key))
-        if await converse(self._must_keep()):
+            await run_steps(marking.still_there(early.key))
+        if await run_steps(self._must_keep()):
             self._check_room(messages)
-            await converse(self._keeping(family, messages, ""))
+            await run_steps(self._keeping(family, messages, ""))
             return None
         begun = [] if early is None else [early]
         try:
-            return await self.store(family, converse, messages, begun=begun)
+            return await self.store(family, run_steps, messages, begun=begun)
         except EscrowMQError as error:
             if not self._may_keep(error):
                 raise
         self._check_room(messages)
-        await converse(self._keeping(family, messages, begun[0].key))
+        await run_steps(self._keeping(family, messages, begun[0].key))
         return None
+
+    async def store_first(self, place: Place, messages: Sequence[Message]) -> engine.Marked:
+        """Store messages whose transaction begins later (see `record`)."""
+        sent = self._begin(place.name)
+        sent.begin(messages)
+        await sent.stored()
+        return sent
 
     async def store(
         self,
         family: SqlFamily,
-        converse: AsyncConverse,
+        run_steps: RunStepsAsync,
         messages: Sequence[Message],
         *,
         begun: list[engine.Marked],
@@ -250,9 +286,9 @@ class AsyncHandOver(_Course[engine.Marked]):
                 begun[0].begin(messages)
             else:
                 writing = self._writing_beside(family, messages, begun, is_long=False)
-                _, self._place = await converse(writing)
+                _, self._place = await run_steps(writing)
             for statement in then:
-                await converse(_one(statement))
+                await run_steps(_single_step(statement))
         except BaseException:
             for each in begun:
                 each.abandon()
@@ -260,7 +296,7 @@ class AsyncHandOver(_Course[engine.Marked]):
         (sent,) = begun
         await sent.stored()
         try:
-            await converse(marking.note_brokers(family, sent.brokers, self._brokers))
+            await run_steps(marking.note_brokers(family, sent.brokers, self._brokers))
         except BaseException:
             sent.abandon()
             raise
@@ -268,5 +304,5 @@ class AsyncHandOver(_Course[engine.Marked]):
         return sent
 
 
-def _one(statement: Statement) -> Steps[None]:
+def _single_step(statement: Statement) -> Steps[None]:
     yield SqlStep(statement)

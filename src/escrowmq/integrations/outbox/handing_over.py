@@ -70,12 +70,13 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
     return Outcome.UNKNOWN
 
 
-def of_another(message: ReceivedMessage, *, name: str) -> None:
+def log_other_table(message: ReceivedMessage, *, name: str) -> None:
     """Log that a check is about a marker of another table than its connection finds."""
     _log.warning(
-        "the outcome of message %s of %r is unknown here: its marker is in the database, or the "
-        "schema, that is named %s, and this outbox's checks find the table %s of %s. Is there one "
-        "in each schema, and do transactions change the schema, give the outbox schema=",
+        "the outcome of message %s of %r is unknown here: its marker is in the database, or "
+            "the schema, that is named %s, and this outbox's checks find the table %s of %s. If "
+            "each schema has such a table, and transactions change the schema, give the outbox "
+            "schema=",
         message.message_id, message.topic, message.system[MARKER].rpartition(":")[0], MARKERS, name,
     )  # fmt: skip
 

@@ -112,8 +112,8 @@ def check_work(work: Callable[..., object]) -> None:
     """Raise UsageError for a function that does nothing when it is called."""
     if has_yield(work):
         raise UsageError(
-            f"{_name(work)} has a yield, so calling it runs nothing of it; give consume_once a "
-            "function that does its work when it is called"
+            f"{_name(work)} has a yield, so calling it runs none of its code; give "
+            "consume_once a function that does its work when it is called"
         )
 
 
@@ -139,8 +139,8 @@ def _place(message: HeldMessage, how: How) -> tuple[str, str]:
     found: object = how.key(message)
     if not isinstance(found, str) or not found:
         raise UsageError(
-            f"key= returned {found!r} for message {message.message_id}; a text that is not empty "
-            "is expected, the same on every delivery"
+            f"key= returned {found!r} for message {message.message_id}; a non-empty text is "
+            "expected, the same on every delivery"
         )
     return known_as(how.group or message.group), known_as(found)
 

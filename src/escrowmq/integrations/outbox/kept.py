@@ -10,8 +10,8 @@ written in that transaction, and every statement about them.
 | `topic`, `body` | of the message |
 | `fields` | the other fields of the message, as JSON |
 
-To send them later, the rows are deleted in a transaction that sends their messages like any other:
-its marker says whether both happened or neither."""
+To send them later, the rows are deleted in a transaction with a marker, like any that sends: it
+says whether the messages were sent and the rows deleted, or neither."""
 
 from __future__ import annotations
 
@@ -112,11 +112,20 @@ def _values(message: Message, *, now_ms: int) -> tuple[str, bytes, str]:
 # -- handing over ----------------------------------------------------------------------------
 
 
+class SentMeanwhile(Exception):
+    """Another process has sent these messages."""
+
+
 def page(
-    family: SqlFamily, *, after: int, without: Collection[str] = (), bundle: str = ""
+    family: SqlFamily,
+    *,
+    after: int,
+    without: Collection[str] = (),
+    bundle: str = "",
+    is_locked: bool,
 ) -> Statement:
-    """Rows after a position that no other process is sending: without some topics, or only those of
-    one bundle."""
+    """Rows after a position: without some topics, or only those of one bundle. If they are to be
+    locked, this waits for another process that is sending them."""
     text = "select position, bundle, together, topic, body, fields "
     text += f"from {KEPT} where position > ?"
     values: list[str | int | bytes] = [after]
@@ -129,17 +138,17 @@ def page(
     text += " order by position"
     if not bundle:
         text += f" limit {PAGE_COUNT}"
-    if family is not SqlFamily.SQLITE:  # which has one lock, taken when a transaction begins
+    if is_locked and family is not SqlFamily.SQLITE:  # whose one lock a transaction takes itself
         text += " for update"
     return Statement(text, tuple(values))
 
 
 def kept_messages(rows: Rows) -> list[KeptMessage]:
     """Messages from rows."""
-    return [_kept(*row) for row in rows]
+    return [_decode_row(*row) for row in rows]
 
 
-def _kept(
+def _decode_row(
     position: object, bundle: object, together: object, topic: object, body: object, fields: object
 ) -> KeptMessage:
     assert isinstance(body, bytes | bytearray | memoryview)
@@ -190,6 +199,15 @@ def delete(positions: Sequence[int]) -> list[Statement]:
             for at in range(0, len(positions), ROWS_A_STATEMENT)
         )
     ]
+
+
+def delete_all(positions: Sequence[int]) -> Steps[None]:
+    """Delete the rows of sent messages that were not locked. Raises SentMeanwhile if some are gone;
+    roll back then."""
+    for statement in delete(positions):
+        rows = yield SqlStep(statement)
+        if rows[0][0] != len(statement.values):
+            raise SentMeanwhile
 
 
 # -- figures ---------------------------------------------------------------------------------

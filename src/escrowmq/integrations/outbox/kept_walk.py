@@ -1,7 +1,12 @@
 """One pass through the kept messages: decides which of them are sent next.
 
 They are sent in order, many in one transaction. If a transaction fails, its bundles are tried one
-by one; a bundle that fails again blocks its own topics, and no others, until the next pass."""
+by one; a bundle that fails again blocks its own topics, and no others, until the next pass.
+
+Rows are locked while their messages are sent, so that several processes take turns. MariaDB, MySQL
+and SQLite lock out everybody else who writes such rows, who would wait with them for a broker that
+is silent. So nothing is locked until a broker has taken messages in this pass, nor after a failure:
+messages are sent first, and if another process was quicker, they are rolled back."""
 
 from __future__ import annotations
 
@@ -10,6 +15,7 @@ from typing import Final
 
 from escrowmq.errors import NoNameServer
 from escrowmq.integrations.outbox import kept
+from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
@@ -22,24 +28,35 @@ class KeptWalk:
     """Run `query`, pass its rows to `choose`, send what that returns, and report the result by
     `handed_over` or `failed`; repeat until `is_over`."""
 
-    def __init__(self, family: SqlFamily) -> None:
+    def __init__(self, family: SqlFamily, circuit: Circuit | None = None) -> None:
         self.is_over = False
         self.count = 0
         """Messages that were sent."""
         self.error: Exception | None = None
         """The first failure."""
-        self._family = family
+        self.family = family
+        self._circuit = circuit
         self._after = 0
         self._bundle = ""
         self._is_one_by_one = False
         self._blocked: set[str] = set()
         self._failing_s = 0.0
 
+    @property
+    def sends_first(self) -> bool:
+        """Whether messages are sent before the transaction that deletes their rows."""
+        return not self.count or self.error is not None
+
     def query(self) -> Statement:
         """The statement for the next rows."""
-        if self._bundle:
-            return kept.page(self._family, after=self._after, bundle=self._bundle)
-        return kept.page(self._family, after=self._after, without=self._blocked)
+        blocked = set() if self._bundle else self._blocked
+        return kept.page(
+            self.family,
+            after=self._after,
+            without=blocked,
+            bundle=self._bundle,
+            is_locked=not self.sends_first,
+        )
 
     def choose(self, rows: Sequence[KeptMessage]) -> list[KeptMessage]:
         """The rows to send in one transaction; perhaps none, and another query follows."""
@@ -60,11 +77,13 @@ class KeptWalk:
         return [row for bundle in some for row in bundle]
 
     def handed_over(self, chosen: Sequence[KeptMessage]) -> None:
-        """They were sent, and their rows are deleted."""
+        """Note that the chosen rows were sent and deleted."""
         self.count += len(chosen)
+        if self._circuit is not None:
+            self._circuit.note_sent(len(chosen))
 
     def failed(self, chosen: Sequence[KeptMessage], error: Exception, *, took_s: float) -> None:
-        """They were not sent, and their rows remain."""
+        """Note that the chosen rows were not sent, and remain."""
         self.error = self.error or error
         self._failing_s += took_s
         is_hopeless = isinstance(error, StepFailed | NoNameServer) or not chosen

@@ -41,12 +41,14 @@ def write(
     begin: Callable[[str], M],
     *,
     place: Place | None,
-    new_name: str,
+    new_name: Callable[[], str],
     is_long: bool = False,
 ) -> Steps[tuple[M, Place | None]]:
     """Write a marker into the table that the transaction finds. Returns the messages, which `begin`
     makes for a database's name, and the table, for the next `place`. A transaction that `is_long`
     may stay open, so no one can wait for its locks."""
+    # A name is made only for a database without one: random bytes are a system call, during which
+    # another thread takes the GIL.
     for attempt in range(TRIES):
         is_kept = True
         if place is None:
@@ -58,8 +60,18 @@ def write(
             return sent, place if is_kept else None
         place = None
     raise StepFailed(
-        f"the table {tables.MARKERS} that the transaction finds is another one with each statement"
+        f"the table {tables.MARKERS} that the transaction finds changes from statement to statement"
     )
+
+
+def write_into(family: SqlFamily, place: Place, key: str) -> Steps[None]:
+    """Write a marker into that table. Raises StepFailed if the transaction finds another."""
+    rows = yield SqlStep(tables.mark_here(family, key, verdict.COMMIT, proof=place.proof))
+    if rows[0][0] != 1:
+        raise StepFailed(
+            f"the table {tables.MARKERS} that the transaction finds is another than the one that "
+            "was found before"
+        )
 
 
 def still_there(key: str) -> Steps[None]:
@@ -67,23 +79,26 @@ def still_there(key: str) -> Steps[None]:
     rows = yield SqlStep(tables.touch(key))
     if rows[0][0] != 1:
         raise MarkerNotWritten(
-            "the database has rolled the transaction back meanwhile, as it does for a deadlock, so "
-            "that what was sent in it is not sent: roll back, and run the transaction again"
+            "the database has rolled back the transaction meanwhile, as it does for a "
+            "deadlock, so its messages are not sent: roll back, and run the transaction "
+            "again"
         )
 
 
-def _place_here(family: SqlFamily, *, new_name: str, is_apart: bool) -> Steps[tuple[Place, bool]]:
+def _place_here(
+    family: SqlFamily, *, new_name: Callable[[], str], is_apart: bool
+) -> Steps[tuple[Place, bool]]:
     """The table that the transaction finds, and whether that remains valid after a rollback."""
     rows = yield SqlStep(tables.place(family), is_read=True)
     is_kept = bool(rows)
     if not rows and is_apart and family is not SqlFamily.SQLITE:
         # A second connection, while this one is held: no more than once in a database's life, and
         # none of a pool that others of this kind may hold the rest of.
-        return (yield from _apart(verdict.find_place(family, new_name=new_name))), True
+        return (yield from _apart(verdict.find_place(family, new_name=new_name()))), True
     if not rows:
         # Transactions that arrive meanwhile wait for the end of this one, which is near, or has
         # SQLite's one lock.
-        yield SqlStep(tables.name_database(family, new_name))
+        yield SqlStep(tables.name_database(family, new_name()))
         rows = yield SqlStep(tables.place(family), is_read=True)
     if not rows:
         raise StepFailed("another transaction has given the database its name meanwhile")
@@ -108,7 +123,7 @@ T = TypeVar("T")
 
 
 def _apart(steps: Steps[T]) -> Steps[T]:
-    """The same conversation, outside the transaction."""
+    """The same steps, outside the transaction."""
     try:
         step = next(steps)
         while True:

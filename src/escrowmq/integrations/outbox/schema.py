@@ -46,11 +46,11 @@ def statements(family: SqlFamily) -> list[Statement]:
             f"null, message_id varchar({TEXT_SIZE_MAX}) not null, made_ms bigint not null, "
             f"primary key (consumer_group, message_id)){end}"
         ),
-        _kept(family),
+        _create_kept(family),
     ]
 
 
-def _kept(family: SqlFamily) -> Statement:
+def _create_kept(family: SqlFamily) -> Statement:
     number, blob, end = _KEPT[family]
     return Statement(
         f"create table if not exists {KEPT} (position {number}, bundle varchar({ID_SIZE_MAX}) not "

@@ -29,7 +29,7 @@ class SqlStep(NamedTuple):
     """In a conversation inside a transaction: run it in a separate transaction."""
 
     def in_schema(self, quoted: str) -> SqlStep:
-        """The same step on the tables of one schema."""
+        """This step on the tables of one schema."""
         return self._replace(statement=self.statement.in_schema(quoted)) if quoted else self
 
 

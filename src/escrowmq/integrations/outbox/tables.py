@@ -66,7 +66,7 @@ class Statement(NamedTuple):
     values: tuple[str | int | bytes, ...] = ()
 
     def in_schema(self, quoted: str) -> Statement:
-        """The same statement on the tables of one schema; if empty, of the one that the connection
+        """This statement on the tables of one schema; if empty, of the one that the connection
         finds."""
         if not quoted:
             return self
@@ -88,7 +88,7 @@ class Statement(NamedTuple):
             ends = [f"{mark}{number}" for number in range(1, len(parts))]
             return "".join(part + end for part, end in zip(parts, [*ends, ""], strict=True))
         raise UsageError(
-            f"a driver with paramstyle {style!r}; qmark, format, pyformat and numeric are known"
+            f"a driver with paramstyle {style!r}; qmark, format, pyformat and numeric are supported"
         )
 
 
@@ -109,8 +109,8 @@ def family_of(name: str) -> SqlFamily:
     found = FAMILIES.get(name)
     if found is None:
         raise UsageError(
-            f"the database is {name!r}; the outbox knows {', '.join(FAMILIES)}. A half answered "
-            "by a check of your own (docs/sdk.md) works with any"
+            f"the database is {name!r}; the outbox supports {', '.join(FAMILIES)}. A check "
+            "of your own (docs/sdk.md) works with any database"
         )
     return found
 
@@ -188,7 +188,7 @@ def mark(family: SqlFamily, key: str, says: str) -> Statement:
 
 def take_back(key: str) -> Statement:
     """Change a marker of this transaction to a rollback: its messages are sent another way, and a
-    broker may have stored some of them all the same."""
+    broker may nevertheless have stored some of them."""
     return Statement(f"update {MARKERS} set says = 'rollback' where id = ?", (key,))
 
 
@@ -259,14 +259,14 @@ def noted_brokers() -> Statement:
 
 
 def renew_broker(family: SqlFamily, name: str) -> Statement:
-    """The messages it has taken so far are gone for good."""
+    """Note that all messages that a broker has taken so far are gone for good."""
     return Statement(
         f"update {MARKERS} set made_ms = {_NOW_MS[family]} where id = ?", (broker_id(name),)
     )
 
 
 def forget_broker(name: str) -> Statement:
-    """The broker is gone for good."""
+    """Note that a broker is gone for good."""
     return Statement(f"delete from {MARKERS} where id = ?", (broker_id(name),))
 
 

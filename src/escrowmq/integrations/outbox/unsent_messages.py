@@ -29,8 +29,8 @@ class UnsentMessages:
         check_message(message, body_size_max=_ANY_SIZE)
         if len(self.messages) >= BUNDLE_MESSAGES_MAX:
             raise UsageError(
-                f"a database transaction sends {BUNDLE_MESSAGES_MAX} messages at most; put more "
-                "into each, or use several transactions"
+                f"a database transaction can send at most {BUNDLE_MESSAGES_MAX} messages; "
+                "put more into each, or use several transactions"
             )
         self.messages.append(message)
 
@@ -38,8 +38,8 @@ class UnsentMessages:
         """A savepoint is made."""
         if len(self._savepoints) >= SAVEPOINTS_MAX:
             raise UsageError(
-                f"a transaction that sends messages has {SAVEPOINTS_MAX} open savepoints at most; "
-                "release some"
+                f"a transaction that sends messages can have at most {SAVEPOINTS_MAX} open "
+                "savepoints; release some"
             )
         # The same name again hides the first one, as in SQL: PostgreSQL's and SQLite's first one
         # is found again behind the release, which is no news to those that make names of numbers.

@@ -59,7 +59,7 @@ def answer(
         if place.name != database:
             return Answer(None, place)
         if not may_write:
-            found = yield from _said(key)
+            found = yield from _read_marker(key)
             return Answer(_OUTCOMES.get(found, Outcome.UNKNOWN), place)
         outcome = yield from verdict(family, key, proof=place.proof)
         if outcome is not None:
@@ -81,13 +81,13 @@ def find_place(family: SqlFamily, *, new_name: str) -> Steps[Place]:
             if rows:
                 return Place(str(rows[0][0]), str(rows[0][1]))
             raise error from error.__cause__
-    raise StepFailed("the database was given a name, which is not found in it")
+    raise StepFailed("the database was given a name, but the name cannot be found in it")
 
 
 def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]:
     """The outcome of a key's transaction; None if there is no row, and the table is not the one of
     `proof`. Raises StepFailed if the database cannot be asked."""
-    found = yield from _said(key)
+    found = yield from _read_marker(key)
     if found:
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
     before, after = tables.waiting_shortly(family, lock_wait_s=LOCK_WAIT_S)
@@ -96,11 +96,11 @@ def verdict(family: SqlFamily, key: str, *, proof: str) -> Steps[Outcome | None]
         rows = yield SqlStep(tombstone, before=tuple(before), after=tuple(after))
     except StepFailed:
         # The transaction is under way, or was quicker, or another check was.
-        found = yield from _said(key)
+        found = yield from _read_marker(key)
         return _OUTCOMES.get(found, Outcome.UNKNOWN)
     return Outcome.ROLLBACK if rows[0][0] == 1 else None
 
 
-def _said(key: str) -> Steps[str]:
+def _read_marker(key: str) -> Steps[str]:
     rows = yield SqlStep(tables.read(key), is_read=True)
     return str(rows[0][0]) if rows else ""

@@ -111,8 +111,8 @@ class AsyncOutbox(AsyncOutboxBase):
         if not isinstance(seen[0], Producer) or not isinstance(seen[1], AsyncEngine):
             raise UsageError(
                 f"AsyncOutbox({type(producer).__name__}, {type(engine).__name__}): an "
-                "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes those for "
-                "plain code"
+                "escrowmq.aio.Producer and an AsyncEngine are expected; Outbox takes "
+                "blocking ones"
             )
         circuit = circuit_of(when_away, kept_max)
         course = HandOver(self._begin, new_name=new_name, way_out=circuit, on_kept=self._note_kept)
@@ -125,7 +125,7 @@ class AsyncOutbox(AsyncOutboxBase):
     ) -> AsyncIterator[AsyncTransaction]:
         """Return a block that commits the session, or the connection, and rolls it back when it
         raises. An `async_scoped_session` stands for its session where the block begins."""
-        work = _found(work)
+        work = _resolve_work(work)
         plain = _plain(work)
         enter(plain, self._hooks)
         tx = AsyncTransaction(self, work)
@@ -158,7 +158,7 @@ class AsyncOutbox(AsyncOutboxBase):
         code commits it; await it. The commit is reported to the brokers at once, or, for a
         connection outside a block of `transaction`, when it is closed."""
         # Not a coroutine function: if it is not awaited, the error would not be reported.
-        found = _found(work)
+        found = _resolve_work(work)
         return found.run_sync(self._add, message_of(topic, body, fields))
 
     def send_nowait(
@@ -190,7 +190,7 @@ class AsyncOutbox(AsyncOutboxBase):
         self._hooks.add(connection, message)
 
 
-def _found(
+def _resolve_work(
     work: AsyncSession | async_scoped_session[Any] | AsyncConnection,
 ) -> AsyncSession | AsyncConnection:
     """The session or connection to work on."""
@@ -201,8 +201,8 @@ def _found(
     if not isinstance(seen, AsyncSession | AsyncConnection):
         raise UsageError(
             f"the outbox was given a {type(seen).__name__}; an AsyncSession, an "
-            "async_scoped_session or an AsyncConnection is expected. In a listener of SQLAlchemy's "
-            "events, use send_nowait(session, ...); Outbox takes those of plain code"
+            "async_scoped_session or an AsyncConnection is expected. In a listener of "
+            "SQLAlchemy's events, use send_nowait(session, ...); Outbox takes blocking ones"
         )
     return found
 

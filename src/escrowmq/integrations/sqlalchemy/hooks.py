@@ -117,8 +117,8 @@ class Hooks:
             raise _other_engine("connection", connection.engine, self.engine)
         if not self._board.hears(connection):
             raise UsageError(
-                "the outbox does not hear of this connection's commits; make the outbox with the "
-                "engine that the connection comes from"
+                "the outbox is not notified of this connection's commits; make the outbox "
+                "with the connection's engine"
             )
         if not connection.in_transaction():
             raise UsageError(
@@ -148,7 +148,7 @@ class Hooks:
         if gathered is None or not gathered.unsent.messages:
             return
         _refuse_autocommit(connection)
-        sent = self._course.go(
+        sent = self._course.send_or_keep(
             self.family,
             functools.partial(self._converse, connection),
             gathered.unsent.messages,
@@ -332,8 +332,9 @@ def enter(work: Session | Connection, hooks: Hooks) -> None:
     """A block of an outbox begins. Raises UsageError if another one is open."""
     if work in _in_blocks:
         raise UsageError(
-            "a block of the outbox is open on this already, and commits all of it; send inside "
-            "that one, and use begin_nested() for what may be rolled back alone"
+            "this session or connection already has an open block of the outbox, which "
+            "commits its whole transaction; send inside that block, and use begin_nested() "
+            "for work that may be rolled back alone"
         )
     _in_blocks[work] = hooks
 
@@ -355,8 +356,8 @@ def _check_engine(engine: Engine) -> None:
         engine.pool, StaticPool | SingletonThreadPool
     ):
         raise UsageError(
-            "a SQLite database in memory has one connection, or one for each thread, so that no "
-            "check can look into it; use a file"
+            "a SQLite database in memory has one connection, or one for each thread, so "
+            "checks cannot read it; use a file"
         )
 
 

@@ -41,7 +41,7 @@ def consume_once(
             async def handle_awaited(given: Any) -> None:  # noqa: ANN401
                 with handled_once.AcksAfterCommit(given) as acks:
                     async with sessions() as session, session.begin():
-                        fresh = await session.run_sync(_fresh, given, how)
+                        fresh = await session.run_sync(_new_messages, given, how)
                         if fresh:
                             await work(fresh, session)
                             await session.run_sync(_take_back, fresh, how)
@@ -52,7 +52,7 @@ def consume_once(
         def handle(given: Any) -> None:  # noqa: ANN401
             acks = handled_once.AcksAfterCommit(given)
             with acks, sessions() as session, session.begin():
-                fresh = _fresh(session, given, how)
+                fresh = _new_messages(session, given, how)
                 if fresh:
                     handled_once.check_result(work, work(fresh, session))
                     _take_back(session, fresh, how)
@@ -63,11 +63,11 @@ def consume_once(
     return decorate
 
 
-def _fresh(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
+def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN401
     """The new ones of a message, or of a list of messages."""
     if not isinstance(session, Session):
         raise UsageError(
-            f"consume_once was given what makes {type(session).__name__}; a sessionmaker is "
+            f"consume_once was given a maker of {type(session).__name__}; a sessionmaker is "
             "expected, and an async_sessionmaker for a coroutine function"
         )
     connection = session.connection()

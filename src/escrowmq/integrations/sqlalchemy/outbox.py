@@ -79,7 +79,7 @@ class Outbox(OutboxBase):
     ) -> Iterator[Transaction]:
         """Return a block that commits the session, or the connection, and rolls it back when it
         raises. A `scoped_session` stands for its session where the block begins."""
-        work = _found(work)
+        work = _resolve_work(work)
         enter(work, self._hooks)
         tx = Transaction(self, work)
         try:
@@ -111,7 +111,7 @@ class Outbox(OutboxBase):
         code commits it. The commit is reported to the brokers at once, or, for a connection outside
         a block of `transaction`, when it is closed."""
         message = message_of(topic, body, fields)
-        work = _found(work)
+        work = _resolve_work(work)
         connection = self._hooks.connection_of(work) if isinstance(work, Session) else work
         self._hooks.add(connection, message)
 
@@ -119,7 +119,7 @@ class Outbox(OutboxBase):
         self._hooks.close()
 
 
-def _found(work: Session | scoped_session[Any] | Connection) -> Session | Connection:
+def _resolve_work(work: Session | scoped_session[Any] | Connection) -> Session | Connection:
     """The session or connection to work on."""
     found: Session | Connection = work() if isinstance(work, scoped_session) else work
     seen: object = found

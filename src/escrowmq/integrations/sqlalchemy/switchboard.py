@@ -24,10 +24,10 @@ class Listening(Protocol):
         """The database is about to commit; raising prevents it."""
 
     def before_prepare(self, connection: Connection) -> None:
-        """It is about to prepare to commit."""
+        """The database is about to prepare a two-phase commit."""
 
     def before_commit_unprepared(self, connection: Connection) -> None:
-        """It is about to commit a two-phase transaction that was not prepared."""
+        """The database is about to commit a two-phase transaction that was not prepared."""
 
     def after_rollback(self, connection: Connection) -> None:
         """The transaction was rolled back."""
@@ -42,7 +42,7 @@ class Listening(Protocol):
         """A savepoint was released."""
 
     def back_in_pool(self, driver_connection: Any, info: dict[Any, Any]) -> None:  # noqa: ANN401
-        """A connection is no longer used; `info` is its own, as `Connection.info`."""
+        """A connection was returned to the pool; `info` is its `Connection.info`."""
 
 
 class Switchboard:
@@ -66,7 +66,7 @@ class Switchboard:
             self._outboxes = (*self._outboxes, outbox)
 
     def leave(self, outbox: Listening) -> None:
-        """Notify it no more."""
+        """Stop notifying an outbox."""
         with _lock:
             self._outboxes = tuple(each for each in self._outboxes if each is not outbox)
 

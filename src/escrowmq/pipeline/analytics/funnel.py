@@ -76,7 +76,7 @@ def funnel(found: DataFrame) -> DataFrame:
     ]
     return found.groupBy("day", "topic", "producerGroup").agg(
         F.count(F.lit(1)).alias("started"),
-        *[_of(fate).alias(name) for name, fate in _COUNTS.items()],
+        *[_count_fate(fate).alias(name) for name, fate in _COUNTS.items()],
         F.count_if(F.col("checks") > 0).alias("checked"),
         F.count_if(F.col("finalsCount") > 1).alias("doubled"),
         *times,
@@ -107,7 +107,7 @@ def stuck(found: DataFrame, *, now: dt.datetime) -> DataFrame:
     )
 
 
-def _of(fate: Fate) -> Column:
+def _count_fate(fate: Fate) -> Column:
     return F.count_if(F.col("fate") == str(fate))
 
 

@@ -35,16 +35,20 @@ class Bytes:
     def numbers(self, at: Numbers, kind: str) -> Numbers:
         """The numbers of a type (">i4", ">i8", ...) that start at these positions, in native byte
         order: 2 ns a number with the lane."""
-        found = self._gathered(at, kind) if native.copy_numbers is None else self._taken(at, kind)
+        found = (
+            self._gather_numbers(at, kind)
+            if native.copy_numbers is None
+            else self._copy_numbers(at, kind)
+        )
         return found.astype(np.dtype(kind).newbyteorder("="), copy=False)
 
-    def _taken(self, at: Numbers, kind: str) -> Numbers:
+    def _copy_numbers(self, at: Numbers, kind: str) -> Numbers:
         assert native.copy_numbers is not None
         places = np.ascontiguousarray(at, dtype=np.int64)
         taken = native.copy_numbers(self.data, places, np.dtype(kind).itemsize)
         return np.frombuffer(taken, dtype=kind)
 
-    def _gathered(self, at: Numbers, kind: str) -> Numbers:
+    def _gather_numbers(self, at: Numbers, kind: str) -> Numbers:
         """One unaligned view and one gather: 4 ns a number and more."""
         width = np.dtype(kind).itemsize
         view = np.ndarray(

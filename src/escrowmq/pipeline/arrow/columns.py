@@ -101,8 +101,9 @@ class Block:
             index = int(np.argmin(fits))
             log_offset = int(self.int8(LOG_OFFSET_AT)[index])
             raise CorruptRecord(
-                f"record {index} of a block, at log offset {log_offset}, does not parse: {what} "
-                f"does not fit into its {int(self._record_end[index] - self.starts[index])} bytes"
+                f"record {index} of a block, at log offset {log_offset}, cannot be parsed: "
+                f"{what} does not fit into its "
+                f"{int(self._record_end[index] - self.starts[index])} bytes"
             )
 
     def __len__(self) -> int:
@@ -315,8 +316,9 @@ def _with_bodies(block: Block, *, is_wanted: bool) -> Iterator[tuple[Block, Arra
         except RemoteProtocolError as error:
             log_offset = int(block.int8(LOG_OFFSET_AT)[index])
             raise CorruptRecord(
-                f"the message at log offset {log_offset} says that its body is packed, and: "
-                f"{error}. Read without bodies (includeBody=false), or around it"
+                f"the message at log offset {log_offset} has a compressed body that cannot "
+                f"be decompressed: {error}. Read without bodies (includeBody=false), or skip "
+                "this offset"
             ) from error
         if bodies and size + len(body) > BATCH_SIZE_MAX:
             yield Block(data, block.starts[first:index]), pa.array(bodies, type=pa.binary())

@@ -32,7 +32,7 @@ def _messages(batch: StoredMessage) -> list[bytes]:
         entries = decode_batch(decompress(batch.body, batch.sys_flag))
     except RemoteProtocolError as error:
         raise CorruptRecord(
-            f"the batch at log offset {batch.log_offset} does not unwrap: {error}"
+            f"the batch at log offset {batch.log_offset} cannot be split: {error}"
         ) from error
     base = batch.properties.get(Property.INNER_BASE, str(batch.queue_offset))
     if not base.isascii() or not base.isdecimal():

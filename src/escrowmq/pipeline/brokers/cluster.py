@@ -85,7 +85,7 @@ class Cluster:
         self.refresh(topic)
         found = self.book.read_queues(topic)
         if not found:
-            raise RouteMissing(f"the topic {topic!r} has no queue that may be read (perm)")
+            raise RouteMissing(f"the topic {topic!r} has no readable queue (perm)")
         return found
 
     def refresh(self, topic: str) -> None:
@@ -95,13 +95,13 @@ class Cluster:
         self.book.put(topic, decode_route(reply.body))
 
     def _ask_names(self, code: int, fields: Fields) -> Command:
-        return self.persistently(lambda: self._ask_one_of(code, fields))
+        return self.retry_network(lambda: self._ask_one_of(code, fields))
 
     def _ask_one_of(self, code: int, fields: Fields) -> Command:
         failures = []
         for address in self._access.name_servers:
             try:
-                reply = self._on(
+                reply = self._run_on_link(
                     address,
                     lambda link: link.take(link.post(code, fields)),
                     timeout_ms=min(self._timeout_ms, NAMES_TIMEOUT_MS),
@@ -111,8 +111,8 @@ class Cluster:
                 continue
             if reply.code == Response.TOPIC_NOT_EXIST:
                 raise RouteMissing(
-                    f"no name server knows the topic {fields.get('topic')!r}; create it, or see "
-                    "that its brokers run and are registered"
+                    f"no name server knows the topic {fields.get('topic')!r}; create it, or "
+                    "check that its brokers run and are registered"
                 )
             if reply.code == Response.REQUEST_CODE_NOT_SUPPORTED:
                 failures.append(
@@ -215,14 +215,14 @@ class Cluster:
             self.refresh_brokers()
             return self.address(broker_name)
 
-        return self.persistently(look)
+        return self.retry_network(look)
 
     def ask_broker(self, broker_name: str, code: int, body: bytes) -> Command:
         """A broker's reply, whatever its code."""
         try:
             if self.book.address(broker_name) is None:
                 self.refresh_brokers()
-            return self._on(
+            return self._run_on_link(
                 self.address(broker_name), lambda link: link.take(link.post(code, {}, body))
             )
         except (TransportError, RouteMissing) as error:
@@ -231,7 +231,7 @@ class Cluster:
                 raise ConnectFailed(str(error)) from error
             raise
 
-    def persistently(self, work: Callable[[], T]) -> T:
+    def retry_network(self, work: Callable[[], T]) -> T:
         """Run the work, and retry while the network or the route fails."""
         for left in range(self._tries - 1, -1, -1):
             try:
@@ -263,7 +263,7 @@ class Cluster:
                 ask = functools.partial(
                     self._ask_broker, broker_name, code, chunk, asked, is_checked=is_checked
                 )
-                found |= self.persistently(ask)
+                found |= self.retry_network(ask)
         return found
 
     def _ask_broker(
@@ -286,9 +286,11 @@ class Cluster:
                 replies = [link.checked(reply) for reply in replies]
             return dict(zip(queues, replies, strict=True))
 
-        return self._on(self.address(broker_name), ask)
+        return self._run_on_link(self.address(broker_name), ask)
 
-    def _on(self, address: str, work: Callable[[BrokerLink], T], *, timeout_ms: int = 0) -> T:
+    def _run_on_link(
+        self, address: str, work: Callable[[BrokerLink], T], *, timeout_ms: int = 0
+    ) -> T:
         link = self._links.get(address)
         if link is None:
             link = BrokerLink(address, self._access, timeout_ms=timeout_ms or self._timeout_ms)

@@ -46,7 +46,7 @@ class BrokerLink:
         self._dialogue = Dialogue(
             address,
             write=self._out.append,
-            serve=_pass_over,
+            serve=_ignore_request,
             decorate=signer.decorate,
             sign_own=None if who is None else signer.sign_own,
         )
@@ -58,7 +58,7 @@ class BrokerLink:
             self._socket = tls.wrap_socket(plain, server_hostname=host) if tls else plain
         except OSError as error:
             raise ConnectFailed(
-                f"no connection to {address}: {error.strerror or error}; does it run there?"
+                f"no connection to {address}: {error.strerror or error}; is it running there?"
             ) from error
 
     def post(self, code: int, fields: Fields, body: bytes = b"") -> int:
@@ -85,7 +85,7 @@ class BrokerLink:
         try:
             self._socket.sendall(data)
         except TimeoutError as error:
-            raise RequestTimeout(f"{self.address} takes no requests") from error
+            raise RequestTimeout(f"{self.address} accepts no data") from error
         except OSError as error:
             raise self._lost(error) from error
 
@@ -143,5 +143,5 @@ class BrokerLink:
         )
 
 
-def _pass_over(request: Command) -> None:
+def _ignore_request(request: Command) -> None:
     """Ignore a broker's request: this client is a member of no group."""

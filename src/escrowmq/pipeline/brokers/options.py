@@ -27,7 +27,7 @@ _TABLE_PREFIX: Final = "option."
 prefix."""
 
 
-class Given:
+class UserOptions:
     """The options that a user gave. Each is read once, by its documented name and its aliases;
     `refuse_others` then raises for any that was not read."""
 
@@ -99,7 +99,7 @@ class Given:
         try:
             return json.loads(found)
         except ValueError as error:
-            raise UsageError(f"{name}={found[:80]!r} is no JSON: {error}") from error
+            raise UsageError(f"{name}={found[:80]!r} is not JSON: {error}") from error
 
     def names(self, *names: str) -> tuple[str, ...]:
         """Words separated by commas, without duplicates."""
@@ -153,8 +153,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
             except (OSError, UnicodeDecodeError) as error:
                 why = error.strerror if isinstance(error, OSError) else "it is no text"
                 raise UsageError(
-                    f"secretKeyFile={self.secret_key_file!r} cannot be read here: {why}; every "
-                    "executor needs it, and the driver"
+                    f"secretKeyFile={self.secret_key_file!r} cannot be read here: {why}; the "
+                    "driver and every executor need it"
                 ) from error
         else:
             secret = os.environ.get(self.secret_key_env, "")
@@ -174,8 +174,8 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         except OSError as error:
             raise UsageError(
                 f"tlsCaFile={self.tls_ca_file!r}, tlsCertFile={self.tls_cert_file!r}, "
-                f"tlsKeyFile={self.tls_key_file!r} cannot be used here: {error}; every executor "
-                "needs them, and the driver"
+                f"tlsKeyFile={self.tls_key_file!r} cannot be used here: {error}; the driver "
+                "and every executor need them"
             ) from error
         context.check_hostname = self.tls_checks_name and self.tls_verifies
         if not self.tls_verifies:
@@ -183,14 +183,14 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         return context
 
 
-def parse_access(given: Given, *, needs_name_server: bool) -> Access:
+def parse_access(given: UserOptions, *, needs_name_server: bool) -> Access:
     """Parse the options of addresses, accounts and TLS."""
     named = given.text("nameServer", "namesrvAddr", "kafka.bootstrap.servers")
     if needs_name_server and not named:
         lost = " (Spark loses the options of CREATE TABLE; use CREATE TEMPORARY VIEW)"
         raise UsageError(
-            "nameServer is missing; give host:port, several with `;` between them"
-            f"{lost if given.is_empty else ''}"
+            "nameServer is missing; give host:port, or several separated by "
+            f"`;`{lost if given.is_empty else ''}"
         )
     access = Access(
         name_servers=parse_addresses(named) if named else (),
@@ -213,6 +213,6 @@ def parse_access(given: Given, *, needs_name_server: bool) -> Access:
     places = [access.secret_key_file, access.secret_key_env]
     if bool(access.access_key) != any(places) or all(places):
         raise UsageError(
-            "accessKey needs one of secretKeyFile and secretKeyEnv beside it, and they need it"
+            "accessKey and one of secretKeyFile and secretKeyEnv are only valid together"
         )
     return access

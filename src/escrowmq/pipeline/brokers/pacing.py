@@ -9,7 +9,7 @@ from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import rest
 
 
-class Pace:
+class RateLimiter:
     """Passes a number per second, evenly; 0 is no limit."""
 
     def __init__(
@@ -20,7 +20,7 @@ class Pace:
         rest_ms: Callable[[int], None] = rest,
     ) -> None:
         if per_s < 0:
-            raise UsageError(f"a rate of {per_s} a second; 0 (no bound) or more is expected")
+            raise UsageError(f"a rate of {per_s} a second; 0 (no limit) or more is expected")
         self._step_ms = 1000 / per_s if per_s else 0.0
         self._now_ms = now_ms or SystemClock().now_ms
         self._rest_ms = rest_ms

@@ -76,8 +76,8 @@ def export_range(
     with explained(form):
         if _is_added_to(spark, root, form):
             raise UsageError(
-                f"exports without an end keep the table {TABLE} up to date in "
-                f"{form.namespace or root}, and a range would replace it; name another place"
+                f"the table {TABLE} in {form.namespace or root} is maintained by an export "
+                "without an end, and a range would replace it; name another folder"
             )
         if form.name == "iceberg":
             make_namespace(spark, form)

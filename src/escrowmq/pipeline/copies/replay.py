@@ -19,8 +19,8 @@ from escrowmq.base.message import Property
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import Access
-from escrowmq.pipeline.brokers.pacing import Pace
-from escrowmq.pipeline.sink.rows import Addressed, addressed
+from escrowmq.pipeline.brokers.pacing import RateLimiter
+from escrowmq.pipeline.sink.rows import Addressed, messages_of_rows
 
 GROUP: Final = "escrowmq-replay"
 SOURCE: Final = (
@@ -74,7 +74,7 @@ def _send(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    pace = Pace(target.per_s)
+    pace = RateLimiter(target.per_s)
     sent = 0
     with KeyedSender(target.access, group=GROUP) as sender:
         queues: Sequence[MessageQueue] = ()
@@ -82,7 +82,7 @@ def _send(batches: Iterable[Any], target: ReplayTarget) -> Iterator[Any]:
             queues = queues or sender.queues(target.topic)
             keys = batch.column("key").to_pylist()
             orders = map(_order_key, batch.column("properties").to_pylist())
-            rows = addressed(_content(batch), topic=target.topic, order_by="")
+            rows = messages_of_rows(_content(batch), topic=target.topic, order_by="")
             for key, order_key, row in zip(keys, orders, rows, strict=True):
                 pace.wait()
                 if order_key:

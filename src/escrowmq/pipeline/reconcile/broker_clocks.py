@@ -44,14 +44,14 @@ def look(
         try:
             told_ms = broker_now_ms(ask(broker))
         except EscrowMQError as error:
-            _log.warning("the clock of broker %s is taken to be right: %s", broker, error)
+            _log.warning("the clock of broker %s is assumed to be right: %s", broker, error)
             continue
         ahead_ms = 0 if told_ms is None else told_ms - now_ms()
         if abs(ahead_ms) > TOLERATED_MS:
             where = "ahead" if ahead_ms > 0 else "behind"
             _log.warning(
-                "the clock of broker %s is %d s %s; its times are read as so much %s",
-                broker, abs(ahead_ms) // 1_000, where, "earlier" if ahead_ms > 0 else "later",
+                "the clock of broker %s is %d s %s; its times are corrected by that",
+                broker, abs(ahead_ms) // 1_000, where,
             )  # fmt: skip
             found[broker] = ahead_ms
     return found

@@ -50,8 +50,8 @@ def from_files(
         missing = [name for name in (message_id, at, topic) if name and name not in frame.columns]
         if missing:
             raise UsageError(
-                f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}. Say "
-                "which ones hold the message's id and the time"
+                f"{path} has no column {missing[0]!r}; it has {', '.join(frame.columns)}. "
+                "Name the columns with the message's id and the time"
             )
         rows = frame.select(
             F.col(message_id).cast("string").alias("messageId"),

@@ -103,7 +103,7 @@ class CommitReconciler:
         )
         return Report(
             run=run, since_ms=before.until_ms, until_ms=now_ms, balance=summed, classes=classes,
-            odd={},
+            open_classes=self.results.open_classes(), odd={},
         )  # fmt: skip
 
     def _judged(self, member: Member, now_ms: int) -> tuple[Any, ...]:

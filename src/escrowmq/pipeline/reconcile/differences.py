@@ -287,7 +287,7 @@ def messages_without_row(
     """Final messages without a row of the business. `rows` has a `messageId`, and `topic` if
     known."""
     settled = _settled(finals, now=now, grace_s=grace_s).withColumn("name", _name())
-    found = _without(settled, _by_name(rows))
+    found = _unmatched_rows(settled, _by_name(rows))
     evidence = _evidence(
         queueId=F.col("queueId"),
         queueOffset=F.col("queueOffset"),
@@ -309,8 +309,8 @@ def rows_without_message(
     old = rows.where(F.unix_timestamp("at") < F.unix_timestamp(F.lit(now)) - grace_s)
     known = _by_name(finals)
     found = (
-        _without(_by_name(old).where("name is not null"), known)
-        .unionByName(_without(_by_name(old).where("name is null"), known, has_name=False))
+        _unmatched_rows(_by_name(old).where("name is not null"), known)
+        .unionByName(_unmatched_rows(_by_name(old).where("name is null"), known, has_name=False))
         .withColumn("class", F.lit(Class.ROW_WITHOUT_MESSAGE))
     )
     evidence = _evidence(writtenAt=F.col("at"))
@@ -344,7 +344,7 @@ def _by_name(frame: DataFrame) -> DataFrame:
     return frame.withColumn("name", _name())
 
 
-def _without(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
+def _unmatched_rows(left: DataFrame, right: DataFrame, *, has_name: bool = True) -> DataFrame:
     """Rows of one table without a match in the other, by message and topic. A row of the business
     without a topic matches messages of any topic."""
     if not has_name:

@@ -20,8 +20,8 @@ def require_lease(lease: Lease) -> None:
     """Raise LeaseTaken if the lease was lost meanwhile."""
     if not lease.is_held:
         raise LeaseTaken(
-            "the lease was lost, perhaps because this run stood still for too long; nothing is "
-            "lost, the next run does it again"
+            "the lease was lost, perhaps because this run was suspended for too long; "
+            "nothing is lost, and the next run repeats the work"
         )
 
 
@@ -47,8 +47,8 @@ class FileLease(Lease):
                 self._take_if_free()
         except OSError as error:
             raise UsageError(
-                f"no lease can be kept in {self._path.parent}: {error.strerror}; name a folder "
-                "that can be written, or use a lease of a Redis server"
+                f"no lease can be stored in {self._path.parent}: {error.strerror}; name a "
+                "writable folder, or use a lease of a Redis server"
             ) from error
 
     def _extend(self) -> bool:
@@ -67,8 +67,8 @@ class FileLease(Lease):
         left_s = self._left_s()
         if left_s > 0:
             raise LeaseTaken(
-                f"another process holds the lease {self._path}, for {left_s:.0f} s at least; let "
-                "it finish, or see that it has ended"
+                f"another process holds the lease {self._path}, for at least {left_s:.0f} s; "
+                "let it finish, or make sure that it has ended"
             )
         self._path.unlink(missing_ok=True)
         file = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)

@@ -21,7 +21,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, NotSupported, RouteMissing, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.cluster import Cluster
-from escrowmq.pipeline.brokers.options import Given, parse_access
+from escrowmq.pipeline.brokers.options import UserOptions, parse_access
 from escrowmq.pipeline.brokers.ranges import Positions
 from escrowmq.pipeline.reconcile import broker_clocks
 from escrowmq.pipeline.reconcile.progress import (
@@ -158,7 +158,7 @@ class BrokerMessages:
         finally:
             cluster.close()
         ends = {queue: max(end, starts[queue]) for queue, end in ends.items()}
-        ops = _only(starts, topic=Topic.OP)
+        ops = _positions_of(starts, topic=Topic.OP)
         rest = {queue: start for queue, start in starts.items() if queue not in ops}
         frame = self._without_skipped(self._read(rest, ends))
         if ops:
@@ -306,7 +306,7 @@ class BrokerMessages:
                     )
 
     def _cluster(self) -> Cluster:
-        given = Given(self._options)
+        given = UserOptions(self._options)
         return Cluster(parse_access(given, needs_name_server=True), tries=4, try_again_ms=1_000)
 
     def _read(self, starts: Positions, ends: Positions, *, has_body: bool = False) -> DataFrame:
@@ -339,12 +339,12 @@ def digest() -> Column:
 def require_no_choice(options: Mapping[str, str]) -> None:
     """Raise UsageError for an option of the source that would leave out some messages: unread
     messages would count as missing."""
-    given = Given(options)
+    given = UserOptions(options)
     for name in _CHOICES:
         if given.has(name):
             raise UsageError(
-                f"the option {name} would leave out messages that are to be compared; leave it out "
-                "(--since, --until and --skip-topic say what a run looks at)"
+                f"the option {name} would leave out messages that must be compared; do not "
+                "set it (--since, --until and --skip-topic choose what a run examines)"
             )
 
 
@@ -369,5 +369,5 @@ def is_of_topics(topics: Iterable[str]) -> Column:
     return F.col("topic").isin(names) | F.coalesce(real, F.lit("")).isin(names)
 
 
-def _only(positions: Positions, *, topic: str) -> Positions:
+def _positions_of(positions: Positions, *, topic: str) -> Positions:
     return {queue: at for queue, at in positions.items() if queue.topic == topic}

@@ -78,8 +78,9 @@ def make_window(
     last_ms = now_ms - grace_ms
     if until_ms > last_ms:
         raise UsageError(
-            f"the end of the range is {(until_ms - last_ms) / 1000:.0f} s too young: halves need "
-            f"{grace_ms / 1000:.0f} s to be settled; choose an earlier end, or a smaller grace"
+            f"the end of the range is {(until_ms - last_ms) / 1000:.0f} s too young: halves "
+            f"need {grace_ms / 1000:.0f} s to be settled; choose an earlier end, or a "
+            "shorter grace"
         )
     if lookback_ms < grace_ms:
         raise UsageError(

@@ -17,7 +17,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
-from escrowmq.pipeline.brokers.pacing import Pace
+from escrowmq.pipeline.brokers.pacing import RateLimiter
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.records import REDONE
 
@@ -36,7 +36,7 @@ class Business(Protocol):
         and does nothing, if the id is already recorded."""
 
 
-class Deed(enum.Enum):
+class RepairResult(enum.Enum):
     """The result of a repair."""
 
     WOULD = "would be redone"
@@ -60,7 +60,7 @@ class Redone(msgspec.Struct, frozen=True):
     message_id: str
     topic: str
     broker: str
-    deed: Deed
+    deed: RepairResult
     detail: str = ""
 
 
@@ -94,9 +94,9 @@ class Redo:
         self._admin = admin
         self._sender = sender
         self._business = business
-        self._pace = Pace(per_s)
+        self._pace = RateLimiter(per_s)
         self._is_dry = is_dry
-        self._deeds: Mapping[str, Callable[[_Lost], tuple[Deed, str]]] = {
+        self._deeds: Mapping[str, Callable[[_Lost], tuple[RepairResult, str]]] = {
             Class.OVERDUE: self._ask,
             Class.NO_FINAL: self._store,
             Class.MESSAGE_WITHOUT_ROW: self._deliver,
@@ -125,51 +125,57 @@ class Redo:
             self._record(finding)
         return Counter(finding.deed.value for finding in self.findings)
 
-    def _deal_with(self, kind: str, lost: _Lost, repair: str) -> tuple[Deed, str]:
+    def _deal_with(self, kind: str, lost: _Lost, repair: str) -> tuple[RepairResult, str]:
         work = self._deeds.get(kind)
         if work is None or repair in (Repair.BY_HAND, Repair.TIMER):
-            return Deed.PROPOSED, repair or ""
+            return RepairResult.PROPOSED, repair or ""
         self._pace.wait()
         try:
             return work(lost)
         except NotSupported:
-            return Deed.PROPOSED, f"{repair}; this broker takes no orders, it asks by itself"
+            return (
+                RepairResult.PROPOSED,
+                f"{repair}; this broker takes no orders, it asks by itself",
+            )
         except PermissionDenied:
             raise  # so it would be with every one of them
         except EscrowMQError as error:
-            return Deed.FAILED, str(error)
+            return RepairResult.FAILED, str(error)
 
     # -- one class each ----------------------------------------------------------------------
 
-    def _ask(self, lost: _Lost) -> tuple[Deed, str]:
+    def _ask(self, lost: _Lost) -> tuple[RepairResult, str]:
         states = self._states(lost)
         if not states & set(_OPEN):
-            return Deed.SETTLED, ", ".join(sorted(states))
+            return RepairResult.SETTLED, ", ".join(sorted(states))
         if self._is_dry:
-            return Deed.WOULD, "its producers would be asked"
+            return RepairResult.WOULD, "its producers would be asked"
         count = self._admin.transactions.check(
             lost.message_id, broker=lost.broker, reason="reconciliation"
         )
-        return Deed.DONE, f"{count} asked about"
+        return RepairResult.DONE, f"{count} asked about"
 
-    def _store(self, lost: _Lost) -> tuple[Deed, str]:
-        if self._is_there(lost):
-            return Deed.SETTLED, "its message is there"
+    def _store(self, lost: _Lost) -> tuple[RepairResult, str]:
+        if self._exists(lost):
+            return RepairResult.SETTLED, "its message is there"
         half = self._admin.messages.prepared(lost.message_id, topic=lost.topic, broker=lost.broker)
         if self._is_open(lost):  # only its producer's announcement says committed
             if self._is_dry:
-                return Deed.WOULD, "it would be committed"
+                return RepairResult.WOULD, "it would be committed"
             self._admin.transactions.commit(
                 lost.message_id, topic=lost.topic, broker=lost.broker, reason="reconciliation"
             )
-            return Deed.DONE, "it was committed"
+            return RepairResult.DONE, "it was committed"
         member = Member(lost.message_id, lost.topic)
         if ended_as(self._admin, member, broker=lost.broker) == ROLLED_BACK:
-            return Deed.PROPOSED, "its broker has it on record as rolled back; decide by hand"
+            return (
+                RepairResult.PROPOSED,
+                "its broker has it on record as rolled back; decide by hand",
+            )
         if is_purged(self._admin, half):
-            return Deed.PROPOSED, "its topic has nothing as old as it: it was deleted since"
+            return RepairResult.PROPOSED, "its topic has nothing as old as it: it was deleted since"
         if self._is_dry:
-            return Deed.WOULD, "its message would be stored again"
+            return RepairResult.WOULD, "its message would be stored again"
         queue_id = half.system.get(Property.REAL_QID, "")
         # On the broker of its half, whatever the queue: there the next run looks for it.
         queue = MessageQueue(
@@ -180,22 +186,26 @@ class Redo:
             order_key=half.order_key, flag=half.flag,
         )  # fmt: skip
         self._sender.send(message, key=lost.message_id, properties={REDONE: "true"}, queue=queue)
-        return Deed.DONE, "its message was stored again"
+        return RepairResult.DONE, "its message was stored again"
 
-    def _deliver(self, lost: _Lost) -> tuple[Deed, str]:
+    def _deliver(self, lost: _Lost) -> tuple[RepairResult, str]:
         if self._business is None:
-            return Deed.PROPOSED, "give the business, and its message is handed to it"
+            return RepairResult.PROPOSED, "give the business, and its message is handed to it"
         message = self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
         if self._is_dry:
-            return Deed.WOULD, "its message would be handed to the business"
+            return RepairResult.WOULD, "its message would be handed to the business"
         try:
             is_new = self._business.apply(message)
         except Exception as error:  # noqa: BLE001 - the user's code; told, and tried again
             _log.exception("%s could not be redone", lost.message_id)
-            return Deed.FAILED, f"{type(error).__name__}: {error}"
-        return (Deed.DONE, "") if is_new else (Deed.SETTLED, "the business has done it before")
+            return RepairResult.FAILED, f"{type(error).__name__}: {error}"
+        return (
+            (RepairResult.DONE, "")
+            if is_new
+            else (RepairResult.SETTLED, "the business has done it before")
+        )
 
-    def _is_there(self, lost: _Lost) -> bool:
+    def _exists(self, lost: _Lost) -> bool:
         try:
             self._admin.messages.get(lost.message_id, topic=lost.topic, broker=lost.broker)
         except NotFound:

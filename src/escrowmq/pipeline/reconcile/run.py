@@ -61,7 +61,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     until_ms: int
     balance: Balance
     classes: dict[str, int]
-    """The present number of differences of each class."""
+    """The number of differences of each class that this run found."""
+
+    open_classes: dict[str, int]
+    """The number of all unrepaired differences of each class, also of those that are older than the
+    range of this run."""
 
     odd: dict[str, int]
     """The number of malformed records."""
@@ -138,7 +142,7 @@ class Reconciler:
         )
         return Report(
             run=run, since_ms=window.again_ms, until_ms=window.until_ms, balance=summed,
-            classes=classes, odd=odd,
+            classes=classes, open_classes=self.results.open_classes(), odd=odd,
         )  # fmt: skip
 
     def _window(self, before: RunProgress) -> Window:
@@ -208,9 +212,9 @@ class Reconciler:
         for group in settings.groups:
             if group not in known:
                 raise UsageError(
-                    f"no broker keeps an offset of the group {group!r}, so it is unknown what it "
-                    f"reads; look for a typo in its name, let it consume once, or leave it out "
-                    "(--group)"
+                    f"no broker keeps an offset of the group {group!r}, so it is unknown "
+                    "what it reads; check the name for typos, let the group consume once, "
+                    "or leave it out (--group)"
                 )
         grace_s = int(settings.grace_s)
         return [differences.not_consumed(finals, offsets, now=now, grace_s=grace_s)]

@@ -76,12 +76,12 @@ def last_progress(runs: Table, *, of: str) -> RunProgress:
         found = msgspec.json.decode(text, type=RunProgress)
     except msgspec.DecodeError as error:
         raise StorageError(
-            f"{runs.path} says {text[:80]!r} about where to go on: {error}; choose another result "
-            "folder, or the release that wrote it"
+            f"{runs.path} has {text[:80]!r} as the position to continue from: {error}; "
+            "choose another result folder, or the release that wrote it"
         ) from error
     if found.of != of:
         raise UsageError(
-            f"{runs.path} tells of runs over {found.of}, not over {of}; give each a folder of its "
-            "own (--out), and in a catalog a namespace"
+            f"{runs.path} has runs over {found.of}, not over {of}; give each its own folder "
+            "(--out), or in a catalog its own namespace"
         )
     return found

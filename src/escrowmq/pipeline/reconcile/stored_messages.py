@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from escrowmq.base.message import Topic
 from escrowmq.codec import fastjson
 from escrowmq.errors import DataLost, EscrowMQError, UsageError
-from escrowmq.pipeline.brokers.options import Given
+from escrowmq.pipeline.brokers.options import UserOptions
 from escrowmq.pipeline.reconcile.live_messages import (
     COLUMNS,
     OFFSETS,
@@ -62,7 +62,7 @@ class FileMessages:
         self._folders = dict(folders)
         self._options = dict(options or {})
         require_no_choice(self._options)
-        self._fails_on_loss = Given(self._options).flag("failOnDataLoss", default=True)
+        self._fails_on_loss = UserOptions(self._options).flag("failOnDataLoss", default=True)
         self._firsts: dict[str, int] = {}
         self._tails: dict[str, int] = {}
         """The starts of the first and the last segment of each log; all between them is read."""
@@ -148,7 +148,7 @@ class FileMessages:
         if self._fails_on_loss:
             raise DataLost(
                 f"{text}. Run more often than segments are removed; set failOnDataLoss=false "
-                "(--option) to go on without"
+                "(--option) to continue without them"
             )
         _log.warning("%s; failOnDataLoss=false, so the run continues without it", text)
 
@@ -202,6 +202,6 @@ def _saved_offsets(folder: str) -> dict[str, dict[int, int]]:
         return msgspec.convert(found, _Saved, str_keys=True).offset_table
     except (OSError, EscrowMQError, msgspec.ValidationError) as error:
         raise UsageError(
-            f"{path} does not tell how far consumer groups are: {error}; leave the groups out, or "
-            "ask the live cluster"
+            f"{path} cannot be read for the offsets of consumer groups: {error}; leave the "
+            "groups out, or ask the live cluster"
         ) from error

@@ -41,7 +41,7 @@ Look = Callable[[str, str, str], bool]
 """Whether a transaction is still open: called with broker, topic and message id, by executors."""
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """Timeouts."""
 
     skew_s: int = 60
@@ -67,15 +67,15 @@ def clock(spark: SparkSession, *, behind_s: int = 600) -> DataFrame:
 def overdue(
     messages: DataFrame,
     *,
-    patience: Patience | None = None,
+    patience: StreamTimeouts | None = None,
     beats: DataFrame | None = None,
     look: Look | None = None,
 ) -> DataFrame:
     """A stream of differences (`OPEN`) about halves in a stream of `TOPICS` that are not ended in
     time, each repeated while it is open. `beats` is `clock`, or nothing; `look` checks whether one
     is still open."""
-    chosen = patience or Patience()
-    alone = _alone(messages, chosen, beats)
+    chosen = patience or StreamTimeouts()
+    alone = _unended_halves(messages, chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
         statefulProcessor=OverdueWatch(chosen, look),
         outputStructType=OPEN,
@@ -84,7 +84,9 @@ def overdue(
     )
 
 
-def _alone(messages: DataFrame, patience: Patience, beats: DataFrame | None) -> DataFrame:
+def _unended_halves(
+    messages: DataFrame, patience: StreamTimeouts, beats: DataFrame | None
+) -> DataFrame:
     skew = f"{patience.skew_s} seconds"
     halves = _with_beats(_halves(messages), messages, Topic.OP, beats).withWatermark("at", skew)
     ends = _with_beats(_ends(messages), messages, Topic.HALF, beats).withWatermark("at", skew)
@@ -139,7 +141,7 @@ def _with_beats(
 class OverdueWatch(StatefulProcessor):
     """Keeps overdue halves until they are ended, or reported often enough."""
 
-    def __init__(self, patience: Patience, look: Look | None) -> None:
+    def __init__(self, patience: StreamTimeouts, look: Look | None) -> None:
         self._patience = patience
         self._look = look
 
@@ -160,7 +162,7 @@ class OverdueWatch(StatefulProcessor):
                 continue
             since_ms = int(row["at"].timestamp() * 1000)
             found = (row["topic"], row["producerGroup"], since_ms, 0)
-            yield from self._tell(key, found, timerValues.getCurrentWatermarkInMs())
+            yield from self._report_overdue(key, found, timerValues.getCurrentWatermarkInMs())
 
     def handleExpiredTimer(  # noqa: N802 - Spark's names
         self,
@@ -171,12 +173,12 @@ class OverdueWatch(StatefulProcessor):
         """Check again."""
         if self._state.exists():
             found = tuple(self._state.get())
-            yield from self._tell(key, found, timerValues.getCurrentWatermarkInMs())
+            yield from self._report_overdue(key, found, timerValues.getCurrentWatermarkInMs())
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _tell(self, key: Any, found: tuple[Any, ...], now_ms: int) -> Iterator[Row]:  # noqa: ANN401
+    def _report_overdue(self, key: Any, found: tuple[Any, ...], now_ms: int) -> Iterator[Row]:  # noqa: ANN401
         topic, group, since_ms, told = found
         broker, message_id = key
         if self._look is not None and not self._look(broker, topic, message_id):

@@ -16,7 +16,7 @@ from escrowmq.client.producer import Producer
 from escrowmq.errors import RouteMissing, SendFailed, TransportError, UsageError
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.sink.options import AWAY_MS, SinkOptions
-from escrowmq.pipeline.sink.rows import Addressed, addressed
+from escrowmq.pipeline.sink.rows import Addressed, messages_of_rows
 
 _log = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ async def _send(batches: Iterable[Any], options: SinkOptions, *, key_prefix: str
     async with producer:
         writer = _Writer(producer, options)
         for batch in batches:
-            rows = list(addressed(batch, topic=options.topic, order_by=options.order_by))
+            rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
             if key_prefix:
                 await writer.send_keyed(rows, key_prefix=key_prefix, first=count)
             else:
@@ -97,10 +97,10 @@ class _Writer:
         async with asyncio.TaskGroup() as group:
             for (_, order_key), messages in chunks.items():
                 if order_key:
-                    group.create_task(self._in_order(messages))
+                    group.create_task(self._send_in_turn(messages))
                 else:
                     for chunk in self._divided(messages):
-                        group.create_task(self._in_order(chunk))
+                        group.create_task(self._send_in_turn(chunk))
             for same in _by_order(alone):
                 group.create_task(self._one_by_one(same))
 
@@ -115,17 +115,17 @@ class _Writer:
             for same in _by_order(rows):
                 group.create_task(self._one_by_one(same))
 
-    async def _in_order(self, messages: list[Message]) -> None:
+    async def _send_in_turn(self, messages: list[Message]) -> None:
         async with self._turns:
             for chunk in self._divided(messages):
-                await self._patiently(functools.partial(self._producer.send_many, chunk))
+                await self._retry_unreachable(functools.partial(self._producer.send_many, chunk))
 
     async def _one_by_one(self, rows: list[Addressed]) -> None:
         async with self._turns:
             for row in rows:
-                await self._patiently(functools.partial(self._store, row))
+                await self._retry_unreachable(functools.partial(self._store, row))
 
-    async def _patiently(self, send: Callable[[], Awaitable[object]]) -> None:
+    async def _retry_unreachable(self, send: Callable[[], Awaitable[object]]) -> None:
         """Retry while the broker is unreachable, as it may be restarting. A topic that has no route
         from the beginning does not exist, and is not waited for."""
         began_ms = self._clock.now_ms()
@@ -158,8 +158,8 @@ class _Writer:
             if queue.queue_id == row.queue_id and row.broker_name in ("", queue.broker_name):
                 return queue
         raise UsageError(
-            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is no queue of "
-            f"{row.message.topic} that may be written; it has {len(queues)}"
+            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is not a writable "
+            f"queue of {row.message.topic}; it has {len(queues)}"
         )
 
     def _divided(self, messages: list[Message]) -> list[list[Message]]:

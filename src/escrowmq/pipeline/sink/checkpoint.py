@@ -29,9 +29,10 @@ def recall(folder: str, name: str) -> dict[str, Any] | None:
         found = None
     if not isinstance(found, dict):
         raise UsageError(
-            f"{path} in checkpointLocation={folder!r} is damaged: it has {len(data)} bytes that "
-            "are no JSON object. If this query has written no batch yet, delete it and start "
-            "again; else put it back from a copy of the checkpoint, or begin with another one"
+            f"{path} in checkpointLocation={folder!r} is damaged: it has {len(data)} bytes "
+            "that are not a JSON object. If this query has written no batch yet, delete it "
+            "and start again; otherwise restore it from a copy of the checkpoint, or begin "
+            "with another one"
         )
     return found
 

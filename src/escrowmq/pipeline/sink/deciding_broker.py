@@ -63,8 +63,9 @@ class BrokerDecider:
         """Make the messages of these tokens visible, unless the epoch was decided before."""
         if len(tokens) > EPOCH_TOKENS_MAX:
             raise UsageError(
-                f"batch {epoch} was written in {len(tokens)} pieces, and {EPOCH_TOKENS_MAX} can be "
-                "decided about at once; use coalesce() or a smaller maxOffsetsPerTrigger"
+                f"batch {epoch} was written in {len(tokens)} pieces, and at most "
+                f"{EPOCH_TOKENS_MAX} can be decided about at once; use coalesce() or a "
+                "smaller maxOffsetsPerTrigger"
             )
         wish = Decide(group=self._group, epoch=epoch, tokens=tokens)
         return self._ask(Request.ESCROW_DECIDE, wish, Decided, patience_ms)
@@ -101,21 +102,22 @@ class BrokerDecider:
 def choose_broker(options: SinkOptions) -> str:
     """The broker for all halves of a query. It is stored in the checkpoint, with the group: another
     broker would not know the batches that this one has decided about."""
-    folder, kept = _kept(options)
+    folder, kept = _checkpoint_identity(options)
     if kept is not None:
         if not isinstance(kept.get("broker"), str):
             raise UsageError(
-                f"{_FILE} in checkpointLocation={folder!r} is damaged: it names no broker. If this "
-                "query has written no batch yet, delete it and start again; else put it back from "
-                "a copy of the checkpoint, or begin with another one"
+                f"{_FILE} in checkpointLocation={folder!r} is damaged: it names no broker. "
+                "If this query has written no batch yet, delete it and start again; "
+                "otherwise restore it from a copy of the checkpoint, or begin with another "
+                "one"
             )
         for option, given in (("broker", options.broker), ("producerGroup", options.group)):
             before = kept.get(option, given)
             if given and given != before:
                 raise UsageError(
-                    f"{option}={given!r}, and this query's batches were decided about under "
-                    f"{option}={before!r}; keep that, or begin with another checkpoint: a batch "
-                    "that runs again would be written twice"
+                    f"{option}={given!r}, but the decisions about this query's batches were "
+                    f"made with {option}={before!r}; keep that value, or begin with another "
+                    "checkpoint: a batch that runs again would be written twice"
                 )
         return str(kept["broker"])
     chosen = _choose(options)
@@ -124,7 +126,7 @@ def choose_broker(options: SinkOptions) -> str:
     return chosen
 
 
-def _kept(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
+def _checkpoint_identity(options: SinkOptions) -> tuple[str, dict[str, Any] | None]:
     """The checkpoint, and what was stored there. Nothing is stored without one, or if Python cannot
     read and write there although the broker is named."""
     if not options.checkpoint:
@@ -148,8 +150,8 @@ def _choose(options: SinkOptions) -> str:
     if options.broker:
         if options.broker not in names:
             raise UsageError(
-                f"broker={options.broker!r} is none of those that "
-                f"{options.topic or 'the cluster'} is on now: {', '.join(names) or 'there is none'}"
+                f"broker={options.broker!r} is not among the brokers that "
+                f"{options.topic or 'the cluster'} is on now: {', '.join(names) or 'none'}"
             )
         names = [options.broker]
     able = [name for name in names if _can_decide(options, name)]
@@ -157,8 +159,8 @@ def _choose(options: SinkOptions) -> str:
         raise StockBroker(stock_text(", ".join(names)))
     if len(names) > 1 and options.app_id:
         raise UsageError(
-            f"{options.topic or 'the cluster'} is on {', '.join(names)}; name with option broker "
-            "which of them decides, so that a job that runs again asks the same one"
+            f"{options.topic or 'the cluster'} is on {', '.join(names)}; name the one that "
+            "decides with option broker, so that a repeated job asks the same one"
         )
     mark = zlib.crc32((options.checkpoint or options.app_id).encode())
     return able[mark % len(able)]

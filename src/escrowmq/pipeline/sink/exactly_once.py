@@ -17,7 +17,7 @@ from escrowmq.errors import EscrowMQError
 from escrowmq.pipeline.sink.deciding_broker import BrokerDecider
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import SinkOptions
-from escrowmq.pipeline.sink.rows import addressed
+from escrowmq.pipeline.sink.rows import messages_of_rows
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ def write_halves(
         if decider.decision(epoch).decided != "no":
             return Tokens(epoch, {})
         for batch in batches:
-            rows = list(addressed(batch, topic=options.topic, order_by=options.order_by))
+            rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
             if rows:
                 token, count = sender.send(rows)
                 counts[token] = count
@@ -48,7 +48,7 @@ def write_halves(
         _log.info("%s", error)
         return Tokens(epoch, {})
     except BaseException:
-        _give_up(decider, epoch, sender.tokens)
+        _abandon_batch(decider, epoch, sender.tokens)
         raise
     finally:
         sender.close()
@@ -81,7 +81,7 @@ def abandon(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str
         return
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     try:
-        _give_up(decider, written[0].epoch, tokens)
+        _abandon_batch(decider, written[0].epoch, tokens)
     finally:
         decider.close()
 
@@ -93,13 +93,21 @@ def close_epoch(options: SinkOptions, *, broker_name: str, epoch: str) -> None:
     try:
         decider.decide(epoch, {}, patience_ms=0)
     except EscrowMQError as error:
-        _log.warning("a batch that was given up is left to the broker: %s", error)
+        _log.warning(
+            "the halves of an abandoned batch could not be dropped, so the broker will "
+            "drop them: %s",
+            error,
+        )
     finally:
         decider.close()
 
 
-def _give_up(decider: BrokerDecider, epoch: str, tokens: Sequence[str]) -> None:
+def _abandon_batch(decider: BrokerDecider, epoch: str, tokens: Sequence[str]) -> None:
     try:
         decider.abandon(epoch, list(tokens))
     except EscrowMQError as error:
-        _log.warning("a batch that was given up is left to the broker: %s", error)
+        _log.warning(
+            "the halves of an abandoned batch could not be dropped, so the broker will "
+            "drop them: %s",
+            error,
+        )

@@ -134,9 +134,9 @@ class HalfSender:
             if queue.queue_id == row.queue_id and row.broker_name in ("", self._broker_name):
                 return queue
         raise UsageError(
-            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is no queue of {topic} on "
-            f"{self._broker_name}, where this query's batches are decided about; it has "
-            f"{len(queues)} there"
+            f"queueId={row.queue_id} (brokerName={row.broker_name!r}) is not a queue of "
+            f"{topic} on {self._broker_name}, where this query's batches are decided about; "
+            f"it has {len(queues)} there"
         )
 
     def _queues(self, topic: str) -> list[MessageQueue]:
@@ -149,8 +149,8 @@ class HalfSender:
         ]
         if not found:
             raise UsageError(
-                f"the topic {topic} has no queue that may be written on {self._broker_name}, where "
-                "this query's batches are decided about; create it there"
+                f"the topic {topic} has no writable queue on {self._broker_name}, where this "
+                "query's batches are decided about; create it there"
             )
         return found
 

@@ -10,7 +10,7 @@ import msgspec
 
 from escrowmq.client.core.validation import check_group, check_topic
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Access, Given, parse_access
+from escrowmq.pipeline.brokers.options import Access, UserOptions, parse_access
 
 GROUP: Final = "escrowmq-spark-sink"
 """The default producer group of plain sinks."""
@@ -62,13 +62,13 @@ def parse_sink(
 ) -> SinkOptions:
     """The options of a write of a frame with these columns. Raises UsageError for the first
     error."""
-    given = Given(options)
+    given = UserOptions(options)
     is_transactional = given.flag("transactional", default=False)
     group = given.text("producerGroup")
     if is_transactional and not group:
         raise UsageError(
-            "transactional=true needs producerGroup: a group of this sink alone, under which its "
-            "batches are decided about"
+            "transactional=true needs producerGroup: a group for this sink alone, for the "
+            "decisions about its batches"
         )
     found = SinkOptions(
         access=parse_access(given, needs_name_server=True),
@@ -92,14 +92,14 @@ def parse_sink(
     return found
 
 
-def _sending(given: Given) -> SendingOptions:
+def _sending(given: UserOptions) -> SendingOptions:
     body_size_max = given.size("bodySizeMax", default=4 << 20, low=1)
     batch_size = given.size("batchBytes", default=min(1 << 20, body_size_max), low=1)
     if batch_size > body_size_max:
         raise UsageError(
-            f"batchBytes={batch_size} is more than bodySizeMax={body_size_max}; brokers bound a "
-            "batch as they bound a message (maxMessageSize): raise it there and here, or send "
-            "smaller batches"
+            f"batchBytes={batch_size} is more than bodySizeMax={body_size_max}; brokers "
+            "limit a batch like a message (maxMessageSize): raise it there and here, or "
+            "send smaller batches"
         )
     return SendingOptions(
         body_size_max=body_size_max,
@@ -112,15 +112,17 @@ def _sending(given: Given) -> SendingOptions:
     )
 
 
-def _check(found: SinkOptions, given: Given, *, is_stream: bool, columns: set[str]) -> None:
+def _check(found: SinkOptions, given: UserOptions, *, is_stream: bool, columns: set[str]) -> None:
     check_group(found.group)
     if found.topic:
         check_topic(found.topic)
     elif "topic" not in columns:
-        raise UsageError("there is neither an option topic nor a column of that name; give one")
+        raise UsageError(
+            "there is neither an option `topic` nor a column of that name; add one of them"
+        )
     if found.order_by and found.order_by not in columns:
         raise UsageError(
-            f"orderBy={found.order_by!r} is no column; there are {', '.join(sorted(columns))}"
+            f"orderBy={found.order_by!r} is not a column; there are {', '.join(sorted(columns))}"
         )
     if is_stream and (given.has("txnAppId") or given.has("txnVersion")):
         raise UsageError(
@@ -143,6 +145,7 @@ def _check_transactional(found: SinkOptions, is_stream: bool, columns: set[str])
         )
     if is_stream and not (found.broker or found.checkpoint):
         raise UsageError(
-            "transactional=true keeps in the checkpoint which broker decides; give "
-            "checkpointLocation as an option of this writeStream, or name the broker (broker)"
+            "transactional=true stores the deciding broker in the checkpoint; give "
+            "checkpointLocation as an option of this writeStream, or name the broker "
+            "(broker)"
         )

@@ -40,15 +40,15 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
     """Raise UsageError if a frame cannot be sent; `types` are Spark's type names by column."""
     if "body" not in types:
         raise UsageError(
-            f"a column `body` is needed (binary or string); there are {', '.join(types)}. Rename "
-            "yours, or make one with to_json(struct(...)).alias('body')"
+            f"a column `body` is needed (binary or string); there are {', '.join(types)}. "
+            "Rename your column, or make one with to_json(struct(...)).alias('body')"
         )
     for name, kind in types.items():
         allowed = COLUMNS.get(name)
         if allowed is None and name != order_by:
             raise UsageError(
-                f"a column {name!r} has no meaning to the sink; drop it, or put it into "
-                f"`properties`. Known are {', '.join(COLUMNS)}"
+                f"a column {name!r} has no meaning for the sink; drop it, or put it into "
+                f"`properties`. The sink knows {', '.join(COLUMNS)}"
             )
         if allowed is not None and kind not in allowed:
             raise UsageError(
@@ -56,7 +56,7 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
             )
 
 
-def addressed(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
+def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]:  # noqa: ANN401 - Arrow's
     """The messages of an Arrow batch; the option `topic` overrides the column."""
     values = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing = [None] * batch.num_rows
@@ -66,7 +66,7 @@ def addressed(batch: Any, *, topic: str, order_by: str) -> Iterator[Addressed]: 
         name = topic or column["topic"][index]
         if body is None or not name:
             what = "body" if body is None else "topic"
-            raise InvalidMessage(f"row {index} of a batch has no {what} (null); filter such rows")
+            raise InvalidMessage(f"row {index} of a batch has no {what} (null); remove such rows")
         yield Addressed(
             Message(
                 topic=name,

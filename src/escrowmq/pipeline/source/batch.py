@@ -18,7 +18,7 @@ from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pruning import Bounds, bounds_of
 from escrowmq.pipeline.source.reading import Reading, read_ranges
 from escrowmq.pipeline.source.schema import arrow_schema
-from escrowmq.pipeline.source.user_errors import briefly
+from escrowmq.pipeline.source.user_errors import shorten_traceback
 from escrowmq.pipeline.workers import make_ready
 
 _log = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class QueuesReader(DataSourceReader):
         if options.pushes_filters:
             self.pushFilters = _Hidden(self._push)
 
-    @briefly
+    @shorten_traceback
     def partitions(self) -> list[Part]:
         """The ranges to read, divided."""
         make_ready()
@@ -88,7 +88,7 @@ class QueuesReader(DataSourceReader):
         self._topics = tuple(dict.fromkeys(each.queue.topic for each in ranges))
         return parts_of(ranges, options)
 
-    @briefly
+    @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
         return read_part(partition, self._options, self._schema)
@@ -102,7 +102,7 @@ class QueuesReader(DataSourceReader):
         known = find_queues(cluster, options)
         if options.pattern:
             if not known:
-                _log.warning("no topic fits subscribePattern=%r", options.pattern)
+                _log.warning("no topic matches subscribePattern=%r", options.pattern)
         else:
             options.start.require_known(known)
             options.end.require_known(known)

@@ -54,14 +54,14 @@ class FilesReader(DataSourceReader):
         options = self._options
         walk = Walk(partition.part, fails_on_loss=options.pulling.fails_on_loss)
         for data, starts, place in walk.chunks():
-            block = self._wanted(Block(data, np.array(starts, dtype=np.int64)))
+            block = self._select_wanted(Block(data, np.array(starts, dtype=np.int64)))
             if options.checks_crc:
                 check_bodies(block, f"{partition.part.path} from byte {place} on")
             if ((block.sys_flag & BATCH) == BATCH).any():
                 block = Block(unwrapped_of(block))
             yield from decode_columns(block, schema, broker_name="")
 
-    def _wanted(self, block: Block) -> Block:
+    def _select_wanted(self, block: Block) -> Block:
         options = self._options
         topics = block.topics()
         if options.topics or options.pattern:
@@ -72,7 +72,7 @@ class FilesReader(DataSourceReader):
             seen = topics.unique()
             system = [each for each in seen.to_pylist() if is_system_topic(each)]
             keep &= ~np.asarray(pc.is_in(topics, value_set=pa.array(system, type=pa.string())))
-        keep &= _within(block, options.start, options.end)
+        keep &= _select_span(block, options.start, options.end)
         block = block.only(keep)
         return only_tagged(block, options.subscription("any"))
 
@@ -86,7 +86,7 @@ def _of_topics(topics: Any, options: SourceOptions) -> Any:  # noqa: ANN401 - nu
     return np.asarray(pc.is_in(topics, value_set=pa.array(fits, type=pa.string())))
 
 
-def _within(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401 - numpy's
+def _select_span(block: Block, start: Place, end: Place) -> Any:  # noqa: ANN401 - numpy's
     stored_ms = block.stored_ms
     keep = np.ones(len(block), dtype=bool)
     if start.time_ms is not None:

@@ -18,7 +18,7 @@ import msgspec
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Given
+from escrowmq.pipeline.brokers.options import UserOptions
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -57,11 +57,15 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         if self.times is None:
             return None
         found = self.topic_times.get(queue.topic)
-        return found if found is not None else self._of(self.times, queue, "time")
+        return found if found is not None else self._listed_offset(self.times, queue, "time")
 
     def offset_of(self, queue: MessageQueue) -> int:
         """The offset in a queue, possibly EARLIEST or LATEST."""
-        return self.word if self.offsets is None else self._of(self.offsets, queue, "offset")
+        return (
+            self.word
+            if self.offsets is None
+            else self._listed_offset(self.offsets, queue, "offset")
+        )
 
     def require_known(self, queues: Iterable[MessageQueue]) -> None:
         """Raise UsageError for the first named queue that is not among these."""
@@ -78,21 +82,21 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
                 for number in numbers:
                     if (topic, broker, number) not in known:
                         raise UsageError(
-                            f"{self.option} names queue {number} of {topic} on {broker}, which is "
-                            "not read; look for a typo, or leave it out"
+                            f"{self.option} names queue {number} of {topic} on {broker}, "
+                            "which is not read; check it for typos, or leave it out"
                         )
 
-    def _of(self, table: Table, queue: MessageQueue, what: str) -> int:
+    def _listed_offset(self, table: Table, queue: MessageQueue, what: str) -> int:
         found = table.get(queue.topic, {}).get(queue.broker_name, {}).get(queue.queue_id)
         if found is None:
             raise UsageError(
-                f"{self.option} says no {what} for queue {queue.queue_id} of {queue.topic} on "
-                f"{queue.broker_name}; name every queue, -2 is the earliest and -1 the latest"
+                f"{self.option} has no {what} for queue {queue.queue_id} of {queue.topic} on "
+                f"{queue.broker_name}; name every queue; -2 means the earliest, -1 the latest"
             )
         return found
 
 
-def parse_place(given: Given, side: Side, *, default: int) -> Place:
+def parse_place(given: UserOptions, side: Side, *, default: int) -> Place:
     """Parse the options of one side."""
     by_time, by_offset = f"{side}OffsetsByTimestamp", f"{side}Offsets"
     strategy = given.choice(
@@ -125,7 +129,7 @@ def parse_place(given: Given, side: Side, *, default: int) -> Place:
 
 
 def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int]]]:
-    """{"topic": {"broker": [0, 1]}}."""
+    """Parse the queues of the option `assign`: {"topic": {"broker": [0, 1]}}."""
     found: dict[str, dict[str, list[int]]] = {}
     for topic, brokers in _object(option, value).items():
         for broker, queues in _object(option, brokers).items():
@@ -140,7 +144,7 @@ def parse_assignment(option: str, value: object) -> dict[str, dict[str, list[int
     return found
 
 
-def _time(given: Given, option: str) -> int:
+def _time(given: UserOptions, option: str) -> int:
     """Milliseconds since 1970, from such a number or an ISO time; UTC if it has no zone."""
     text = given.text(option).strip()
     if text.isdecimal():
@@ -149,8 +153,8 @@ def _time(given: Given, option: str) -> int:
         found = dt.datetime.fromisoformat(text)
     except ValueError as error:
         raise UsageError(
-            f"{option}={text!r} is no time; milliseconds since 1970 are expected, or an ISO time "
-            "as 2026-11-21T12:00Z"
+            f"{option}={text!r} is not a time; milliseconds since 1970, or an ISO time such "
+            "as 2026-11-21T12:00Z, are expected"
         ) from error
     moment = found if found.tzinfo else found.replace(tzinfo=dt.UTC)
     if moment.timestamp() < 0:

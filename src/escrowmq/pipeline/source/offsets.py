@@ -39,8 +39,8 @@ def _assigned(cluster: Cluster, options: SourceOptions) -> list[MessageQueue]:
         if missing:
             raise UsageError(
                 f"assign names queue {missing[0].queue_id} of {topic} on "
-                f"{missing[0].broker_name}, which is not there; "
-                f"there are {_described(known)}"
+                f"{missing[0].broker_name}, which does not exist; there are "
+                f"{_described(known)}"
             )
         found += wanted
     return found
@@ -65,8 +65,8 @@ def _of_group(cluster: Cluster, queues: list[MessageQueue], place: Place) -> Pos
     found = cluster.committed(place.group, queues)
     if queues and not found:
         raise UsageError(
-            f"{place.option}=group:{place.group}: no broker keeps an offset of this group in these "
-            "topics; look for a typo in its name, or begin with earliest or at a time"
+            f"{place.option}=group:{place.group}: no broker keeps an offset of this group in "
+            "these topics; check its name for typos, or begin with earliest or at a time"
         )
     return found | cluster.first(queue for queue in queues if queue not in found)
 
@@ -107,7 +107,7 @@ def warn_of_loss(
         f"{queue.broker_name} were wanted, and the next one there is {found}: {reason}"
     )
     if fails_on_loss:
-        raise DataLost(f"{text}. Set failOnDataLoss=false to go on without them")
+        raise DataLost(f"{text}. Set failOnDataLoss=false to continue without them")
     _log.warning("%s; failOnDataLoss=false, so reading continues without them", text)
 
 
@@ -128,9 +128,9 @@ def require_inside(
             if fails_on_loss:
                 raise UsageError(
                     f"{text}; give an offset up to there, or -1 for the end, or set "
-                    "failOnDataLoss=false to take what there is"
+                    "failOnDataLoss=false to read up to the end"
                 )
-            _log.warning("%s; failOnDataLoss=false, so it is taken to its end", text)
+            _log.warning("%s; failOnDataLoss=false, so the queue is read up to its end", text)
             found[queue] = end
     return found
 

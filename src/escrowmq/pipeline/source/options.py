@@ -15,7 +15,7 @@ from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription, subscription
 from escrowmq.client.core.validation import check_group
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Access, Given, parse_access
+from escrowmq.pipeline.brokers.options import Access, UserOptions, parse_access
 from escrowmq.pipeline.source.offset_options import (
     EARLIEST,
     LATEST,
@@ -127,7 +127,7 @@ def is_system_topic(topic: str) -> bool:
 def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> SourceOptions:
     """The options of a batch or a stream; None if that is not known yet. Raises UsageError for the
     first error."""
-    given = Given(options)
+    given = UserOptions(options)
     store_path = given.text("storePath")
     topics, pattern, assigned = _subject(given)
     found = SourceOptions(
@@ -163,7 +163,9 @@ def parse_source(options: Mapping[str, str], *, is_stream: bool | None) -> Sourc
     return found
 
 
-def _subject(given: Given) -> tuple[tuple[str, ...], str, dict[str, dict[str, list[int]]]]:
+def _subject(
+    given: UserOptions,
+) -> tuple[tuple[str, ...], str, dict[str, dict[str, list[int]]]]:
     topics = given.names("subscribe", "topic")
     pattern = given.text("subscribePattern")
     assigned = parse_assignment("assign", given.value("assign")) if given.has("assign") else {}
@@ -175,7 +177,9 @@ def _subject(given: Given) -> tuple[tuple[str, ...], str, dict[str, dict[str, li
     try:
         re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"subscribePattern={pattern!r} is no pattern: {error}") from error
+        raise UsageError(
+            f"subscribePattern={pattern!r} is not a regular expression: {error}"
+        ) from error
     return topics, pattern, assigned
 
 
@@ -187,7 +191,7 @@ def _check_subject(found: SourceOptions) -> None:
         )
 
 
-def _limits(given: Given) -> Limits:
+def _limits(given: UserOptions) -> Limits:
     return Limits(
         rows_max=given.number("maxOffsetsPerTrigger", "maxMessagesPerTrigger", default=0),
         size_max=given.size("maxBytesPerTrigger", default=0),
@@ -196,7 +200,7 @@ def _limits(given: Given) -> Limits:
     )
 
 
-def _pulling(given: Given) -> Pulling:
+def _pulling(given: UserOptions) -> Pulling:
     group = given.text("group", "kafka.group.id", default=GROUP)
     check_group(group)
     return Pulling(
@@ -210,11 +214,11 @@ def _pulling(given: Given) -> Pulling:
     )
 
 
-def _check(found: SourceOptions, given: Given, is_stream: bool | None) -> None:
+def _check(found: SourceOptions, given: UserOptions, is_stream: bool | None) -> None:
     for topic in [*found.topics, *found.assigned]:
         if not found.allows(topic):
             raise UsageError(
-                f"{topic} is the broker's own; set includeSystemTopics=true to read it all the same"
+                f"{topic} is the broker's own; set includeSystemTopics=true to read it nevertheless"
             )
         found.subscription(topic)
     limits = found.limits
@@ -231,7 +235,7 @@ def _check(found: SourceOptions, given: Given, is_stream: bool | None) -> None:
     low, high = found.start.time_ms, found.end.time_ms
     if low is not None and high is not None and low > high:
         raise UsageError(
-            f"startingTimestamp={low} is later than endingTimestamp={high}; nothing lies between"
+            f"startingTimestamp={low} is later than endingTimestamp={high}; the range is empty"
         )
     if is_stream is False:
         _warn_of(name for name in _OF_STREAMS if given.has(name))
@@ -261,7 +265,7 @@ _ENDINGS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp
 
 def _check_files(found: SourceOptions) -> None:
     if found.sql:
-        raise UsageError("sqlFilter is the broker's; with storePath use where() on the columns")
+        raise UsageError("sqlFilter needs a broker; with storePath use where() on the columns")
     if found.assigned:
         raise UsageError("assign needs a broker; with storePath name topics with subscribe")
     for place in (found.start, found.end):

@@ -151,7 +151,7 @@ class _Run:
                 if pull.high <= self.position:
                     continue
                 pull = self._post(link, self.position, pull.high)
-            yield from self._taken(link.take(pull.number), pull)
+            yield from self._pulled_records(link.take(pull.number), pull)
             if self.position < pull.high:
                 pulls.appendleft(self._post(link, self.position, pull.high))
             asked = max(asked, self.position)
@@ -169,13 +169,14 @@ class _Run:
         fields = with_subscription(fields, self._subscription)
         return Pull(link.post(Request.PULL_MESSAGE, fields), low, high)
 
-    def _taken(self, reply: Command, pull: Pull) -> Iterator[bytes]:
+    def _pulled_records(self, reply: Command, pull: Pull) -> Iterator[bytes]:
         code = reply.code
         if code == Response.SUCCESS:
             following = self._following(reply, "nextBeginOffset")
             if following <= self.position:
                 raise RemoteProtocolError(
-                    f"a pull from {pull.low} of {self._wanted.queue} goes on at {following}"
+                    f"a pull from {pull.low} of {self._wanted.queue} was answered with the "
+                    f"next offset {following}"
                 )
             self._learn(pull, following)
             self.position = following

@@ -60,10 +60,10 @@ class Queues:
         rows."""
         if self.now_ms() - self._seen_ms > FRESH_MS:
             before = self.ends
-            self.ends = self._patiently(lambda: self.cluster.end(self._find(since)), since)
+            self.ends = self._retry_unreachable(lambda: self.cluster.end(self._find(since)), since)
             self._seen_ms = self.now_ms()
             self._gone |= set(gone)
-            self._patiently(lambda: self._note_gone(since, before), since)
+            self._retry_unreachable(lambda: self._note_gone(since, before), since)
         return self.ends, self._gone & since.keys()
 
     def require(self, wanted: Positions) -> set[MessageQueue]:
@@ -71,7 +71,7 @@ class Queues:
         DataLost, or are logged and skipped."""
 
         def look() -> set[MessageQueue]:
-            there = self._there(wanted)
+            there = self._existing_queues(wanted)
             lost = set(self._lost(wanted, there))
             away = sorted(set(wanted) - there - lost)
             if away:
@@ -82,7 +82,7 @@ class Queues:
                 self._warn_lost(queue, wanted[queue])
             return there
 
-        return self._patiently(look, wanted)
+        return self._retry_unreachable(look, wanted)
 
     def births(self, queues: Iterable[MessageQueue]) -> Births:
         """The birth of each queue, which distinguishes it from another one of the same name."""
@@ -102,7 +102,9 @@ class Queues:
                 raise
         missing = {name for name in self.options.named if not self._queues_of(name)}
         for name in sorted(missing - self._told):
-            _log.warning("the topic %s is not there; failOnDataLoss=false, so it is left out", name)
+            _log.warning(
+                "the topic %s does not exist; failOnDataLoss=false, so it is left out", name
+            )
         self._told = self._told - set(self.options.named) | missing
         left = self.options.without(missing)
         return find_queues(self.cluster, left) if left is not None else []
@@ -113,7 +115,7 @@ class Queues:
         except RouteMissing:
             return ()
 
-    def _patiently(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
+    def _retry_unreachable(self, work: Callable[[], T], known: Iterable[MessageQueue]) -> T:
         """The result of the work; if a query has read before, it waits for an unreachable cluster,
         as long as for a pull."""
         began_ms = self.now_ms()
@@ -156,10 +158,10 @@ class Queues:
         suspects = [queue for queue in missing if queue.broker_name in running]
         if not suspects:
             return []
-        there = self._there(suspects)
+        there = self._existing_queues(suspects)
         return [queue for queue in suspects if queue not in there]
 
-    def _there(self, wanted: Iterable[MessageQueue]) -> set[MessageQueue]:
+    def _existing_queues(self, wanted: Iterable[MessageQueue]) -> set[MessageQueue]:
         """Those of some queues that the name servers know now."""
         found: set[MessageQueue] = set()
         for topic in {queue.topic for queue in wanted}:
@@ -171,11 +173,11 @@ class Queues:
         gone = [queue for queue in since if queue not in self.ends and queue not in self._gone]
         other = [queue for queue in gone if not self.options.wants(queue)]
         for topic in sorted({queue.topic for queue in other} - self._told):
-            _log.warning("the checkpoint has the topic %s, which is not read any more", topic)
+            _log.warning("the checkpoint has the topic %s, which is no longer read", topic)
             self._told.add(topic)
         for queue in self._lost(set(gone) - set(other), self.ends):
             if since[queue] in (before.get(queue), self._end_of(queue)):
-                _log.warning("%s is not there any more; all of it was read", _name(queue))
+                _log.warning("%s no longer exists; all of it was read", _name(queue))
             else:
                 self._warn_lost(queue, since[queue])
             self._gone.add(queue)
@@ -190,7 +192,7 @@ class Queues:
     def _warn_lost(self, queue: MessageQueue, reached: int) -> None:
         text = f"{_name(queue)}, read up to {reached}, is not there any more"
         if self.options.pulling.fails_on_loss:
-            raise DataLost(f"{text}. Set failOnDataLoss=false to go on without it")
+            raise DataLost(f"{text}. Set failOnDataLoss=false to continue without it")
         _log.warning("%s; failOnDataLoss=false, so reading continues without it", text)
 
 
@@ -205,7 +207,7 @@ def warn_anew(queue: MessageQueue, *, reached: int, why: str, fails_on_loss: boo
     _log.warning("%s, so it is read from its beginning", text)
 
 
-def is_anew(
+def was_recreated(
     queue: MessageQueue,
     before: Mapping[MessageQueue, tuple[int, int]],
     now: Mapping[MessageQueue, tuple[int, int]],

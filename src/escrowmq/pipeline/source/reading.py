@@ -46,7 +46,7 @@ def read_ranges(ranges: Sequence[QueueRange], reading: Reading) -> Iterator[Any]
         for wanted in ranges:
             subscription = reading.subscriptions[wanted.queue.topic]
             count = _Count()
-            for data in _gathered(puller.pull(wanted, subscription)):
+            for data in _joined_chunks(puller.pull(wanted, subscription)):
                 block = block_of(data, wanted)
                 count.note(block)
                 block = only_tagged(block, subscription)
@@ -96,7 +96,7 @@ class _Count:
             )
 
 
-def _gathered(pulled: Iterator[bytes]) -> Iterator[bytes]:
+def _joined_chunks(pulled: Iterator[bytes]) -> Iterator[bytes]:
     parts: list[bytes] = []
     size = 0
     for data in pulled:

@@ -86,8 +86,8 @@ def _require_whole(files: list[Path]) -> None:
         expected = int(before.name) + before.stat().st_size
         if int(file.name) != expected:
             raise SegmentMissing(
-                f"{file} follows {before.name}, and a segment that begins at {expected} was "
-                "expected; the log has a gap, or a file has another size than it had"
+                f"{file} follows {before.name}, where a segment that begins at {expected} "
+                "was expected; the log has a gap, or the size of a file has changed"
             )
 
 
@@ -192,9 +192,7 @@ class Walk:
             f"and {behind}"
         )
         if self._fails_on_loss:
-            raise CorruptRecord(
-                f"{text}. Repair the store, or set failOnDataLoss=false to pass over it"
-            )
+            raise CorruptRecord(f"{text}. Repair the store, or set failOnDataLoss=false to skip it")
         _log.warning("%s; failOnDataLoss=false, so it is skipped", text)
 
     def _without_torn(self, stretch: Stretch[int]) -> Stretch[int]:
@@ -208,8 +206,8 @@ class Walk:
 
     def _warn_torn(self, log_offset: int) -> None:
         _log.warning(
-            "%s ends at byte %d with a record that is not whole; it was never acknowledged, or "
-            "is being written now",
+            "%s ends at byte %d with an incomplete record; it was never acknowledged, or is "
+            "being written now",
             self._part.path,
             self._place(log_offset),
         )

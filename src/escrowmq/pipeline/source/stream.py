@@ -27,7 +27,7 @@ from escrowmq.pipeline.source.batch_limits import limited
 from escrowmq.pipeline.source.offsets import find_queues, look_up, require_inside, without_loss
 from escrowmq.pipeline.source.options import SourceOptions
 from escrowmq.pipeline.source.pulling import sampled_size
-from escrowmq.pipeline.source.queues import Queues, is_anew, warn_anew
+from escrowmq.pipeline.source.queues import Queues, warn_anew, was_recreated
 from escrowmq.pipeline.source.schema import arrow_schema
 from escrowmq.pipeline.source.stream_place import (
     Births,
@@ -36,7 +36,7 @@ from escrowmq.pipeline.source.stream_place import (
     decode_place,
     encode_place,
 )
-from escrowmq.pipeline.source.user_errors import briefly
+from escrowmq.pipeline.source.user_errors import shorten_traceback
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -73,7 +73,7 @@ class StreamReader(DataSourceStreamReader):
 
     # -- where -------------------------------------------------------------------------------
 
-    @briefly
+    @shorten_traceback
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """Where a new query begins. Called again after a crash; see stream_place.py."""
         return encode_place(StreamPlace(self._beginning(), is_initial=True))
@@ -90,13 +90,13 @@ class StreamReader(DataSourceStreamReader):
             self._initial = without_loss(cluster, start, fails_on_loss=fails_on_loss)
         return self._initial
 
-    @briefly
+    @shorten_traceback
     def reportLatestOffset(self) -> Offset | None:  # noqa: N802 - Spark's name
         """The ends of all queues, for the progress report and its lag."""
         ends = self._opened.ends if self._opened is not None else {}
         return encode_place(StreamPlace(ends)) if ends else None
 
-    @briefly
+    @shorten_traceback
     def commit(self, end: Offset) -> None:
         """Commit the query's progress at the brokers, if configured; the checkpoint is
         authoritative."""
@@ -105,11 +105,11 @@ class StreamReader(DataSourceStreamReader):
         try:
             self._queues().cluster.commit(self._options.pulling.group, decode_place(end).at)
         except EscrowMQError as error:
-            _log.warning("the brokers do not show this query's progress: %s", error)
+            _log.warning("this query's progress could not be committed at the brokers: %s", error)
 
     # -- what --------------------------------------------------------------------------------
 
-    @briefly
+    @shorten_traceback
     def partitions(self, start: Offset, end: Offset) -> list[Part]:
         """The range between two positions, divided."""
         until = decode_place(end)
@@ -118,11 +118,11 @@ class StreamReader(DataSourceStreamReader):
         if since.is_initial and until.began is not None:
             lows = until.began
         anew = {queue: born[0] for queue, born in until.births.items()
-                if is_anew(queue, since.births, until.births)}  # fmt: skip
+                if was_recreated(queue, since.births, until.births)}  # fmt: skip
         ranges = self._ranges(lows | anew, until.at, told=since.gone)
         return parts_of(ranges, self._options)
 
-    @briefly
+    @shorten_traceback
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of a partition."""
         return read_part(partition, self._options, self._schema)
@@ -149,7 +149,7 @@ class StreamReader(DataSourceStreamReader):
     def _following(self, start: Offset, rows_max: int, size_max: int, rows_min: int) -> Offset:
         """The end of the next batch; the start itself if there is none."""
         since = decode_place(start)
-        ends, gone = self._look(since)
+        ends, gone = self._current_ends(since)
         lows, known = self._lows(since, ends)
         highs = {queue: max(end, lows[queue]) for queue, end in self._bounded(ends).items()}
         ranges = ranges_between(lows, highs)
@@ -159,7 +159,7 @@ class StreamReader(DataSourceStreamReader):
             ranges, highs = [], dict(lows)  # an empty batch: what counts is its place
         births = self._queues().births(each.queue for each in ranges)
         for queue in births:
-            if is_anew(queue, known, births):
+            if was_recreated(queue, known, births):
                 lows[queue] = self._put_back(queue, lows[queue], "its first message is another")
         ranges = ranges_between(lows, highs)
         if rows_max:
@@ -174,7 +174,7 @@ class StreamReader(DataSourceStreamReader):
         )
         return encode_place(place)
 
-    def _look(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
+    def _current_ends(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
         """The end of each queue, and which of the queues read are gone."""
         ends, gone = self._queues().look(since.at, since.gone)
         if self._has_target and self._target is None:
@@ -192,7 +192,7 @@ class StreamReader(DataSourceStreamReader):
             if end < lows[queue]:
                 why, is_other = f"ends at {end}", True
             else:
-                why, is_other = "its first message is another", is_anew(queue, births, now)
+                why, is_other = "its first message is another", was_recreated(queue, births, now)
             if is_other:
                 lows[queue] = self._put_back(queue, lows[queue], why, is_told=queue in back)
                 births.pop(queue, None)
@@ -236,7 +236,7 @@ class PlainStreamReader(StreamReader):
 
     _last: Offset | None = None
 
-    @briefly
+    @shorten_traceback
     def latestOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The end of the next batch."""
         if self._last is None:
@@ -253,7 +253,7 @@ if HAS_LIMITS:
     class LimitedStreamReader(StreamReader, SupportsTriggerAvailableNow):
         """For PySpark 4.2 and later."""
 
-        @briefly
+        @shorten_traceback
         def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
             """Read no messages that arrive from now on."""
             self._has_target = True  # looked up with the first batch, which comes at once
@@ -269,7 +269,7 @@ if HAS_LIMITS:
                 return ReadMinRows(limits.rows_min)
             return ReadAllAvailable()
 
-        @briefly
+        @shorten_traceback
         def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
             """The end of the next batch, within a limit."""
             if isinstance(limit, ReadAllAvailable):

@@ -57,7 +57,7 @@ def encode_place(place: StreamPlace) -> Offset:
     return found
 
 
-class _Written(msgspec.Struct):
+class _PlaceJson(msgspec.Struct):
     """The fields of the JSON."""
 
     q: dict[str, dict[str, dict[int, int]]]
@@ -77,11 +77,11 @@ def decode_place(offset: object) -> StreamPlace:
             f"{VERSION}; use the release that wrote it, or another checkpoint"
         )
     try:
-        found = msgspec.convert(offset, _Written, str_keys=True)
+        found = msgspec.convert(offset, _PlaceJson, str_keys=True)
     except msgspec.ValidationError as error:
         raise UsageError(
-            f"the checkpoint has an offset that is damaged: {error}; put the folder `offsets` of "
-            "the checkpoint back from a copy, or begin with another checkpoint"
+            f"the checkpoint has a damaged offset: {error}; restore the folder `offsets` of "
+            "the checkpoint from a copy, or begin with another checkpoint"
         ) from error
     return StreamPlace(
         _positions(found.q),

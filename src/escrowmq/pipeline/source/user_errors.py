@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Callable[..., Any])
 
 
-def briefly(method: M) -> M:
+def shorten_traceback(method: M) -> M:
     """Wrap a method called by Spark: our own errors leave it without their traceback, which is
     logged (debug). Other errors keep theirs."""
     if inspect.isgeneratorfunction(method):
@@ -43,5 +43,5 @@ def briefly(method: M) -> M:
 
 
 def _short(error: EscrowMQError) -> EscrowMQError:
-    _log.debug("Spark is told: %s", error, exc_info=error)
+    _log.debug("error reported to Spark: %s", error, exc_info=error)
     return error.with_traceback(None)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
 
-from escrowmq.client.blocking.face import engine_of
+from escrowmq.client.blocking.face import engine_of, note_dead
 from escrowmq.client.core.message import Message, ReceivedMessage
 from escrowmq.client.ends_in_background import wait_for_plain_ones
 from escrowmq.client.producer_settings import MessageFields, message_of
@@ -172,7 +172,7 @@ class Broker:
         engine = engine_of(client)
         instance = getattr(engine, "instance", None)
         if instance is None:
-            raise UsageError(f"{client!r} is no producer, consumer or admin of escrowmq")
+            raise UsageError(f"{client!r} is not a producer, consumer or admin of escrowmq")
         done = threading.Event()
 
         def die() -> None:
@@ -192,6 +192,8 @@ class Broker:
             instance.loop.call_soon_threadsafe(die)
         if not done.wait(self._world.patience_s):
             raise AssertionError(f"the event loop of {client!r} does not run")
+        if not is_here:
+            note_dead(client)
 
     def stop(self) -> None:
         """Shut the broker down in good order; the name server stays."""

@@ -15,6 +15,6 @@ class StillClock:
         """See Clock.now_ms."""
         return self._now_ms
 
-    def go_on_from(self, time_ms: int) -> None:
+    def continue_from(self, time_ms: int) -> None:
         """Show a later time; an earlier one changes nothing."""
         self._now_ms = max(self._now_ms, time_ms)

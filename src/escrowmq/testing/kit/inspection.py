@@ -32,7 +32,7 @@ class Found(list[bytes]):
     told: str = ""
 
 
-class Looking:
+class Inspection:
     """Queries of a broker's core."""
 
     def __init__(self, core: KitCore) -> None:
@@ -99,19 +99,19 @@ class Looking:
 
     def tell(self, now_ms: int) -> str:
         """A description, with a line per message."""
-        lines = [*self._tell_topics(), *self._tell_pending(now_ms)]
-        later = list(self._tell_later(now_ms))
+        lines = [*self._describe_topics(), *self._describe_pending(now_ms)]
+        later = list(self._describe_delayed(now_ms))
         if later:
             lines.append(f"comes later: {_cut(later)}")
         given_up = [f"{_body(m)!r}" for m in self._discarded(None)]
         if given_up:
             lines.append(f"given up: {_cut(given_up)}")
         time = dt.datetime.fromtimestamp(now_ms / 1000, dt.UTC)
-        lines += [f"connected: {_cut(self._tell_clients()) or 'nobody'}"]
+        lines += [f"connected: {_cut(self._describe_clients()) or 'nobody'}"]
         lines += [f"time: {time:%Y-%m-%d %H:%M:%S} UTC"]
         return "\n".join(lines)
 
-    def _tell_topics(self) -> Iterator[str]:
+    def _describe_topics(self) -> Iterator[str]:
         nothing = True
         for topic in sorted(self._store.topics()):
             if topic.startswith(Topic.RETRY_PREFIX) or self._core.broker.topics.is_system(topic):
@@ -122,11 +122,11 @@ class Looking:
                 is_dead = topic.startswith(Topic.DLQ_PREFIX)
                 name = topic.removeprefix(Topic.DLQ_PREFIX)
                 what = f"dead letters of {name!r}" if is_dead else f"delivered to {topic!r}"
-                yield f"{what}: {_cut([_told(message) for message in messages])}"
+                yield f"{what}: {_cut([_describe(message) for message in messages])}"
         if nothing:
             yield "delivered: nothing"
 
-    def _tell_later(self, now_ms: int) -> Iterator[str]:
+    def _describe_delayed(self, now_ms: int) -> Iterator[str]:
         """Delayed messages, and failed ones that wait for a retry."""
         for topic in (Topic.SCHEDULE, Topic.TIMER):
             for queue_id in self._store.queues_of(topic):
@@ -142,9 +142,10 @@ class Looking:
                             if place.startswith(Topic.RETRY_PREFIX)
                             else repr(place)
                         )
-                        yield f"{_told(message)} to {where}, in {(due_ms - now_ms) / 1000:.0f} s"
+                        left_s = (due_ms - now_ms) / 1000
+                        yield f"{_describe(message)} to {where}, in {left_s:.0f} s"
 
-    def _tell_pending(self, now_ms: int) -> Iterator[str]:
+    def _describe_pending(self, now_ms: int) -> Iterator[str]:
         checker, pending = self._core.transactions.checker, self._halves.pending
         told = []
         for queue_offset, half in self._pending(None):
@@ -158,12 +159,12 @@ class Looking:
             place = real_place(half)
             topic = place[0] if place else "?"
             told.append(
-                f"{_told(half)} to {topic!r}, of group {row.group!r}, asked {row.checks} times; "
-                f"{waits}"
+                f"{_describe(half)} to {topic!r}, of group {row.group!r}, "
+                f"asked {row.checks} times; {waits}"
             )
         yield f"pending: {_cut(told) or 'nothing'}"
 
-    def _tell_clients(self) -> list[str]:
+    def _describe_clients(self) -> list[str]:
         clients = self._core.broker.clients
         found = [f"a producer of {g!r}" for g in clients.producers if g != _INNER]
         return found + [f"a consumer of {g!r}" for g in clients.consumers]
@@ -173,7 +174,7 @@ def _body(message: StoredMessage) -> bytes:
     return decompress(message.body, message.sys_flag)
 
 
-def _told(message: StoredMessage) -> str:
+def _describe(message: StoredMessage) -> str:
     keys = message.properties.get(Property.KEYS, "")
     return f"{_body(message)!r}{f' (keys {keys})' if keys else ''}"
 
@@ -189,7 +190,7 @@ class GroupProgress:
     def __init__(self, core: KitCore, group: str) -> None:
         self._core = core
         self._group = group
-        self._told: dict[tuple[str, int], int] = {}
+        self._describe: dict[tuple[str, int], int] = {}
 
     def ask(self) -> None:
         """Ask every member; each answer counts once it has come."""
@@ -205,7 +206,7 @@ class GroupProgress:
             return
         table = decode(reply.body)["messageQueueTable"]
         for queue, queue_offset in decode_queue_map(table).items():
-            self._told[queue.topic, queue.queue_id] = int(queue_offset)
+            self._describe[queue.topic, queue.queue_id] = int(queue_offset)
 
     def left(self) -> dict[str, int]:
         """Messages of each topic that the group has not handled yet."""
@@ -216,7 +217,7 @@ class GroupProgress:
             for queue_id in broker.store.queues_of(topic):
                 low, end = broker.store.bounds(topic, queue_id)
                 kept = broker.offsets.get(self._group, topic, queue_id)
-                done = max(low, kept, self._told.get((topic, queue_id), -1))
+                done = max(low, kept, self._describe.get((topic, queue_id), -1))
                 if end > done:
                     found[topic] = found.get(topic, 0) + end - done
         return found

@@ -123,9 +123,9 @@ class End(asyncio.Transport):
         self._inbox.append(chunk)
         if self._is_closing:  # its loop may not run again
             self._drop()
-        elif not _soon(self._loop, self._take):  # it ended with its loop
+        elif not _call_soon(self._loop, self._take):  # it ended with its loop
             self._drop()
-            _soon(self._other._loop, self._other._lose)  # noqa: SLF001
+            _call_soon(self._other._loop, self._other._lose)  # noqa: SLF001
 
     def _take(self) -> None:
         if self._is_closing:
@@ -145,7 +145,7 @@ class End(asyncio.Transport):
                 self._traffic.note(-1)
         other = self._other
         if other._is_full:  # noqa: SLF001
-            _soon(other._loop, other._go_on)  # noqa: SLF001
+            _call_soon(other._loop, other._deliver_more)  # noqa: SLF001
 
     def _hand_over(self, data: bytes) -> None:
         protocol: Any = self._protocol
@@ -159,7 +159,7 @@ class End(asyncio.Transport):
             protocol.buffer_updated(len(piece))
             data = data[len(piece) :]
 
-    def _go_on(self) -> None:
+    def _deliver_more(self) -> None:
         if self._is_full and self.get_write_buffer_size() <= self._high // 4:
             self._is_full = False
             self._protocol.resume_writing()
@@ -172,7 +172,7 @@ class End(asyncio.Transport):
         other = self._other
         if is_abort:
             other._drop()  # noqa: SLF001
-            _soon(other._loop, other._lose)  # noqa: SLF001
+            _call_soon(other._loop, other._lose)  # noqa: SLF001
         else:
             other._put(None)  # noqa: SLF001
         self._loop.call_soon(self._lose)
@@ -193,7 +193,7 @@ class End(asyncio.Transport):
             self._traffic.note(-1)
 
 
-def _soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN401
+def _call_soon(loop: asyncio.AbstractEventLoop, work: Any) -> bool:  # noqa: ANN401
     """Call a function on the loop soon; return whether the loop still exists."""
     try:
         loop.call_soon_threadsafe(work)

@@ -20,9 +20,9 @@ class LoopThread:
     def __init__(self, name: str) -> None:
         if greenlets.is_patched():
             raise UsageError(
-                "gevent has replaced the threads of this process, which a broker inside it needs: "
-                "run `escrowmq serve --data FOLDER --nameserver-port 0 --broker-port 0` as a "
-                "process of its own, whose first line says where it is"
+                "gevent has replaced the threads of this process, which a broker inside it "
+                "needs: run `escrowmq serve --data FOLDER --nameserver-port 0 --broker-port "
+                "0` as a process of its own, whose first line has its address"
             )
         self.loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)

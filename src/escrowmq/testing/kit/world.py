@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.nameserver_settings import NameServerSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.client.core.message import Message
 from escrowmq.client.producer import Producer
@@ -30,7 +31,7 @@ from escrowmq.testing.kit.accounts import Account, accounts_file
 from escrowmq.testing.kit.clock import StillClock
 from escrowmq.testing.kit.core import KitCore
 from escrowmq.testing.kit.disk import KitDisk
-from escrowmq.testing.kit.inspection import Found, GroupProgress, Looking
+from escrowmq.testing.kit.inspection import Found, GroupProgress, Inspection
 from escrowmq.txn.pending import BUCKET_MS
 
 _log = logging.getLogger(__name__)
@@ -64,7 +65,7 @@ def _settings(chosen: Mapping[str, str]) -> tuple[BrokerSettings, StoreSettings]
     source = "settings of a test's broker"
     unknown = unknown_keys(dict(chosen))
     if unknown:
-        raise UsageError(f"{source}: {', '.join(unknown)}: no broker of EscrowMQ has these")
+        raise UsageError(f"{source}: {', '.join(unknown)}: unknown settings")
     broker, store, _ = broker_settings(
         {**_MODEST, **chosen}, source=source, name="broker-a", name_servers=None, host="127.0.0.1"
     )
@@ -130,7 +131,7 @@ class World:
     async def start(self) -> None:
         """Start the broker, with the contents of its disk; return when the clients are back."""
         if self.core is not None:
-            raise UsageError("the broker runs already; stop it first")
+            raise UsageError("the broker is already running; stop it first")
         self._broker_settings.name_servers = self.nameserver
         door = bind("127.0.0.1", self._broker_address[1]) if self._has_sockets else None
         if door is not None:
@@ -148,15 +149,17 @@ class World:
             chance=secrets.SystemRandom(),
             accounts=self._accounts,
         )
-        self.clock.go_on_from(core.open(self.clock.now_ms()))
+        self.clock.continue_from(core.open(self.clock.now_ms()))
         shell = self._shell(core, "broker")
         if door is not None:
             await shell.listen(Listener(door))
         else:
             open_gate(host, port, partial(self._enter, shell))
         shell.start()
-        await self._until(lambda: core.registration.is_known)
-        await self._until(lambda: self._gone <= {channel.client_id for channel in core.channels()})
+        await self._await_condition(lambda: core.registration.is_known)
+        await self._await_condition(
+            lambda: self._gone <= {channel.client_id for channel in core.channels()}
+        )
         self._gone.clear()
         await self.settle()
 
@@ -164,7 +167,7 @@ class World:
         """Shut the broker down in good order."""
         core = self._running()
         self._gone = {channel.client_id for channel in core.channels()}
-        core.farewell()
+        core.unregister()
         self._shells[-1].perform()
         await self._end_broker()
         core.close(self.clock.now_ms())
@@ -220,9 +223,9 @@ class World:
     # -- what is there -----------------------------------------------------------------------
 
     @property
-    def looking(self) -> Looking:
+    def looking(self) -> Inspection:
         """Queries of the running broker."""
-        return Looking(self._running())
+        return Inspection(self._running())
 
     def found(self, bodies: list[bytes]) -> Found:
         """Bodies, with a description of everything else."""
@@ -267,7 +270,7 @@ class World:
             if now_ms >= end_ms:
                 return
             at_ms = min(shell.core.wake_at_ms() for shell in self._shells)
-            self.clock.go_on_from(min(end_ms, max(now_ms + 1, at_ms)))
+            self.clock.continue_from(min(end_ms, max(now_ms + 1, at_ms)))
             self.disk.now_ms = self.clock.now_ms()
             self._wake()
         raise AssertionError(f"{span_ms} ms are more than {_STEPS_MAX} steps; advance by less")
@@ -287,14 +290,14 @@ class World:
             if self.core is not None:
                 check_at_ms = self.core.transactions.checker.wake_at_ms()
                 if check_at_ms <= now_ms + BUCKET_MS:
-                    self.clock.go_on_from(check_at_ms)
+                    self.clock.continue_from(check_at_ms)
                     now_ms = self.clock.now_ms()
             due = [shell for shell in self._shells if shell.core.wake_at_ms() <= now_ms]
             if not due:
                 return
             for shell in due:
                 shell.wake()
-        raise AssertionError("the broker wants to be woken without end")
+        raise AssertionError("the broker keeps asking to be woken")
 
     async def check_now(self) -> None:
         """Check every pending transaction."""
@@ -305,11 +308,11 @@ class World:
 
     async def delivered(self, topic: str, count: int) -> Found:
         """The delivered messages, once there are this many."""
-        if not await self._until(lambda: len(self.looking.visible(topic)) >= count):
+        if not await self._await_condition(lambda: len(self.looking.visible(topic)) >= count):
             found = self.looking.delivered(topic)
             raise AssertionError(
-                f"{len(found)} messages are delivered to {topic!r} after {self.patience_s} s, "
-                f"{count} were waited for\n{self.tell()}"
+                f"{len(found)} messages are delivered to {topic!r} after {self.patience_s} "
+                f"s, {count} were expected\n{self.tell()}"
             )
         return self.found(self.looking.delivered(topic))
 
@@ -332,8 +335,8 @@ class World:
 
     async def settle(self) -> None:
         """Wait until nothing is in flight between the broker and its clients."""
-        if not await self._until(self._is_at_rest):
-            self._give_up()
+        if not await self._await_condition(self._is_at_rest):
+            self._raise_timeout()
 
     def _is_at_rest(self) -> bool:
         self._wake_due()
@@ -348,7 +351,7 @@ class World:
         under_way = self.core.transactions.checker.asked()
         return [each for each in under_way if each[1] in there and each not in self._mute]
 
-    def _give_up(self) -> None:
+    def _raise_timeout(self) -> None:
         unanswered = self._unanswered()
         if not self.traffic.is_quiet:
             raise AssertionError(
@@ -357,12 +360,12 @@ class World:
             )
         if unanswered:
             _log.warning(
-                "%d checks have no answer after %s s, and are waited for no more; has the producer "
-                "a check, and does it return?", len(unanswered), self.patience_s,
+                "%d checks have no answer after %s s; waiting ends. Has the producer a "
+                    "check, and does it return?", len(unanswered), self.patience_s,
             )  # fmt: skip
             self._mute |= set(unanswered)
 
-    async def _until(self, is_so: Callable[[], bool]) -> bool:
+    async def _await_condition(self, is_so: Callable[[], bool]) -> bool:
         """Wait for a condition; return whether it came true in time."""
         deadline_s = self._loop.time() + self.patience_s
         while not is_so():

@@ -344,7 +344,7 @@ def test_the_broker_explains_what_it_would_do() -> None:
     (answer,) = json.loads(operator.ask(7720, body=question).body)["answers"]
     assert answer["decidedBy"] == "custom entry Topic:T Pub|Sub: Allow"
     wrong = operator.ask(7720, body=question.replace(b"sub", b"jump"))
-    assert (wrong.code, "no action" in (wrong.remark or "")) == (1, True)
+    assert (wrong.code, "not an action" in (wrong.remark or "")) == (1, True)
 
     asked = Exchange().connect().ask(7720, body=question)
     assert json.loads(asked.body) == {"answers": []}

@@ -133,7 +133,7 @@ def test_as_the_peer_who_may_change_the_cluster_changes_users_but_no_super_user(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     operator = come(world(acl_as_rocketmq=True), "operator")
-    assert caplog.text.count("leaves open what RocketMQ leaves open") == 1
+    assert caplog.text.count("requires no more rights than RocketMQ does") == 1
     deputy = create(operator, "deputy")
     operator.ask(3006, {"subject": "User:deputy"}, policy("Cluster:*", "All"))
     made = deputy.ask(3001, {"username": "x"}, body({"password": SECRET, "userType": "Super"}))
@@ -247,7 +247,7 @@ def test_no_password_stands_in_a_refusal_to_start_or_in_shown_settings() -> None
 
 
 def test_rights_without_names_are_a_contradiction() -> None:
-    with pytest.raises(UsageError, match="rights need a proved name"):
+    with pytest.raises(UsageError, match="rights can only be checked"):
         world(authenticates=False)
 
 

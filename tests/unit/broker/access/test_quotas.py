@@ -221,7 +221,7 @@ def test_topics_that_an_account_makes_by_sending_are_bounded() -> None:
     greedy, modest = come(exchange, "greedy-1"), come(exchange, "modest-1")
     replies = [use_topic(greedy, f"own-{number}") for number in range(4)]
     assert [reply.code for reply in replies] == [0, 0, 0, 1]
-    assert "account greedy-1 has made 3 by using them, escrowAccountTopics=3" in (
+    assert "account greedy-1 has already created 3 by using them, and escrowAccountTopics=3" in (
         replies[3].remark or ""
     )
     assert greedy.send("%RETRY%any").code == 1

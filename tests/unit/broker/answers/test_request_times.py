@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.measure import Distribution
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.answers.request_times import BOUNDS_MS
 from tests.harness.exchange import Exchange
 

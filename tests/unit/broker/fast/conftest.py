@@ -15,4 +15,4 @@ def no_fault_of_ours(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
     fault. A test that causes one clears `caplog`."""
     yield
     told = [each.getMessage() for each in caplog.get_records("call")]
-    assert not [text for text in told if text.endswith("go the general path")]
+    assert not [text for text in told if text.endswith("take the general path")]

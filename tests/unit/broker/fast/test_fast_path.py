@@ -205,6 +205,13 @@ def test_senders_that_want_no_answer_are_counted_alone(*, is_binary: bool) -> No
     both.end()
 
 
+def test_a_sender_that_need_not_wait_is_served_the_short_way_where_nobody_waits() -> None:
+    both, one = Both(), send({**PLAIN, "WAIT": "false"})
+    both.feed((1, one), (1, one), (1, one * 3))
+    assert both.short.served_count == 4
+    both.end()
+
+
 @pytest.mark.parametrize("is_binary", [True, False])
 def test_longest_frame_of_a_peer_is_served_and_a_longer_one_on_no_path(*, is_binary: bool) -> None:
     both, one = Both(), send(is_binary=is_binary)
@@ -238,6 +245,17 @@ def test_connection_earns_with_served_requests_what_it_may_teach(*, is_binary: b
         dialogue._known.credit = 1
         side.feed((1, data))
         assert dialogue._known.credit == 1 + count
+
+
+def test_ends_that_take_the_general_path_each_time_are_tried_less_and_less() -> None:
+    side = Side(is_short=True)
+    for data in (send(), half(0), half(1)):
+        side.feed((1, data))
+    (*_, ended) = begun_of(b"".join(data for _, data in side.heard))
+    lane = Watched(side)
+    for _ in range(40):
+        side.feed((1, end(ended, flag=0)))
+    assert 0 < len(lane.calls["find_ends"]) <= 10
 
 
 def test_few_queues_groups_and_texts_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -472,5 +490,7 @@ def test_message_is_written_before_the_end_that_came_with_it(
     assert lane.calls["find_ends"], "the fast path serves the END"
     assert (order[0] == 0) == ((is_cut and not is_sync_flush) or frames[0] == LATER)
     assert (0 in written) == (is_cut and not is_sync_flush)
+    runs_count = 2 if (is_cut and not is_sync_flush) or frames[0] == LATER else 1
+    assert len(order) == runs_count, "everything else is written at once"
     if frames[0] == LATER:
         assert order[1] > 0, "the other message is written with the END"

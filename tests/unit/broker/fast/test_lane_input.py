@@ -9,8 +9,8 @@ import pytest
 
 from escrowmq.base.codes import Request
 from escrowmq.broker.fast import lane_input
-from escrowmq.broker.fast.lane_input import Places, shape_of
-from escrowmq.broker.fast.short_ends import NOTE
+from escrowmq.broker.fast.end_replies import NOTE
+from escrowmq.broker.fast.lane_input import Places, Target, shape_of
 from escrowmq.codec.alike import END, SEND, Kind, learn
 from escrowmq.codec.batch import encode_batch
 from escrowmq.codec.reply_template import sent_template
@@ -152,31 +152,35 @@ def test_lane_that_is_told_nonsense_of_a_shape_refuses_it(*, is_binary: bool) ->
             refused(*before, [odd], *rest)
 
 
+def target_of(queue_id: int) -> Target:
+    return Target("Orders", queue_id, sent_template({}, queue_id))
+
+
 def test_queue_is_known_as_requests_name_it_until_something_changes() -> None:
-    places = Places()
-    replies = sent_template({}, 12)
-    places.note("target", "Orders", 12, None, replies, b"place", is_read=True)
+    places, one, narrow = Places(), target_of(12), target_of(13)
+    places.note(one, is_read=True)
     (name,) = places.by_name
     assert name == b"Orders\x0012"
     target, tail, topic, queue_id, pieces, place = places.by_name[name]
-    assert (target, tail, topic, queue_id, place) == ("target", None, "Orders", 12, b"place")
+    assert target is one
+    assert (tail, topic, queue_id) == (None, "Orders", 12)
+    assert place == b"REAL_TOPIC\x01Orders\x02REAL_QID\x0112\x02"
     assert len(pieces) == 11
     places.note_halves(None)
     assert places.of_halves is None
-    assert places.by_half == {b"place": places.by_name[name]}
-    places.note("target", "Orders", 13, None, replies, b"narrow", is_read=False)
+    assert places.by_half == {place: places.by_name[name]}
+    places.note(narrow, is_read=False)
     assert len(places.by_name) == 2
-    assert b"narrow" not in places.by_half
+    assert narrow.place not in places.by_half
     places.clear()
     assert places.by_name == places.by_half == {}
 
 
 def test_queues_that_are_known_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lane_input, "_PLACES_MAX", 3)
-    places, replies, counts = Places(), sent_template({}, 12), []
+    places, counts = Places(), []
     for queue_id in range(5):
-        half = b"of %d" % queue_id
-        places.note("target", "Orders", queue_id, None, replies, half, is_read=True)
+        places.note(target_of(queue_id), is_read=True)
         counts.append((len(places.by_name), len(places.by_half)))
     assert counts == [(1, 1), (2, 2), (3, 3), (1, 1), (2, 2)]
 

@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.fast import plain_sends
 from escrowmq.broker.guests import Guests
 from escrowmq.delivery.topics import TopicConfig

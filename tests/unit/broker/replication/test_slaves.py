@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Response
 from escrowmq.base.effects import Close
 from escrowmq.base.replica_settings import ReplicaSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.replica.replicas import CONNECTIONS_MAX
 from tests.harness.exchange import COMMIT, SMALL, Exchange

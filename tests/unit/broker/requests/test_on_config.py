@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.core import BrokerCore
 from escrowmq.broker.requests import on_config
 from escrowmq.broker.requests.on_config import CHANGES_FILE

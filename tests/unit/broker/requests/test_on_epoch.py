@@ -13,8 +13,11 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.codec.properties import encode_properties
 from escrowmq.testing.disk import Loss
+from escrowmq.txn.epoch import LastDecision, Query
+from escrowmq.txn.epoch_decision import Decider
 from tests.harness.caller import Half
 from tests.harness.exchange import COMMIT, ROLLBACK, SMALL, Exchange
+from tests.unit.txn.ground import HOST, Ground
 
 TIMEOUT_MS = 900_000
 
@@ -120,12 +123,12 @@ def test_a_half_for_a_decided_batch_is_refused() -> None:
         ({"escrowEpoch": "q/x", "escrowToken": "t"}, "<query>/<number of the batch>"),
         ({"escrowEpoch": "/1", "escrowToken": "t"}, "<query>/<number of the batch>"),
         ({"escrowEpoch": "q/" + "1" * 19, "escrowToken": "t"}, "<query>/<number"),
-        ({"escrowEpoch": "q" * 300 + "/1", "escrowToken": "t"}, "255 characters at most"),
+        ({"escrowEpoch": "q" * 300 + "/1", "escrowToken": "t"}, "at most 255 characters"),
         ({"escrowEpoch": "q/1"}, "escrowToken has 0 characters"),
         ({"escrowEpoch": "q/1", "escrowToken": "t" * 65}, "escrowToken has 65 characters"),
         (
             {"escrowEpoch": "q/1", "escrowToken": "t", "escrowTransaction": "x"},
-            "escrowEpoch and escrowTransaction are on one message",
+            "escrowEpoch and escrowTransaction are both on the message",
         ),
     ],
 )
@@ -150,7 +153,9 @@ def test_a_request_that_cannot_be_read_is_refused(body: bytes) -> None:
 def test_a_token_with_another_number_of_halves_changes_nothing() -> None:
     _, sink = make()
     sink.write(1, "a", b"1")
-    assert "token a has 1 pending halves in batch 1 of q-1, not 2" in sink.refused(1, a=2)
+    for count in (0, 2):
+        said = f"token a has 1 pending halves in batch 1 of q-1, not {count}"
+        assert said in sink.refused(1, a=count)
     assert "token b has 0 pending" in sink.refused(1, a=1, b=1)
     assert sink.decision(1) == {"decided": "no", "tokens": {}, "count": 0}
     assert sink.decide(1, a=1)["decided"] == "now"
@@ -198,8 +203,8 @@ def test_nobody_is_asked_about_a_half_of_an_epoch_and_it_is_dropped_in_the_end(
     assert pending_count(exchange) == 0
     assert sink.caller.take(Request.CHECK_TRANSACTION_STATE) == []
     assert "token a has 0 pending" in sink.refused(1, a=2)
-    assert [r.message for r in caplog.records if "nothing was decided in time" in r.message] == [
-        "nothing was decided in time about batch 1 of q-1: what token a wrote for it is dropped"
+    assert [r.message for r in caplog.records if "there was no decision in time" in r.message] == [
+        "there was no decision in time about batch 1 of q-1: the halves of token a are dropped"
     ]
 
 
@@ -239,6 +244,44 @@ def test_large_attempts_are_dropped_step_by_step(monkeypatch: pytest.MonkeyPatch
     sink.write(1, "b", b"again")
     assert sink.decide(1, b=1)["decided"] == "now"
     assert visible(exchange) == [b"again"]
+
+
+def test_a_batch_of_large_messages_is_dropped_step_by_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    exchange, sink = make()
+    sink.write(1, "a", *[b"%d" % n for n in range(3)])
+    halves = exchange.core.transactions.engine.halves
+    half = halves.half(0)
+    assert half is not None
+    monkeypatch.setattr("escrowmq.txn.epoch_decision._AT_ONCE_SIZE", 2 * half.record_size)
+    sink.abandon(1, "a")
+    assert pending_count(exchange) == 1
+    exchange.advance(100)
+    assert pending_count(exchange) == 0
+
+
+def test_a_decision_makes_no_half_of_a_later_batch_due() -> None:
+    exchange, sink = make()
+    sink.write(1, "a", b"1")
+    sink.write(2, "a", b"2")
+    pending = exchange.core.transactions.engine.halves.pending
+    before = pending.row(1).due_ms
+    sink.decide(1, a=1)
+    assert pending.row(1).due_ms == before
+    assert visible(exchange) == [b"1"]
+
+
+def test_a_half_that_cannot_be_read_keeps_no_other_from_its_decision() -> None:
+    exchange, sink = make()
+    sink.write(1, "a", b"1", b"2")
+    halves = exchange.core.transactions.engine.halves
+    log_offset = halves.pending.log_offset(0)
+    halves.recent.drop(0)
+    segment = next(path for path in exchange.disk.files if path.startswith("commitlog/"))
+    exchange.disk.flip(segment, log_offset + 4)
+    assert sink.decide(1, a=2)["decided"] == "now"
+    assert (visible(exchange), list(halves.quarantine)) == ([b"2"], [0])
 
 
 @pytest.mark.parametrize("is_clean", [True, False])
@@ -344,3 +387,49 @@ def test_a_decision_that_cannot_be_stored_changes_nothing() -> None:
     exchange.disk.room = None
     assert other.decision(1)["decided"] == "no"
     assert other.decide(1)["decided"] == "now"
+
+
+QUERY = Query("PG", "q")
+
+
+def decider_of(ground: Ground) -> Decider:
+    return Decider(ground.engine, ground.store, host=HOST)
+
+
+def decided(ground: Ground) -> Decider:
+    decider = decider_of(ground)
+    decider.decide(QUERY, 1, {}, ground.now_ms)
+    return decider
+
+
+def test_decisions_whose_records_are_gone_are_known_from_the_file(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "escrowmq.txn.epoch_decision")
+    saved = decided(Ground()).save()
+    ground = Ground()
+    decider_of(ground).load(saved, ground.now_ms)
+    assert ground.engine.halves.epochs.decision(QUERY, 1) == LastDecision(1, {})
+    assert caplog.text == "", "no half is ended"
+
+
+def test_the_file_is_written_when_there_is_a_new_decision_alone() -> None:
+    ground = Ground()
+    assert decider_of(ground).save() is None
+    decider = decided(ground)
+    assert decider.save() is not None
+    assert decider.save() is None
+    decider.decide(QUERY, 2, {}, ground.now_ms)
+    assert decider.save() is not None
+
+
+def test_a_start_logs_how_many_messages_of_decided_batches_it_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "escrowmq.txn.epoch_decision")
+    saved = decided(Ground()).save()
+    ground = Ground()
+    for number in range(2):
+        ground.prepare(b"%d" % number, escrowEpoch="q/1", escrowToken="a")
+    decider_of(ground).load(saved, ground.now_ms)
+    assert caplog.messages == ["2 halves of decided batches are ended now"]

@@ -319,7 +319,7 @@ def test_heartbeat_with_too_many_groups_is_refused_whole() -> None:
     groups = [{"groupName": f"P{number}"} for number in range(CONNECTION_GROUPS_MAX + 1)]
     reply = client.heartbeat(consumer="CG", topics={"T": "*"}, producerDataSet=groups)
     assert reply.code == 1
-    assert f"{CONNECTION_GROUPS_MAX} are allowed; share them out" in (reply.remark or "")
+    assert f"{CONNECTION_GROUPS_MAX} are allowed; distribute them" in (reply.remark or "")
     assert members(client) == []
     assert exchange.core.broker.groups.peek("CG") is None
     reply = client.heartbeat(consumer="CG", topics={"T": "*"}, producerDataSet=groups[:-2])
@@ -329,7 +329,10 @@ def test_heartbeat_with_too_many_groups_is_refused_whole() -> None:
 @pytest.mark.parametrize(
     ("options", "hint"),
     [
-        ({"topics": {f"T{n}": "*" for n in range(CONNECTION_SUBSCRIPTIONS_MAX + 1)}}, "share them"),
+        (
+            {"topics": {f"T{n}": "*" for n in range(CONNECTION_SUBSCRIPTIONS_MAX + 1)}},
+            "distribute them",
+        ),
         ({"topics": {"T": "x" * SUBSCRIPTION_SIZE_MAX}}, "select by a property"),
         ({"topics": {"T": "*"}, "clientID": "x" * (CLIENT_ID_SIZE_MAX + 1)}, "choose a shorter"),
         ({"topics": {"T": "*"}, "producer": "x" * (GROUP_SIZE_MAX + 1)}, "choose a shorter"),

@@ -158,6 +158,7 @@ def test_timeline_of_a_transaction_is_shown_to_its_end() -> None:
     producer.end(half, COMMIT)
     found = events_of(operator, half.unique_key)
     assert found == ["stored", "asked", "said unknown", "asked", "unanswered", "committed"]
+    assert events_of(operator, producer.prepare("T", b"next").unique_key) == ["stored"]
     exchange.crash(Loss.NOTHING)
     operator = operator_of(exchange)
     assert events_of(operator, half.unique_key) == ["stored", "committed"]
@@ -198,7 +199,7 @@ def test_what_cannot_be_found_is_told(exchange: Exchange) -> None:
         1, "no half message of nobody is known",
     )  # fmt: skip
     assert refused(operator, SHOW)[0] == 1
-    assert "no transaction id" in refused(operator, SHOW, b'{"id":"x"}')[1]
+    assert "not a transaction id" in refused(operator, SHOW, b'{"id":"x"}')[1]
 
 
 @pytest.mark.parametrize("code", range(7701, 7709))

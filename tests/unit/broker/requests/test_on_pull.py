@@ -3,11 +3,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
 from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, READS_AT_ONCE_MAX
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
 from escrowmq.codec.record import decode_records

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.codec.hashes import java_hash
 from escrowmq.delivery.clients import Clients

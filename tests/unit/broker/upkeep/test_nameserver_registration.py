@@ -135,7 +135,7 @@ def test_permission_of_the_broker_limits_that_of_its_topics(exchange: Exchange) 
 def test_broker_that_leaves_says_so(exchange: Exchange) -> None:
     server = connect(exchange)
     server.take()
-    exchange.core.farewell()
+    exchange.core.unregister()
     exchange.advance(1)
     exchange._perform()
     (request,) = server.take(Request.UNREGISTER_BROKER)

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
 from escrowmq.base.codes import Request
 from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.upkeep.start_checks import readers
 from escrowmq.errors import StorageError
 from escrowmq.store.check import Check, Checked
@@ -321,8 +321,8 @@ def test_offsets_that_are_not_there_are_called_lost_where_groups_are(
     disk = kept(is_clean=True)
     without(OFFSETS)(disk)
     assert offset(Exchange(disk=disk)) == -1
-    assert "config/consumerOffset.json is not there" in caplog.text
-    assert "their consumers begin as new ones do" in caplog.text
+    assert "config/consumerOffset.json is missing or empty" in caplog.text
+    assert "their consumers begin like new ones" in caplog.text
 
 
 def test_a_new_folder_is_opened_without_a_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 from escrowmq.base.codes import Request
-from escrowmq.base.spoken import size_text
+from escrowmq.base.human_format import size_text
 from escrowmq.client.admin.broker_summary import summary
 from tests.harness.exchange import START_MS, Exchange
 

@@ -188,7 +188,7 @@ def test_a_topic_that_is_on_no_broker_is_none() -> None:
                 admin.offsets.reset("g", "T", "first"),
                 admin.messages.deliver(message, group="g", client_id="c"),
             ):
-                with pytest.raises(RouteMissing, match="'T' is on no broker"):
+                with pytest.raises(RouteMissing, match="'T' is on none of the brokers"):
                     await question
 
     run(go)

@@ -46,6 +46,6 @@ def test_a_body_that_does_not_unpack_is_shown_as_it_is_and_hides_no_other(
                 assert [message.body for message in found] == [b"not packed", b"good"]
             message = await admin.messages.get("U", topic="T")
             assert message.body == b"not packed"
-            assert "T/0: the body of message 0 is shown as it is: body of 10 bytes" in caplog.text
+            assert "T/0: the body of message 0 is shown as stored: body of 10 bytes" in caplog.text
 
     asyncio.run(asyncio.wait_for(go(), DEADLINE_S))

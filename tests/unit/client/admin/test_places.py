@@ -24,7 +24,7 @@ def test_what_is_no_time_of_day_is_something_else(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("24:30", "is no time of day"), ("12:01", "to come today")]
+    ("text", "said"), [("24:30", "is not a time of day"), ("12:01", "not come yet today")]
 )
 def test_a_time_that_cannot_be_meant_is_refused(text: str, said: str) -> None:
     with pytest.raises(UsageError, match=said):

@@ -122,7 +122,7 @@ def test_nobody_asks_without_bound() -> None:
     talk = Talk()
     for _ in range(REQUESTS_WAITING_MAX):
         talk.ask()
-    with pytest.raises(UsageError, match="65535 requests wait for host:1"):
+    with pytest.raises(UsageError, match="65535 requests are already waiting for host:1"):
         talk.ask()
 
 

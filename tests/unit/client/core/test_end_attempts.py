@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from escrowmq.base.command import Command
-from escrowmq.client.core.end_attempts import Telling
+from escrowmq.client.core.end_attempts import EndAttempts
 from escrowmq.client.core.end_request import Half
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import (
@@ -26,8 +26,8 @@ OURS = Half(
 FOREIGN = Half(broker_name="b", topic="T", group="PG", unique_key="K", log_offset=1, queue_offset=2)
 
 
-def telling(half: Half, outcome: Outcome = Outcome.COMMIT, *, count: int = 0) -> Telling:
-    return Telling(half, outcome, count=count, timeout_ms=3_000, started=100.0)
+def telling(half: Half, outcome: Outcome = Outcome.COMMIT, *, count: int = 0) -> EndAttempts:
+    return EndAttempts(half, outcome, count=count, timeout_ms=3_000, started=100.0)
 
 
 def reply(code: int, **ext: str) -> Command:
@@ -35,8 +35,8 @@ def reply(code: int, **ext: str) -> Command:
 
 
 def test_a_confirmed_end_is_told_no_more() -> None:
-    assert telling(OURS).came(reply(0), now=100.1) is None
-    assert telling(FOREIGN).came(reply(0), now=100.1) is None
+    assert telling(OURS).report(reply(0), now=100.1) is None
+    assert telling(FOREIGN).report(reply(0), now=100.1) is None
 
 
 def test_the_count_of_messages_goes_with_a_commit_alone() -> None:
@@ -50,7 +50,7 @@ def test_our_brokers_are_told_again_with_longer_pauses_until_the_time_is_over() 
 
     def tell_on() -> None:
         nonlocal now
-        while (pause_s := one.came(ConnectionLost("gone"), now=now)) is not None:
+        while (pause_s := one.report(ConnectionLost("gone"), now=now)) is not None:
             pauses.append(pause_s)
             now += pause_s
 
@@ -66,33 +66,33 @@ def test_our_brokers_are_told_again_with_longer_pauses_until_the_time_is_over() 
 @pytest.mark.parametrize("came", [ConnectionLost("gone"), RequestTimeout("late"), reply(2)])
 def test_a_foreign_broker_that_may_have_heard_it_is_not_told_again(came: object) -> None:
     with pytest.raises(OutcomeUnknown):
-        telling(FOREIGN).came(came, now=100.0)  # type: ignore[arg-type]
+        telling(FOREIGN).report(came, now=100.0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("came", [ConnectFailed("away"), RouteMissing("unknown")])
 def test_a_foreign_broker_that_was_not_reached_is(came: ConnectFailed) -> None:
-    assert telling(FOREIGN).came(came, now=100.0) == 0.02
+    assert telling(FOREIGN).report(came, now=100.0) == 0.02
 
 
 def test_what_a_broker_refuses_for_good_is_raised_as_it_is() -> None:
     with pytest.raises(PermissionDenied):
-        telling(OURS).came(reply(16), now=100.0, address="b:1")
+        telling(OURS).report(reply(16), now=100.0, address="b:1")
     with pytest.raises(OutcomeContradicted, match="rolled_back"):
-        telling(OURS).came(reply(201, escrowOutcome="rolled_back"), now=100.0)
+        telling(OURS).report(reply(201, escrowOutcome="rolled_back"), now=100.0)
 
 
 def test_an_end_after_its_time_is_told_as_the_answer_to_a_check_once() -> None:
     one = telling(FOREIGN)
     illegal = reply(604)
     assert one.fields["fromTransactionCheck"] == "false"
-    assert one.came(illegal, now=100.0) == 0.0
+    assert one.report(illegal, now=100.0) == 0.0
     assert one.fields["fromTransactionCheck"] == "true"
     with pytest.raises(OutcomeUnknown):
-        one.came(illegal, now=100.0)
+        one.report(illegal, now=100.0)
 
 
 def test_an_outcome_that_is_not_known_is_told_with_what_names_the_transaction() -> None:
     for half, name in ((OURS, "transaction K"), (replace(OURS, unique_key=""), "transaction id-1")):
         one = telling(half)
         with pytest.raises(OutcomeUnknown, match=name):
-            one.came(RequestTimeout("no answer"), now=200.0)
+            one.report(RequestTimeout("no answer"), now=200.0)

@@ -7,7 +7,7 @@ from escrowmq.client.core.fetched_messages import Shelf
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.pulling import (
     Cursor,
-    InVain,
+    EmptyAnswers,
     after_pull,
     is_refusal,
     pull_fields,
@@ -59,7 +59,7 @@ def test_each_answer_has_one_meaning(code: int, step: Step) -> None:
 
 
 def test_broker_that_says_at_once_that_nothing_is_there_is_asked_more_seldom() -> None:
-    vain = InVain()
+    vain = EmptyAnswers()
     assert [vain.pause_s(took_ms=0, wait_ms=20_000) for _ in range(14)] == [
         *[0.0] * 10, 0.2, 1.0, 3.0, 3.0,
     ]  # fmt: skip
@@ -72,7 +72,7 @@ def test_broker_that_says_at_once_that_nothing_is_there_is_asked_more_seldom() -
 
 
 def test_who_asks_not_to_wait_is_answered_at_once_as_often_as_he_asks() -> None:
-    vain = InVain()
+    vain = EmptyAnswers()
     assert {vain.pause_s(took_ms=0, wait_ms=0) for _ in range(30)} == {0.0}
 
 

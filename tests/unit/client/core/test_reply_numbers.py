@@ -33,5 +33,5 @@ def test_anything_else_is_refused(text: str) -> None:
 def test_a_number_that_is_absent_is_another_if_there_is_one() -> None:
     for without in (Command(code=0), reply(other="5")):
         assert number_of(without, "offset", otherwise=0) == 0
-        with pytest.raises(RemoteProtocolError, match="offset in a reply: nothing"):
+        with pytest.raises(RemoteProtocolError, match="offset in a reply is nothing"):
             number_of(without, "offset")

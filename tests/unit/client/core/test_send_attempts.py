@@ -67,10 +67,10 @@ class Try:
 
     def answered(self, code: int, remark: str = "") -> SendAnswer | float:
         reply = Command(code=code, opaque=1, remark=remark)
-        return self.came(SendAnswer(reply, self.queue, f"{self.queue.broker_name}:1"))
+        return self.report(SendAnswer(reply, self.queue, f"{self.queue.broker_name}:1"))
 
-    def came(self, what: SendAnswer | EscrowMQError) -> SendAnswer | float:
-        return self.attempts.came(
+    def report(self, what: SendAnswer | EscrowMQError) -> SendAnswer | float:
+        return self.attempts.report(
             what, now=self.now, names=lambda: self.names, has_names=self.has_names
         )
 
@@ -80,7 +80,7 @@ def test_an_attempt_after_a_failed_one_goes_to_another_broker() -> None:
     seen = []
     for _ in range(4):
         seen.append(one.aim().broker_name)
-        assert one.came(ConnectionLost("gone")) == 0.0
+        assert one.report(ConnectionLost("gone")) == 0.0
     assert seen in (["a", "b", "a", "b"], ["b", "a", "b", "a"])
 
 
@@ -109,7 +109,7 @@ def test_refusals_that_differ_are_told_one_by_one_with_their_brokers() -> None:
     names = [one.aim().broker_name]
     one.answered(2, "busy")
     names.append(one.aim().broker_name)
-    one.came(ConnectionLost("gone"))
+    one.report(ConnectionLost("gone"))
     names.append(one.aim().broker_name)
     with pytest.raises(SendFailed, match=r"3 attempts: .*busy.*gone") as failed:
         one.answered(1, "fault")
@@ -142,24 +142,24 @@ def test_what_another_attempt_would_not_change_is_raised_at_once() -> None:
     two = Try()
     missing = RouteMissing("nobody knows it")
     with pytest.raises(RouteMissing):
-        two.came(missing)
+        two.report(missing)
 
 
 @pytest.mark.parametrize("how", ["queue", "key"])
 def test_a_message_bound_to_a_queue_is_tried_once_and_goes_nowhere_else(how: str) -> None:
     one = Try(queue=QUEUES[3]) if how == "queue" else Try(order_key="k")
     first = one.aim()
-    assert one.came(ConnectFailed("nobody there")) == 0.02, "nothing was sent: that is no attempt"
+    assert one.report(ConnectFailed("nobody there")) == 0.02, "nothing was sent: that is no attempt"
     assert one.aim() == first
     with pytest.raises(SendFailed, match="gone"):
-        one.came(ConnectionLost("gone"))
+        one.report(ConnectionLost("gone"))
 
 
 def test_what_may_be_stored_already_is_not_repeated_where_that_does_harm() -> None:
     one = Try(may_repeat=False)
     one.aim()
     with pytest.raises(SendFailed, match="gone"):
-        one.came(ConnectionLost("gone"))
+        one.report(ConnectionLost("gone"))
     two = Try(may_repeat=False)
     two.aim()
     assert two.answered(2) == 0.0, "a refusal says that it was not stored"
@@ -174,10 +174,10 @@ def test_unsafe_storage_is_repeated_when_asked_for_and_counts_when_nothing_bette
         one.aim()
         assert one.answered(10) == 0.0
         one.aim()
-        then = one.came(end)
+        then = one.report(end)
         if isinstance(end, ConnectionLost):
             one.aim()
-            then = one.came(end)
+            then = one.report(end)
         assert isinstance(then, SendAnswer)
         assert then.reply.code == 10
     late = Try(retries_unsafe=True)
@@ -185,7 +185,7 @@ def test_unsafe_storage_is_repeated_when_asked_for_and_counts_when_nothing_bette
     assert late.answered(10) == 0.0
     late.now += 3
     late.aim()
-    then = late.came(RequestTimeout("no answer"))
+    then = late.report(RequestTimeout("no answer"))
     assert isinstance(then, SendAnswer), "it is stored, whatever became of the second attempt"
 
 
@@ -196,7 +196,7 @@ def test_brokers_that_are_away_cost_time_and_no_attempts() -> None:
     def go_on() -> None:
         while True:
             one.aim()
-            pause = one.came(ConnectFailed("nobody there"))
+            pause = one.report(ConnectFailed("nobody there"))
             assert isinstance(pause, float)
             pauses.append(pause)
             one.now += pause
@@ -212,11 +212,11 @@ def test_brokers_that_are_away_cost_time_and_no_attempts() -> None:
 def test_a_name_server_is_waited_for_only_where_one_has_answered_before() -> None:
     one = Try()
     one.names = set()
-    assert one.came(NoNameServer("nobody")) == 0.02
+    assert one.report(NoNameServer("nobody")) == 0.02
     two = Try(retries=0)
     two.has_names = False
     with pytest.raises(NoNameServer):
-        two.came(NoNameServer("nobody"))
+        two.report(NoNameServer("nobody"))
 
 
 def test_the_time_of_a_message_is_that_of_all_attempts_together() -> None:
@@ -224,14 +224,14 @@ def test_the_time_of_a_message_is_that_of_all_attempts_together() -> None:
     one.aim()
     assert one.attempts.left_s(100.5) == 2.5
     one.now = 102.0
-    assert one.came(ConnectionLost("gone")) == 0.0
+    assert one.report(ConnectionLost("gone")) == 0.0
     assert one.attempts.left_s(one.now) == 1.0
     with pytest.raises(RequestTimeout, match=r"within 3000 ms; 1 attempt: .*: gone; it may be"):
         one.attempts.left_s(103.0)
     one.aim()
     one.now = 103.0
     with pytest.raises(RequestTimeout, match=r"2 attempts: .*: gone; .*: late; it may be stored"):
-        one.came(RequestTimeout("late"))
+        one.report(RequestTimeout("late"))
 
 
 def test_time_that_is_over_before_a_broker_was_asked_is_said_once() -> None:
@@ -239,7 +239,7 @@ def test_time_that_is_over_before_a_broker_was_asked_is_said_once() -> None:
     one = Try()
     one.now = 103.0
     with pytest.raises(RequestTimeout) as late:
-        one.came(one.attempts.timeout())
+        one.report(one.attempts.timeout())
     assert str(late.value) == (
         "the message to 'T' was not confirmed within 3000 ms; no attempt came to an end; it was "
         "not sent; try again, or allow more time (timeout_ms)"
@@ -250,11 +250,11 @@ def test_time_that_is_over_while_a_broker_is_dialled_is_no_attempt_of_its_own() 
     """It was told as one, and its text repeated what the others had said."""
     one = Try()
     one.aim()
-    one.came(ConnectionLost("gone"))
-    one.came(ConnectFailed("nobody there"))
+    one.report(ConnectionLost("gone"))
+    one.report(ConnectFailed("nobody there"))
     one.now = 103.0
     with pytest.raises(SendFailed) as failed:
-        one.came(one.attempts.timeout())
+        one.report(one.attempts.timeout())
     assert [str(error) for _, error in failed.value.attempts] == ["gone", "nobody there"]
     assert str(failed.value).endswith(
         "it may be stored: send it again only if a duplicate does no harm"
@@ -265,10 +265,10 @@ def test_a_send_that_surely_was_not_stored_does_not_say_that_it_may_be() -> None
     one = Try()
     one.now = 102.9999
     one.aim()
-    one.came(ConnectFailed("nobody there"))
+    one.report(ConnectFailed("nobody there"))
     one.aim()
     with pytest.raises(SendFailed, match=r"could not be sent; 2 attempts: .*nobody there$"):
-        one.came(ConnectFailed("nobody there"))
+        one.report(ConnectFailed("nobody there"))
 
 
 def test_a_queue_overrides_a_key_and_a_keys_queue_stays_when_the_route_changes() -> None:
@@ -292,9 +292,9 @@ def test_unsafe_storage_counts_where_no_attempt_or_no_time_is_left() -> None:
 def test_a_broker_that_refuses_twice_in_a_row_is_waited_for() -> None:
     one = Try()
     one.attempts.aimed(QUEUES[0])
-    assert one.came(ConnectFailed("nobody there")) == 0.0
+    assert one.report(ConnectFailed("nobody there")) == 0.0
     one.attempts.aimed(QUEUES[0])
-    assert one.came(ConnectFailed("nobody there")) == 0.02
+    assert one.report(ConnectFailed("nobody there")) == 0.02
 
 
 def test_one_refusal_is_raised_without_a_note() -> None:
@@ -307,7 +307,7 @@ def test_one_refusal_is_raised_without_a_note() -> None:
 
 def test_time_that_is_over_without_a_broker_says_why_there_was_none() -> None:
     one = Try()
-    assert one.came(NoNameServer("nobody knows")) == 0.0
+    assert one.report(NoNameServer("nobody knows")) == 0.0
     assert "nobody knows; it was not sent" in str(one.attempts.timeout())
 
 
@@ -316,7 +316,7 @@ def test_each_broker_that_was_not_reached_is_told(order: tuple[int, int]) -> Non
     one = Try()
     for number in order:
         one.attempts.aimed(QUEUES[number])
-        one.came(ConnectFailed("nobody there"))
+        one.report(ConnectFailed("nobody there"))
     with pytest.raises(SendFailed) as failed:
-        one.came(one.attempts.timeout())
+        one.report(one.attempts.timeout())
     assert [name for name, _ in failed.value.attempts] == [QUEUES[n].broker_name for n in order]

@@ -8,13 +8,13 @@ import pytest
 
 from escrowmq.client.core import verdicts as module
 from escrowmq.client.core.sending import Outcome
-from escrowmq.client.core.verdicts import Course, Verdicts
+from escrowmq.client.core.verdicts import EndState, Verdicts
 from escrowmq.errors import ConnectionLost, OutcomeContradicted
 
 
 def test_an_open_block_is_not_decided_and_one_that_is_gone_is_the_users() -> None:
     verdicts = Verdicts()
-    course = Course(verdicts)
+    course = EndState(verdicts)
     course.open("K")
     assert verdicts.of({"UNIQ_KEY": "K"}) is Outcome.UNKNOWN
     assert verdicts.of({"UNIQ_KEY": "other"}) is None
@@ -29,9 +29,9 @@ def test_an_open_block_is_not_decided_and_one_that_is_gone_is_the_users() -> Non
 
 def test_a_block_that_never_starts_is_rolled_back_if_it_has_a_message() -> None:
     verdicts = Verdicts()
-    Course(verdicts).abandon()
+    EndState(verdicts).abandon()
     assert verdicts.of({}) is None
-    course = Course(verdicts)
+    course = EndState(verdicts)
     course.open("K")
     course.abandon()
     assert course.is_abandoned
@@ -52,7 +52,7 @@ def test_an_outcome_is_remembered_where_the_broker_may_not_know_it(
     outcome: Outcome, error: Exception, known: dict[str, Outcome]
 ) -> None:
     verdicts = Verdicts()
-    course = Course(verdicts)
+    course = EndState(verdicts)
     course.open("K")
     course.decide(outcome)
     course.unheard(error)

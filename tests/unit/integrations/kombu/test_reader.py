@@ -13,7 +13,7 @@ pytest.importorskip("kombu")
 from escrowmq.errors import ClientClosed
 from escrowmq.integrations.kombu.reader import Payload, ThreadReader
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def a_body(name: str, **info: str) -> bytes:
@@ -91,7 +91,7 @@ def test_a_message_that_is_none_of_kombus_does_not_end_the_reading(
     assert next_of(reader, news)["body"] == "good"
     reader.close()
     assert foreign.told == ["reject"]
-    assert "none of kombu's" in caplog.text
+    assert "does not come from kombu" in caplog.text
 
 
 def test_a_message_that_cannot_be_settled_does_not_end_the_reading(

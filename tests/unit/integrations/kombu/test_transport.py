@@ -33,7 +33,7 @@ class Laid:
         delivery: Any = self._handed.pop(0)
         return Ready(payload, delivery)
 
-    def wait_looked(self) -> None:
+    def wait_for_poll(self) -> None:
         pass
 
     def pause(self) -> None:

@@ -49,7 +49,7 @@ def test_clocks_that_do_not_agree_delete_nothing() -> None:
 
 
 def test_a_day_is_the_least_that_markers_are_kept() -> None:
-    with pytest.raises(UsageError, match="the least"):
+    with pytest.raises(UsageError, match="is required"):
         forget(Base(), days=0)
 
 
@@ -84,7 +84,7 @@ def test_rows_of_brokers_are_no_markers_and_hold_all_back() -> None:
             LITE, keep_ms=7 * DAY_MS, now_ms=now_ms(), needed=(), brokers=brokers, gone=gone
         )
 
-    with pytest.raises(RouteMissing, match="no word from b"):
+    with pytest.raises(RouteMissing, match="no answer from b"):
         run(steps(a=0), base.execute)
     with pytest.raises(RouteMissing, match="has begun an empty log since"):
         run(steps(b=now_ms() - 9 * DAY_MS), base.execute)

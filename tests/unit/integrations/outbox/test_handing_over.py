@@ -10,9 +10,9 @@ from escrowmq.errors import ClientClosed
 from escrowmq.integrations.outbox.handing_over import (
     block_is_over,
     is_closed,
+    log_other_table,
     not_known,
     not_written,
-    of_another,
 )
 from escrowmq.integrations.outbox.steps import StepFailed
 
@@ -39,7 +39,7 @@ def test_a_check_that_cannot_ask_says_so_and_leaves_it_open(
 def test_a_marker_of_another_table_is_named(caplog: pytest.LogCaptureFixture) -> None:
     asked = ReceivedMessage("T", b"", message_id="m-1", system={"escrowMarker": "theirs:0A"})
     with caplog.at_level(logging.WARNING):
-        of_another(asked, name="ours")
+        log_other_table(asked, name="ours")
     assert "named theirs" in caplog.text
     assert "of ours" in caplog.text
     assert "make a new one" in str(is_closed())

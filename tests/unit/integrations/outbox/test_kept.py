@@ -33,7 +33,7 @@ def keep(database: sqlite3.Connection, bundle: str, *messages: Message) -> None:
 
 
 def page(database: sqlite3.Connection, after: int = 0, **more: object) -> list[kept.KeptMessage]:
-    return kept.kept_messages(rows(database, kept.page(LITE, after=after, **more)))  # type: ignore[arg-type]
+    return kept.kept_messages(rows(database, kept.page(LITE, after=after, is_locked=True, **more)))  # type: ignore[arg-type]
 
 
 def test_a_message_comes_back_as_it_was_kept(database: sqlite3.Connection) -> None:

@@ -47,8 +47,21 @@ def in_lite(statement: Statement) -> Statement:
 def write(
     family: SqlFamily, execute: Callable[[SqlStep], Rows], place: Place | None, **more: bool
 ) -> tuple[str, Place | None]:
-    sent, found = run(marking.write(family, Sent, place=place, new_name="mine", **more), execute)
+    steps = marking.write(family, Sent, place=place, new_name=lambda: "mine", **more)
+    sent, found = run(steps, execute)
     return sent.database, found
+
+
+def test_no_name_is_made_for_a_database_that_has_one() -> None:
+    base = Scripted()
+    base.put(tables.NAME_ID, "mine")
+
+    def make() -> str:
+        raise AssertionError("random bytes for nothing")
+
+    for place in (None, Place("mine", "mine")):
+        run(marking.write(LITE, Sent, place=place, new_name=make), base.execute)
+        base.connection.execute("delete from escrowmq_markers where says = 'commit'")
 
 
 def test_the_marker_carries_the_name_of_its_table() -> None:
@@ -124,7 +137,7 @@ def test_a_table_that_is_another_one_each_time_takes_no_marker() -> None:
     def execute(step: SqlStep) -> Rows:
         return base.execute(step) if step.is_read else [(0,)]
 
-    with pytest.raises(StepFailed, match="another one with each statement"):
+    with pytest.raises(StepFailed, match="changes from statement to statement"):
         write(LITE, execute, None)
 
 
@@ -132,7 +145,7 @@ def test_a_marker_that_went_with_its_transaction_is_missed() -> None:
     base = Scripted()
     base.put("0A" * 16, "commit")
     run(marking.still_there("0A" * 16), base.execute)
-    with pytest.raises(MarkerNotWritten, match="rolled the transaction back meanwhile"):
+    with pytest.raises(MarkerNotWritten, match="rolled back the transaction meanwhile"):
         run(marking.still_there("0B" * 16), base.execute)
     assert [marking.is_early(family) for family in (PG, MY, LITE)] == [False, True, True]
 

@@ -23,7 +23,7 @@ def test_a_statement_has_the_marks_of_its_driver() -> None:
 
 def test_a_family_is_known_by_its_dialects_name() -> None:
     assert tables.family_of("mariadb") is tables.family_of("mysql") is SqlFamily.MYSQL
-    with pytest.raises(UsageError, match="knows postgresql, mysql, mariadb, sqlite"):
+    with pytest.raises(UsageError, match="supports postgresql, mysql, mariadb, sqlite"):
         tables.family_of("oracle")
 
 

@@ -38,7 +38,7 @@ def test_bounds_are_told_when_they_are_met() -> None:
         unsent.add(Message("T", b"x"))
     for number in range(SAVEPOINTS_MAX):
         unsent.savepoint(str(number))
-    with pytest.raises(UsageError, match="savepoints at most"):
+    with pytest.raises(UsageError, match="open savepoints"):
         unsent.savepoint("one more")
 
 

@@ -99,7 +99,7 @@ def test_a_name_that_is_not_found_behind_its_insert_says_so() -> None:
     def execute(step: SqlStep) -> Rows:
         return [] if step.is_read else [(1,)]
 
-    with pytest.raises(StepFailed, match="not found in it"):
+    with pytest.raises(StepFailed, match="cannot be found in it"):
         run(verdict.find_place(LITE, new_name="first"), execute)
 
 

@@ -81,7 +81,7 @@ def test_packed_bodies_are_unpacked(form: str) -> None:
 def test_a_body_that_does_not_unpack_is_an_error() -> None:
     data = log_of([Message(topic="t", body=b"no zlib", sys_flag=1)])
     with pytest.raises(
-        CorruptRecord, match=r"at log offset 0 .* does not unpack.*includeBody=false"
+        CorruptRecord, match=r"at log offset 0 .* cannot be decompressed.*includeBody=false"
     ):
         rows_of(data, ["body"])
 

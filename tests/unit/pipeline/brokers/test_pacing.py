@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.pacing import Pace
+from escrowmq.pipeline.brokers.pacing import RateLimiter
 
 
 class Clock:
@@ -21,7 +21,7 @@ class Clock:
 
 def test_so_many_a_second_go_and_a_pause_saves_nothing_up() -> None:
     clock = Clock()
-    pace = Pace(100, now_ms=clock.now_ms, rest_ms=clock.rest_ms)
+    pace = RateLimiter(100, now_ms=clock.now_ms, rest_ms=clock.rest_ms)
     for _ in range(101):
         pace.wait()
     assert clock.at_ms == 2_000
@@ -33,9 +33,9 @@ def test_so_many_a_second_go_and_a_pause_saves_nothing_up() -> None:
 
 def test_no_bound() -> None:
     clock = Clock()
-    pace = Pace(0, now_ms=clock.now_ms, rest_ms=clock.rest_ms)
+    pace = RateLimiter(0, now_ms=clock.now_ms, rest_ms=clock.rest_ms)
     for _ in range(1_000):
         pace.wait()
     assert clock.at_ms == 1_000
     with pytest.raises(UsageError, match="a rate of -1"):
-        Pace(-1)
+        RateLimiter(-1)

@@ -38,7 +38,7 @@ def test_one_that_is_not_renewed_is_taken_over_and_its_holder_notices(tmp_path: 
         age(tmp_path / "lease", 120)
         with FileLease(tmp_path, span_s=60) as second:
             until("its loss is noticed", lambda: not first.is_held)
-            with pytest.raises(LeaseTaken, match="the next run does it again"):
+            with pytest.raises(LeaseTaken, match="the next run repeats the work"):
                 require_lease(first)
             assert second.is_held
     assert not (tmp_path / "lease").exists()
@@ -60,5 +60,5 @@ def test_who_lost_it_does_not_take_the_others_away(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(UsageError, match="no lease can be kept"), FileLease(tmp_path / "file"):
+    with pytest.raises(UsageError, match="no lease can be stored"), FileLease(tmp_path / "file"):
         pass

@@ -163,7 +163,7 @@ def test_refusals_are_raised_as_what_they_are(broker: Broker) -> None:
     sender = sender_to(broker)
     with pytest.raises(PermissionDenied):
         sender.send(rows(1))
-    with pytest.raises(UsageError, match=r"queueId=9 .* is no queue of t on broker-a"):
+    with pytest.raises(UsageError, match=r"queueId=9 .* is not a queue of t on broker-a"):
         sender.send(rows(1, queue_id=9))
     with pytest.raises(InvalidMessage, match="the body is empty"):
         sender.send([Addressed(Message("t", b""))])

@@ -38,10 +38,10 @@ def test_a_batch_write_has_a_name_of_its_own_or_the_given_one() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"topic": ""}, "neither an option topic nor a column"),
-        ({"topic": "a b"}, "has characters that cannot be"),
+        ({"topic": ""}, "neither an option `topic` nor a column"),
+        ({"topic": "a b"}, "has invalid characters"),
         ({"transactional": "true"}, "needs producerGroup"),
-        ({"orderBy": "customer"}, "is no column; there are body"),
+        ({"orderBy": "customer"}, "is not a column; there are body"),
         ({"txnAppId": "a", **EXACT}, "belong together"),
         ({"txnVersion": "1", **EXACT}, "belong together"),
         ({"txnAppId": "a", "txnVersion": "1"}, "need transactional=true"),

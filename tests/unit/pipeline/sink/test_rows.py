@@ -11,7 +11,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 
 from escrowmq.errors import InvalidMessage, UsageError
-from escrowmq.pipeline.sink.rows import addressed, check_columns
+from escrowmq.pipeline.sink.rows import check_columns, messages_of_rows
 
 MOMENT = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 
@@ -31,7 +31,7 @@ def test_a_whole_row() -> None:
             "customer": pa.array([17]),
         }
     )  # fmt: skip
-    (row,) = addressed(batch, topic="", order_by="customer")
+    (row,) = messages_of_rows(batch, topic="", order_by="customer")
     message = row.message
     assert (message.topic, message.body, message.tag, message.keys) == (
         "t",
@@ -46,7 +46,7 @@ def test_a_whole_row() -> None:
 
 def test_the_least_of_a_row() -> None:
     batch = pa.record_batch({"body": ["ä"], "topic": ["column"], "keys": ["a b"]})
-    (row,) = addressed(batch, topic="option", order_by="")
+    (row,) = messages_of_rows(batch, topic="option", order_by="")
     assert row.message.topic == "option", "the option goes before the column"
     assert row.message.body == "ä".encode()
     assert row.message.keys == ["a", "b"]
@@ -56,12 +56,16 @@ def test_the_least_of_a_row() -> None:
 def test_nulls_are_nothing_but_for_body_and_topic() -> None:
     nothing = pa.array([None], type=pa.string())
     batch = pa.record_batch({"body": ["x"], "tags": nothing, "keys": nothing})
-    (row,) = addressed(batch, topic="t", order_by="")
+    (row,) = messages_of_rows(batch, topic="t", order_by="")
     assert (row.message.tag, row.message.keys) == ("", [])
     with pytest.raises(InvalidMessage, match="has no topic"):
-        list(addressed(pa.record_batch({"body": ["x"], "topic": nothing}), topic="", order_by=""))
+        list(
+            messages_of_rows(
+                pa.record_batch({"body": ["x"], "topic": nothing}), topic="", order_by=""
+            )
+        )
     with pytest.raises(InvalidMessage, match="has no body"):
-        list(addressed(pa.record_batch({"body": nothing}), topic="t", order_by=""))
+        list(messages_of_rows(pa.record_batch({"body": nothing}), topic="t", order_by=""))
 
 
 def test_columns_that_cannot_be() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import UsageError
-from escrowmq.pipeline.brokers.options import Given
+from escrowmq.pipeline.brokers.options import UserOptions
 from escrowmq.pipeline.source.offset_options import (
     EARLIEST,
     LATEST,
@@ -19,11 +19,11 @@ Q0, Q1 = MessageQueue("t", "b", 0), MessageQueue("t", "b", 1)
 
 
 def start(**options: str) -> Place:
-    return parse_place(Given(options), "starting", default=EARLIEST)
+    return parse_place(UserOptions(options), "starting", default=EARLIEST)
 
 
 def end(**options: str) -> Place:
-    return parse_place(Given(options), "ending", default=LATEST)
+    return parse_place(UserOptions(options), "ending", default=LATEST)
 
 
 def test_words() -> None:
@@ -65,7 +65,7 @@ def test_what_is_no_time(text: str) -> None:
 def test_offsets_by_queue() -> None:
     place = start(startingOffsets='{"t": {"b": {"0": 17, "1": -2}}}')
     assert (place.offset_of(Q0), place.offset_of(Q1)) == (17, -2)
-    with pytest.raises(UsageError, match="says no offset for queue 2 of t on b; name every queue"):
+    with pytest.raises(UsageError, match="has no offset for queue 2 of t on b; name every queue"):
         place.offset_of(MessageQueue("t", "b", 2))
 
 
@@ -102,7 +102,7 @@ def test_times_by_queue() -> None:
     place = start(startingOffsetsByTimestamp='{"t": {"b": {"0": 17}}, "u": 3}')
     assert place.time_of(Q0) == 17
     assert place.time_of(MessageQueue("u", "any", 9)) == 3
-    with pytest.raises(UsageError, match="says no time for queue 1"):
+    with pytest.raises(UsageError, match="has no time for queue 1"):
         place.time_of(Q1)
 
 

@@ -53,9 +53,9 @@ def test_properties_are_left_out_in_two_ways() -> None:
     [
         ({"subscribePattern": ".*"}, "2 of subscribe, subscribePattern and assign are given"),
         ({"subscribe": ""}, "0 of subscribe, subscribePattern and assign are given"),
-        ({"subscribe": "", "subscribePattern": "("}, "is no pattern"),
+        ({"subscribe": "", "subscribePattern": "("}, "is not a regular expression"),
         ({"subscribe": "RMQ_SYS_TRANS_HALF_TOPIC"}, "set includeSystemTopics=true"),
-        ({"subscribe": "a b"}, "has characters that cannot be"),
+        ({"subscribe": "a b"}, "has invalid characters"),
         ({"tags": "||"}, "names no tag"),
         ({"tags": "a", "sqlFilter": "b > 1"}, "give one of them"),
         ({"minPartitions": "5", "maxPartitions": "2"}, "is more than"),
@@ -63,7 +63,7 @@ def test_properties_are_left_out_in_two_ways() -> None:
         ({"path": "/x"}, "has no meaning here"),
         ({"pullsInFlight": "0"}, "from 1 to 64"),
         ({"readFrom": "both"}, "one of master, slave"),
-        ({"group": "a b"}, "has characters that cannot be"),
+        ({"group": "a b"}, "has invalid characters"),
         ({"colour": "red"}, "there is no option 'colour' here"),
     ],
 )

@@ -156,7 +156,7 @@ def test_a_refusal_is_raised_as_what_it_is(broker: Broker) -> None:
 
 def test_an_answer_that_leads_back_is_no_answer(broker: Broker) -> None:
     broker.script = [lambda request: broker.reply(request, 0, following=0)]
-    with pytest.raises(RemoteProtocolError, match="goes on at 0"):
+    with pytest.raises(RemoteProtocolError, match="was answered with the next offset 0"):
         offsets_of(broker)
 
 

@@ -8,7 +8,7 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost
-from escrowmq.pipeline.source.queues import is_anew, warn_anew
+from escrowmq.pipeline.source.queues import warn_anew, was_recreated
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -28,7 +28,7 @@ def test_births(
     before: tuple[int, int] | None, now: tuple[int, int] | None, expected: bool
 ) -> None:
     found = [{} if each is None else {QUEUE: each} for each in (before, now)]
-    assert is_anew(QUEUE, found[0], found[1]) is expected
+    assert was_recreated(QUEUE, found[0], found[1]) is expected
 
 
 def test_what_is_told(caplog: pytest.LogCaptureFixture) -> None:

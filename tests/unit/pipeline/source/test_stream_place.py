@@ -47,7 +47,7 @@ def test_a_checkpoint_of_another_release_is_refused() -> None:
     ],
 )
 def test_a_damaged_checkpoint_is_refused(offset: Any) -> None:
-    with pytest.raises(UsageError, match=r"an offset that is damaged: .* begin with another"):
+    with pytest.raises(UsageError, match=r"a damaged offset: .* begin with another"):
         decode_place(offset)
 
 

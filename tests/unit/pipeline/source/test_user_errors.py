@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from escrowmq.errors import RouteMissing
-from escrowmq.pipeline.source.user_errors import briefly
+from escrowmq.pipeline.source.user_errors import shorten_traceback
 
 
 class Reader:
-    @briefly
+    @shorten_traceback
     def partitions(self, topic: str) -> list[str]:
         """What there is."""
         return self._deep(topic, 9)
 
-    @briefly
+    @shorten_traceback
     def read(self, topic: str) -> Iterator[str]:
         yield "first"
         yield from self._deep(topic, 9)

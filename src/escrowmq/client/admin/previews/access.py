@@ -20,10 +20,10 @@ async def create_user(
     """Preview `admin.access.create_user`. UsageError if the name is taken."""
     known = [one.broker for one in await _users(admin, name, broker)]
     if known:
-        raise UsageError(f"there is a user {name!r} already, on {', '.join(known)}")
+        raise UsageError(f"there already is a user {name!r}, on {', '.join(known)}")
     names = sorted(await Cluster(admin.instance).masters(broker))
     return Preview(
-        said=f"The user {name} would be made on {', '.join(names)}.",
+        said=f"The user {name} would be created on {', '.join(names)}.",
         count=len(names),
         rows=[Row(what="kind", after=_kind(is_super)), Row(what="state", after=_state(True))],
     )
@@ -35,7 +35,7 @@ async def update_user(
     """Preview `admin.access.update_user`. Raises NotFound if there is no such user."""
     if not fields:
         raise UsageError("nothing to change was given; name a password, a type or a status")
-    known = await _known(admin, name, broker)
+    known = await _existing_users(admin, name, broker)
     rows = []
     if "is_super" in fields:
         before = spread((one.broker, _kind(one.is_super)) for one in known)
@@ -53,19 +53,19 @@ async def update_user(
 
 async def delete_user(admin: Admin, name: str, *, broker: str = "") -> Preview:
     """Preview `admin.access.delete_user`. Raises NotFound if there is no such user."""
-    known = await _known(admin, name, broker)
+    known = await _existing_users(admin, name, broker)
     entries = [one for one in await admin.access.policies(name, broker=broker) if one.user == name]
     return Preview(
         said=f"This would delete the user {name} on {', '.join(one.broker for one in known)}, "
         f"with {len(entries)} policy entries.",
         count=len(known),
-        rows=[_gone(one) for one in entries[:ROWS_MAX]],
+        rows=[_deletion_row(one) for one in entries[:ROWS_MAX]],
     )
 
 
 async def put_policy(admin: Admin, entry: PolicyEntry) -> Preview:
     """Preview `admin.access.put_policy` of an entry; an empty broker means all."""
-    known = await _known(admin, entry.user, entry.broker)
+    known = await _existing_users(admin, entry.user, entry.broker)
     is_default = entry.policy_type == KINDS[True]
     there = await _entries(
         admin, entry.user, entry.resource, is_default=is_default, broker=entry.broker
@@ -96,7 +96,7 @@ async def delete_policy(
     return Preview(
         said=f"{len(entries)} policy entries of {user} {what} would be deleted.",
         count=len(entries),
-        rows=[_gone(one) for one in entries[:ROWS_MAX]],
+        rows=[_deletion_row(one) for one in entries[:ROWS_MAX]],
     )
 
 
@@ -104,7 +104,7 @@ async def _users(admin: Admin, name: str, broker: str) -> list[UserSummary]:
     return [one for one in await admin.access.users(name, broker=broker) if one.name == name]
 
 
-async def _known(admin: Admin, name: str, broker: str) -> list[UserSummary]:
+async def _existing_users(admin: Admin, name: str, broker: str) -> list[UserSummary]:
     found = await _users(admin, name, broker)
     if not found:
         raise NotFound(f"there is no user {name!r}; `escrowmq acl user list` lists all")
@@ -125,7 +125,7 @@ async def _entries(
     ]
 
 
-def _gone(one: PolicyEntry) -> Row:
+def _deletion_row(one: PolicyEntry) -> Row:
     return Row(what=f"{one.resource} on {one.broker}", before=_text(one))
 
 

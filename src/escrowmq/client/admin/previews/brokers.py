@@ -6,8 +6,9 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import Final
 
-from escrowmq.base.broker_settings import BrokerSettings, StoreSettings
+from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.setting_facts import Setting, settings_of
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.previews.preview import Preview, Row, shown
 from escrowmq.errors import UsageError
@@ -31,7 +32,8 @@ async def configure(admin: Admin, broker: str, settings: Mapping[str, object]) -
         fact = facts.get(name)
         if fact is not None and fact.holds == "fixed":
             raise UsageError(
-                f"no request changes {name}; set it in the broker's file, and start it again"
+                f"requests cannot change {name}; set it in the broker's file, and restart "
+                "the broker"
             )
         if fact is not None:
             when[fact.holds].append(name)

@@ -14,7 +14,8 @@ from escrowmq.client.core.validation import check_group
 from escrowmq.errors import EscrowMQError, GroupNotFound, RouteMissing, TopicNotFound
 
 _NAMES: Final = {
-    "attempts_max": "attempts until a message is a dead letter", "retry_queues": "retry queues",
+    "attempts_max": "attempts before a message becomes a dead letter",
+    "retry_queues": "retry queues",
     "is_enabled": "may consume", "may_broadcast": "may broadcast", "is_ordered": "in order",
 }  # fmt: skip
 _OF_A_NEW_ONE: Final[dict[str, object]] = {
@@ -31,7 +32,7 @@ async def create(admin: Admin, group: str, /, **given: object) -> Preview:
     except GroupNotFound:
         names = sorted(await Cluster(admin.instance).masters())
         return Preview(
-            said=f"The group {group} would be made on {', '.join(names)}.",
+            said=f"The group {group} would be created on {', '.join(names)}.",
             count=len(names),
             rows=[
                 Row(what=what, after=shown(given.get(name, _OF_A_NEW_ONE[name])))

@@ -27,7 +27,9 @@ async def deliver(admin: Admin, message: ReceivedMessage, *, group: str, client_
     members = (await admin.groups.members(group)).members
     if client_id not in {one.client_id for one in members}:
         names = ", ".join(one.client_id for one in members) or "nobody"
-        raise ConsumerOffline(f"{client_id!r} is no member of {group}; connected: {names}")
+        raise ConsumerOffline(
+            f"{client_id!r} is not a connected member of {group}; connected: {names}"
+        )
     return Preview(
         said=f"{client_id} would consume {message.message_id} now. The offsets of {group} would "
         "stay.",

@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.spoken import moment
+from escrowmq.base.human_format import moment
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.groups import Lag
 from escrowmq.client.admin.offsets import Place
@@ -40,7 +40,7 @@ class Moves(msgspec.Struct, kw_only=True):
         return sum(max(0, -self.step(queue)) for queue in self.after)
 
     def said(self) -> str:
-        """Both numbers, for people."""
+        """Both numbers in words."""
         parts = [
             f"{count} messages would be {what}"
             for count, what in ((self.again, "delivered again"), (self.missed, "passed over"))
@@ -82,7 +82,7 @@ async def reset(
 async def clone(admin: Admin, source: str, target: str, *, topic: str = "") -> Preview:
     """Preview `admin.offsets.clone`. UsageError if both are one group."""
     if source == target:
-        raise UsageError(f"{source} and {target} are one group; name another one")
+        raise UsageError(f"{source} and {target} are the same group; name another one")
     after = committed(await admin.offsets.show(source, topic=topic))
     before = committed(await admin.groups.lag(target, topic=topic))
     found = Moves(before=before, after={queue: max(0, at) for queue, at in after.items()})

@@ -32,7 +32,7 @@ async def rebuild(admin: Admin, address: str) -> Preview:
     """Preview `admin.replicas.rebuild`."""
     one = await admin.replicas.report(address)
     if one.is_master:
-        raise UsageError(f"{one.member} is the master, and serves: nothing is to be rebuilt")
+        raise UsageError(f"{one.member} is the master, and is running: there is nothing to rebuild")
     lost = [each for each in one.in_sync if each != one.member]
     return Preview(
         said=f"{one.member} would be the master of {one.broker} with its log up to {one.end}; what "

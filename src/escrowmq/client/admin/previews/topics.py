@@ -56,7 +56,7 @@ async def create(
         **(attributes or {}),
     }
     return Preview(
-        said=f"The topic {topic} would be made on {', '.join(names)}.",
+        said=f"The topic {topic} would be created on {', '.join(names)}.",
         count=len(names),
         rows=[Row(what=what, after=str(after)) for what, after in made.items()],
     )
@@ -88,7 +88,7 @@ async def delete(admin: Admin, topic: str) -> Preview:
     """Preview `admin.topics.delete`. UsageError for a topic of the brokers' own."""
     found = await admin.topics.describe(topic)
     if topic.startswith(Topic.SYSTEM_PREFIX):
-        raise UsageError(f"{topic} is the brokers' own, and is not deleted")
+        raise UsageError(f"{topic} is one of the brokers' own topics, and cannot be deleted")
     rows = [
         Row(what=f"group {group} reads it", before="reads", after="nothing")
         for group in found.groups[:ROWS_MAX]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, Unpack
 
-from escrowmq.base.spoken import span
+from escrowmq.base.human_format import span
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row
@@ -32,7 +32,7 @@ async def settle(admin: Admin, transaction: str, verdict: Verdict, *, topic: str
         if item.state not in _PENDING:
             said = item.state.replace("_", " ")
             raise _ENDED.get(item.state, AlreadySettled)(
-                f"it is {said} already; its outcome is final"
+                f"it is already {said}; its outcome is final"
             )
     many = f", with all {len(items)} messages of it" if len(items) > 1 else ""
     return Preview(
@@ -47,7 +47,7 @@ async def check(
 ) -> Preview:
     """Preview `admin.transactions.check`: of one, or of all that match."""
     if transaction and wanted:
-        raise UsageError("give a transaction, or what chooses transactions; not both")
+        raise UsageError("give a transaction, or a filter for transactions; not both")
     if not transaction:
         return await matching(admin, "asked", "Their producers would be asked at once.", **wanted)
     items = await admin.transactions.show(transaction)
@@ -61,8 +61,8 @@ async def check(
 async def matching(
     admin: Admin, after: str, said: str, *, which: str = "", **wanted: Unpack[TransactionFilter]
 ) -> Preview:
-    """Count the pending transactions that match, and list the first. `which` says in words what is
-    chosen."""
+    """Count the pending transactions that match, and list the first. `which` describes the filter
+    in words."""
     count = (await admin.transactions.count(**wanted)).count
     first: list[PendingTransaction] = []
     async for item in admin.transactions.pending(**wanted):
@@ -81,7 +81,7 @@ async def resume(
 ) -> Preview:
     """Preview `admin.transactions.resume`. Raises NotFound if nothing is there to resume."""
     if not (offset_id or topic or group):
-        raise UsageError("say which: an offset id, a topic or a group")
+        raise UsageError("name what to resume: an offset id, a topic or a group")
     found: list[PendingTransaction] = []
     async for item in admin.transactions.discarded(topic=topic, group=group):
         if item.state == "expired" and offset_id in ("", item.offset_id):

@@ -13,17 +13,17 @@ if _HOME == "django_tasks":
     require("django-tasks", "django_tasks")
 
 
-def _of(module: str, name: str) -> Any:  # noqa: ANN401 - the two have types of their own
+def _imported(module: str, name: str) -> Any:  # noqa: ANN401 - the two have types of their own
     return getattr(importlib.import_module(f"{_HOME}{module}"), name)
 
 
-BaseTaskBackend: Final = _of(".backends.base", "BaseTaskBackend")
-Task: Final = _of(".base", "Task")
-TaskContext: Final = _of(".base", "TaskContext")
-TaskError: Final = _of(".base", "TaskError")
-TaskResult: Final = _of(".base", "TaskResult")
-TaskResultStatus: Final = _of(".base", "TaskResultStatus")
-task_backends: Final = _of("", "task_backends")
-task_enqueued: Final = _of(".signals", "task_enqueued")
-task_started: Final = _of(".signals", "task_started")
-task_finished: Final = _of(".signals", "task_finished")
+BaseTaskBackend: Final = _imported(".backends.base", "BaseTaskBackend")
+Task: Final = _imported(".base", "Task")
+TaskContext: Final = _imported(".base", "TaskContext")
+TaskError: Final = _imported(".base", "TaskError")
+TaskResult: Final = _imported(".base", "TaskResult")
+TaskResultStatus: Final = _imported(".base", "TaskResultStatus")
+task_backends: Final = _imported("", "task_backends")
+task_enqueued: Final = _imported(".signals", "task_enqueued")
+task_started: Final = _imported(".signals", "task_started")
+task_finished: Final = _imported(".signals", "task_finished")

@@ -123,7 +123,7 @@ class _Runner:
         body = msgspec.json.decode(message.body, type=Body)
         task = import_string(body.task)
         if not isinstance(task, Task):  # a message may come from any sender
-            raise UsageError(f"{body.task} is no task: decorate it with @task")
+            raise UsageError(f"{body.task} is not a task: decorate it with @task")
         result = self._backend.result(task, body.id, body.args, body.kwargs)
         object.__setattr__(result, "enqueued_at", parse_datetime(body.enqueued_at))
         return result

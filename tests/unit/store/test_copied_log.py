@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.base.broker_settings import StoreSettings
+from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.log_stretches import Scanned, parse
-from escrowmq.errors import CorruptRecord, DiskFull
-from escrowmq.store.copied import CopiedLog
+from escrowmq.errors import CorruptRecord, DiskFull, StorageError
+from escrowmq.store.copied_log import CopiedLog
 from escrowmq.store.results import PutStatus
 from escrowmq.store.store import Store
-from escrowmq.testing.disk import Loss, SimDisk
+from escrowmq.testing.disk import _BLOCK_SIZE, Loss, SimDisk
 from tests.unit.store.stores import (
     SMALL,
     bodies,
@@ -51,6 +51,30 @@ def test_nothing_else_is_stored_in_a_copy() -> None:
     sync(store, 60_000)
     store.wake(60_000)
     assert store.put(message(1), 60_000).status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+def test_nothing_is_copied_while_what_a_failed_sync_may_have_lost_is_rewritten() -> None:
+    """It is synced up to where the log ended then; what comes meanwhile would be taken for it."""
+    data, found = records(master(12))
+    half = found[6].log_offset
+    store, log = copied()
+    log.append(data[:half], found[:6])
+    assert store.sync_wanted(60_000) is not None
+    store.sync_failed("no such luck", 60_000)
+    fault = r"a sync failed \(no such luck\)"
+    with pytest.raises(StorageError, match=fault):
+        log.append(data[half:], found[6:])
+    with pytest.raises(StorageError, match=fault):
+        log.roll()
+    with pytest.raises(StorageError, match=fault):
+        log.fill(half, b"x")
+    assert log.end_offset == half
+    for now_ms in range(61_000, 61_100, 10):
+        store.wake(now_ms)
+    assert sync(store, 61_100)
+    assert store.durable_offset == half
+    log.append(data[half:], found[6:])
+    assert log.end_offset == len(data)
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -171,3 +195,63 @@ def test_a_copy_is_whole_after_any_crash(seed: int) -> None:
     assert not report.damaged
     assert log_bytes(again) == log_bytes(source)
     assert units(again) == units(source)
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_records_are_found_by_their_keys_however_many_come_at_once(size: int) -> None:
+    source = master(30)
+    store, log = copied()
+    while log.end_offset < source.end_offset:
+        base = log.end_offset
+        found = parse(source.log.read(base, SMALL.log_segment_size), base)
+        if found.is_filler and not found.records:
+            log.roll()
+            continue
+        few = found.records[:size]
+        end = few[-1].log_offset + few[-1].size
+        log.append(source.log.read(base, end - base), few)
+    assert units(store) == units(source)
+    for number in range(30):
+        for key in (f"U{number:05d}", f"k{number}"):
+            here, there = (
+                each.query("orders", key, count_max=9, begin_ms=0, end_ms=1 << 60).records
+                for each in (store, source)
+            )
+            assert len(here) == 1
+            assert here == there
+
+
+@pytest.mark.parametrize("blocks", range(8))
+def test_a_disk_that_is_full_anywhere_loses_nothing(blocks: int) -> None:
+    """The log is taken as far as it has room; what has no unit yet gets one when there is room."""
+    source = master(60)
+    store, log = copied(small(queue_segment_size=100))
+    assert isinstance(store.disk, SimDisk)
+    base = 0
+    is_full, stalls = False, 0
+    while log.end_offset < source.end_offset:
+        if log.end_offset > source.end_offset // 3 and not is_full:
+            store.disk.room, is_full = store.disk.used + blocks * _BLOCK_SIZE, True
+        base = log.end_offset
+        found = parse(source.log.read(base, SMALL.log_segment_size), base)
+        few = found.records[:9]
+        try:
+            if few:
+                log.append(source.log.read(base, few[-1].log_offset + few[-1].size - base), few)
+            else:
+                log.roll()
+        except DiskFull:
+            assert log.end_offset == base
+            store.disk.room = None
+        stalls += store.dispatcher.stalled is not None
+    store.disk.room = None
+    store.dispatcher.run()
+    assert not store.dispatcher.waiting
+    assert units(store) == units(source)
+    assert stalls or blocks not in (1, 6), "some of the examples stall a queue"
+    for number in range(60):
+        found_here = store.query("orders", f"k{number}", count_max=9, begin_ms=0, end_ms=1 << 60)
+        assert len(found_here.records) == 1, number
+    assert store.index is not None
+    indexed = [at for file in store.index.files for _, at, _, _ in file.entries(1, file.count)]
+    assert indexed == sorted(indexed), "what a repair of a failed sync takes for damage"

@@ -1,4 +1,4 @@
-"""Moments, spans and sizes as people read them, in the command line and on pages."""
+"""Formats times, durations and sizes for people, on the command line and on pages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _STEP: Final = 1024
 
 
 def moment(ms: int) -> str:
-    """A time since the epoch for people; a dash when there is none."""
+    """Format a time since the epoch; a dash if there is none."""
     if ms <= 0:
         return "-"
     found = datetime.fromtimestamp(ms / _MS, UTC)
@@ -19,7 +19,7 @@ def moment(ms: int) -> str:
 
 
 def span(ms: int) -> str:
-    """A span for people."""
+    """Format a duration."""
     seconds, minutes, hours = ms / _MS, ms // 60_000, ms // 3_600_000
     if hours:
         return f"{hours}h{minutes % 60:02d}m"
@@ -27,7 +27,7 @@ def span(ms: int) -> str:
 
 
 def size_text(count: int) -> str:
-    """So many bytes, for people."""
+    """Format a number of bytes."""
     value, nth = float(count), 0
     while value >= _STEP and nth < len(_UNITS) - 1:
         value, nth = value / _STEP, nth + 1

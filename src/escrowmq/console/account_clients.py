@@ -1,4 +1,4 @@
-"""What one account works with: its connections to the cluster, and what was asked over them."""
+"""The connections of one account to the cluster, and cached answers that they got."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ DESKS_MAX: Final = 32
 """Accounts that are at work at a time; the one that was so longest ago loses its connections."""
 
 
-class Desk:
-    """An account's `Admin`, opened when it is first needed, with what is known by it."""
+class AccountClient:
+    """An account's `Admin`, opened when it is first needed, with its cached answers and jobs."""
 
     def __init__(self, make: Callable[[], Admin], now_s: Callable[[], float]) -> None:
         self._make = make
@@ -30,7 +30,7 @@ class Desk:
         self.jobs = Jobs(now_s)
 
     async def admin(self) -> Admin:
-        """The client; NoNameServer while nobody answers."""
+        """The opened client. Raises NoNameServer while no name server answers."""
         async with self._opening:
             if self._admin is None:
                 admin = self._make()
@@ -39,27 +39,27 @@ class Desk:
             return self._admin
 
     async def close(self) -> None:
-        """End all work."""
+        """Stop all jobs and close the client."""
         await self.jobs.close()
         await self.collector.close()
         if self._admin is not None:
             await self._admin.close()
 
 
-class Desks:
-    """One for each account: what it may do is judged by the brokers, by its signature."""
+class AccountClients:
+    """One desk for each account: brokers judge what it may do, by its signature."""
 
     def __init__(self, options: ConsoleOptions, now_s: Callable[[], float]) -> None:
         self._options = options
         self._now_s = now_s
-        self._desks: OrderedDict[Credentials | None, Desk] = OrderedDict()
+        self._desks: OrderedDict[Credentials | None, AccountClient] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
 
-    def of(self, credentials: Credentials | None) -> Desk:
+    def of(self, credentials: Credentials | None) -> AccountClient:
         """The desk of an account."""
         found = self._desks.get(credentials)
         if found is None:
-            found = Desk(lambda: self.client(credentials), self._now_s)
+            found = AccountClient(lambda: self.client(credentials), self._now_s)
             self._desks[credentials] = found
         self._desks.move_to_end(credentials)
         while len(self._desks) > DESKS_MAX:
@@ -70,7 +70,7 @@ class Desks:
         return found
 
     def client(self, credentials: Credentials | None) -> Admin:
-        """A client that speaks as an account; not open yet."""
+        """A client that signs as an account; not open yet."""
         options = self._options
         return Admin(
             options.name_servers,
@@ -80,7 +80,7 @@ class Desks:
         )
 
     async def is_reachable(self) -> tuple[bool, str]:
-        """Whether a name server answers; and what is to be said of it."""
+        """Whether a name server answers; and the reason if none does."""
         desk = self.of(None)
         try:
             admin = await desk.admin()
@@ -90,5 +90,5 @@ class Desks:
         return True, "ready"
 
     async def close(self) -> None:
-        """End all."""
+        """Close all desks."""
         await asyncio.gather(*(desk.close() for desk in self._desks.values()), *self._closing)

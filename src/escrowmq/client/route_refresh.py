@@ -46,8 +46,8 @@ class Routed(Protocol):
         """Fetch the cluster's brokers."""
 
 
-class RouteLooks:
-    """The looks of one instance."""
+class RouteRefresher:
+    """Refreshes the routes of one instance."""
 
     def __init__(self, instance: Routed) -> None:
         self._instance = instance
@@ -62,7 +62,7 @@ class RouteLooks:
         self._lost_until_s = self._instance.now() + _SUCCESSION_MS / 1000
         self._event.set()
 
-    async def keep_looking(self, is_known: bool) -> None:
+    async def refresh_periodically(self, is_known: bool) -> None:
         """Refresh routes periodically; soon after the name servers failed, or a broker was lost."""
         instance = self._instance
         interval_ms = instance.options.route_interval_ms
@@ -78,7 +78,7 @@ class RouteLooks:
             # Connections may be lost again and again, and there may be thousands of topics.
             await asyncio.sleep(looked_s + _LOOK_AGAIN_MS / 1000 - instance.now())
             looked_s = instance.now()
-            is_known = await self.look_around()
+            is_known = await self.refresh_all()
             if is_known and not self._is_one_missing():
                 pause_ms = 0
             else:
@@ -97,7 +97,7 @@ class RouteLooks:
         self._lost = {at for at in self._lost & named if instance.pool.ready(at) is None}
         return bool(self._lost)
 
-    async def look_around(self) -> bool:
+    async def refresh_all(self) -> bool:
         """Fetch every needed route; return whether all of them are known now."""
         instance = self._instance
         is_known = True
@@ -120,6 +120,6 @@ class RouteLooks:
                     elif error is not None:
                         raise error
         except (TransportError, ResponseError, ProtocolError) as error:
-            _log.warning("routes are as they were: %s", error)
+            _log.warning("routes could not be refreshed: %s", error)
             return False
         return is_known

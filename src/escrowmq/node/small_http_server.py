@@ -1,5 +1,5 @@
-"""A WSGI server of the standard library that cannot be used up: few threads, none of them for
-long."""
+"""A WSGI server of the standard library that slow clients cannot block: it has few threads, and
+limits the time of each."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ class _Quiet(WSGIRequestHandler):
     """Writes no line for each request."""
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing."""
+        """Log nothing."""
 
 
-class FewThreads(ThreadingWSGIServer):
-    """A thread for each connection, as the library has it, but few of them, and not for long. The
-    door is bound already."""
+class SmallHttpServer(ThreadingWSGIServer):
+    """A thread for each connection, as in the library, but with a maximum number and a timeout. The
+    port is bound already."""
 
     def __init__(
         self, door: socket.socket, app: WSGIApplication, *, patience_s: float = PATIENCE_S
@@ -57,8 +57,8 @@ class FewThreads(ThreadingWSGIServer):
         self.server_activate()
 
     def process_request(self, request: Request, client_address: object) -> None:
-        """Serve one more; the oldest of too many is cut. Whoever asks for figures has them within
-        milliseconds, so that the oldest is one that asks for nothing."""
+        """Serve one more connection; beyond the maximum, close the oldest. Figures are served
+        within milliseconds, so the oldest is an idle one."""
         with self._guard:
             while len(self._since_s) >= THREADS_MAX:
                 self._cut(next(iter(self._since_s)))
@@ -66,8 +66,8 @@ class FewThreads(ThreadingWSGIServer):
         super().process_request(request, client_address)
 
     def service_actions(self) -> None:
-        """Now and then: cut those who take too long, also if they send or read a byte now and
-        then."""
+        """Close connections that take too long, even if they send or read a byte now and then;
+        called regularly."""
         with self._guard:
             late_s = steady_s() - self._patience_s
             for request in [each for each, since_s in self._since_s.items() if since_s < late_s]:
@@ -79,17 +79,18 @@ class FewThreads(ThreadingWSGIServer):
             request.shutdown(socket.SHUT_RDWR)  # its thread hears of it, and closes it
 
     def shutdown_request(self, request: Request) -> None:
-        """One is done."""
+        """Forget a finished connection."""
         with self._guard:
             self._since_s.pop(_socket(request), None)
         super().shutdown_request(request)
 
     def handle_error(self, request: Request, client_address: object) -> None:
-        """One that was cut, or left, while it was written to: not worth a trace of the error."""
-        _log.debug("http: the connection of %s ended early", client_address, exc_info=True)
+        """Ignore errors of connections that were closed during a write: they are not worth a
+        traceback."""
+        _log.debug("http: the connection from %s ended early", client_address, exc_info=True)
 
 
 def _socket(request: Request) -> socket.socket:
-    """What a server of connections has as its request."""
+    """The socket of a request object."""
     assert isinstance(request, socket.socket), request
     return request

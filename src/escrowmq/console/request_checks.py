@@ -1,5 +1,5 @@
-"""What stands between a request and an answer: its size, who sends it, and whether a page of
-somebody else has made a browser send it."""
+"""Checks of a request before it is served: its size, its sender, and whether a page of another site
+made the browser send it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from escrowmq.console.accounts import Accounts
 from escrowmq.console.problems import Problem
-from escrowmq.console.sessions import Session, Sessions, Who, same
+from escrowmq.console.sessions import Session, Sessions, SessionUser, same
 
 BODY_MAX: Final = 256 * 1024
 """Bytes of a request's body."""
@@ -28,7 +28,7 @@ _BEARER: Final = "bearer"
 
 
 async def body_of(request: Request) -> bytes:
-    """The body, if it is not too large."""
+    """The request's body. Raises Problem if it is too large."""
     parts: list[bytes] = []
     size = 0
     try:
@@ -62,7 +62,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
 
 
 async def json_of(request: Request) -> dict[str, object]:
-    """The members of a body in JSON; none of an empty one."""
+    """The members of a JSON body; empty for an empty body."""
     body = await body_of(request)
     if not body:
         return {}
@@ -73,44 +73,44 @@ async def json_of(request: Request) -> dict[str, object]:
     try:
         return msgspec.json.decode(body, type=dict[str, object])
     except (msgspec.DecodeError, RecursionError) as error:
-        raise Problem(400, "bad_request", f"the body is no JSON object: {error}") from error
+        raise Problem(400, "bad_request", f"the body is not a JSON object: {error}") from error
 
 
 def address_of(request: Request) -> str:
-    """Where a request comes from."""
+    """The address that sent a request."""
     return request.client.host if request.client is not None else ""
 
 
 def session_of(request: Request, sessions: Sessions) -> Session | None:
-    """The session of a browser; None without one."""
+    """The browser's session; None without one."""
     return sessions.find(request.cookies.get(sessions.cookie, ""))
 
 
 def check_origin(request: Request) -> None:
-    """Problem when a browser says that another site has made it send this."""
+    """Raise Problem if the browser reports that another site made it send this request."""
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     host = request.headers.get("host", "")
     is_foreign = origin is not None and origin.partition("://")[2] != host
     if site not in ("same-origin", "none") or is_foreign:
-        raise Problem(403, "foreign_page", "this was sent by a page of another site")
+        raise Problem(403, "foreign_page", "this request was sent by a page of another site")
 
 
 def check_csrf(session: Session, given: str) -> None:
-    """Problem when a form is none of this session's."""
+    """Raise Problem if a form does not come from this session."""
     if not given or not same(given, session.csrf):
         raise Problem(
-            403, "stale_form", "this form is not of your present session", "load the page again"
+            403, "stale_form", "this form belongs to another session", "load the page again"
         )
 
 
-async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> Who:
-    """Who calls the API: by a token, a name and password, or the cookie of a page."""
+async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) -> SessionUser:
+    """The caller of the API, by a token, a name and password, or a page's cookie."""
     scheme, _, given = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == _BEARER:
         who = sessions.bearer(given.strip())
         if who is None:
-            raise Problem(401, "bad_token", "this token is none, or holds no longer",
+            raise Problem(401, "bad_token", "this token is invalid, or has expired",
                           "POST /api/v1/tokens issues one")  # fmt: skip
         return who
     if scheme.lower() == _BASIC:
@@ -118,7 +118,7 @@ async def caller_of(request: Request, sessions: Sessions, accounts: Accounts) ->
         return await accounts.prove_again(name, password, address_of(request))
     session = session_of(request, sessions)
     if session is None:
-        raise Problem(401, "not_logged_in", "nobody is logged in",
+        raise Problem(401, "not_logged_in", "not logged in",
                       "send a bearer token, or name and password")  # fmt: skip
     if request.method not in ("GET", "HEAD"):
         check_origin(request)

@@ -12,7 +12,7 @@ from escrowmq.group.member import Member
 from escrowmq.group.record import Record
 
 
-class Seat:
+class GroupMembership:
     """Connects a broker with its group's member. There is one for each time that the broker is
     opened, as master or as copy."""
 
@@ -31,10 +31,9 @@ class Seat:
         leads: Record | None,
         authority: str = "",
     ) -> None:
-        """`perform` carries out the member's orders: what has to be kept is durable when it
-        returns. `now_ms` is the member's own time, which does not jump with the clock.
-        `leads`: the record of the epoch that this broker is the master of; `authority`: its
-        address, to tell people."""
+        """`perform` carries out the member's orders: the state is durable when it returns. `now_ms`
+        is the member's own clock, which does not jump. `leads`: the record of the epoch that this
+        broker is the master of; `authority`: its address, for messages."""
         self.member: Final = member
         self.cluster: Final = cluster
         self.broker: Final = broker
@@ -50,6 +49,8 @@ class Seat:
         """A master's log end when its epoch began. Clients are admitted once it is confirmed."""
         self.before: object = None
         """Of a master: the transactions of the copy that it was, which knows what is pending."""
+        self.catch_up_rate = 0
+        """Bytes a second that a copy which is not in sync is sent of the log; 0: no limit."""
         self.drills = Drills()
         """Shared by all brokers of a member: a fault goes on when its role changes."""
         self._on_ready: Callable[[], None] | None = None
@@ -83,7 +84,7 @@ class Seat:
         )
 
     def drill(self, order: FaultOrder) -> dict[str, str]:
-        """Do a fault to this member, and return its name and timeouts. Raises UsageError."""
+        """Inject a fault into this member, and return its name and timeouts. Raises UsageError."""
         member = self.member
         self.drills.take(order, me=member.state.member, now_ms=self.now_ms())
         return {
@@ -94,11 +95,11 @@ class Seat:
 
     @property
     def is_cut(self) -> bool:
-        """Whether a drill keeps this member from the others."""
+        """Whether a drill isolates this member from the others."""
         return self.drills.is_cut(self.now_ms())
 
     def act(self) -> None:
-        """Carry out what follows from a change of the member now."""
+        """Carry out now what follows from a change of the member."""
         self.member.wake(self.now_ms())
         self.perform()
 

@@ -1,4 +1,4 @@
-"""The ports of a broker, bound before anybody is let in."""
+"""The ports of a broker, bound before clients are accepted."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ HA_ABOVE = 1
 """Slaves connect to the port so far above that of clients, as at RocketMQ."""
 
 
-class GroupDoors:
-    """The ports of a member of a group. They stay the same while its brokers come and go: clients
-    that connect in between wait. Those of copies and of gRPC clients are open at a master only: a
-    member that finds the one closed knows that there is none, and a gRPC client that knows all
-    members finds the master, since it goes on to the next address where nobody listens."""
+class GroupPorts:
+    """The ports of a group's member. They stay bound while its brokers are replaced: clients that
+    connect in between wait. The ports for copies and gRPC clients are open at the master only: a
+    member that finds the port closed knows that there is no master there, and a gRPC client that
+    knows all members tries the next address."""
 
     def __init__(
         self, replica: ReplicaSettings, *, host: str, port: int, grpc_door: socket.socket | None
@@ -36,23 +36,24 @@ class GroupDoors:
         self.ha_port = int(self._ha_door.getsockname()[1])
 
     def door(self) -> socket.socket:
-        """For clients."""
+        """The port for clients."""
         return self._door.dup()
 
     def fast_door(self) -> socket.socket | None:
-        """The second one for clients."""
+        """The second port for clients."""
         return None if self._fast_door is None else self._fast_door.dup()
 
     def grpc_door(self) -> socket.socket | None:
-        """For clients of RocketMQ 5: one of its own for each master, as `ha_door`."""
+        """The port for clients of RocketMQ 5: a new one for each master, as `ha_door`."""
         return bind(self._host, self.grpc_port) if self.grpc_port else None
 
     def ha_door(self) -> socket.socket:
-        """For copies: one of its own for each master, closed with it. The number stays ours."""
+        """The port for copies: a new one for each master, closed with it. The number stays the
+        same."""
         return bind(self._ha_host, self.ha_port)
 
     def close(self) -> None:
-        """Give the ports back."""
+        """Close the ports."""
         for door in (self._door, self._fast_door, self._grpc_door, self._ha_door):
             if door is not None:
                 door.close()
@@ -71,7 +72,7 @@ def bind_fast(host: str, port: int) -> socket.socket | None:
 
 
 def bind_ha(replica: ReplicaSettings, *, host: str, port: int) -> socket.socket:
-    """The port, as RocketMQ chooses it: the one behind that of clients. Any free one, where the
-    system chose that as well."""
+    """Bind the replication port, which RocketMQ chooses as the clients' port plus one; any free
+    port if the system chose the clients' port."""
     wanted = replica.ha_port or (port + HA_ABOVE if port else 0)
     return bind(replica.ha_bind or host, wanted)

@@ -9,7 +9,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.ports import Disk, File, Usage
 from escrowmq.broker.input_time import InputTime
 from escrowmq.group.tables import COPIED
-from escrowmq.store.store import Store
+from escrowmq.store.store import Put, Store
 
 MARK_TOPIC: Final = "ESCROW_GROUP_MARK"
 _NO_QUEUE: Final = 4
@@ -34,64 +34,74 @@ class WatchedDisk:
             self._on_table(path, data)
 
     def open(self, path: str, *, size: int, is_sequential: bool = False) -> File:
-        """As the disk does."""
+        """Open a file of the disk."""
         return self._disk.open(path, size=size, is_sequential=is_sequential)
 
     def names(self, folder: str) -> list[str]:
-        """As the disk does."""
+        """The names in a folder of the disk."""
         return self._disk.names(folder)
 
     def size(self, path: str) -> int | None:
-        """As the disk does."""
+        """The size of a file of the disk."""
         return self._disk.size(path)
 
     def modified_ms(self, path: str) -> int:
-        """As the disk does."""
+        """The modification time of a file of the disk."""
         return self._disk.modified_ms(path)
 
     def read(self, path: str) -> bytes | None:
-        """As the disk does."""
+        """Read a small file of the disk."""
         return self._disk.read(path)
 
     def remove(self, path: str) -> None:
-        """As the disk does."""
+        """Remove a file of the disk."""
         self._disk.remove(path)
 
     def usage(self, path: str) -> Usage:
-        """As the disk does."""
+        """The usage of the disk."""
         return self._disk.usage(path)
 
     def lock(self, path: str) -> None:
-        """As the disk does."""
+        """Lock a file of the disk."""
         self._disk.lock(path)
 
 
 class TableMarks:
-    """An answer to a request that has changed tables waits like that to a message: for a record in
-    the log. Copies get the tables before it."""
+    """Marks in the log for changed tables: the answer to a request that changed tables waits for
+    the mark, as the answer to a message waits for its record. Copies get the tables before it."""
 
     def __init__(self, store: Store, moment: InputTime) -> None:
         self._store = store
         self._moment = moment
         self.is_due = False
-        self._end = 0
+        self.changes_end = 0
+        self._mark: Put | None = None
+        self._denials_mark: Put | None = None
 
-    def put(self) -> int:
-        """Append a mark. Returns the log's end after it."""
-        self.changed()
-        return self.end()
+    def of_denials(self) -> Put:
+        """The mark for what this input is denied. It takes no space that is kept for ENDs: anybody
+        may ask for what does not exist, as often as they like."""
+        if self._denials_mark is None:
+            is_short = self._store.writability.is_short_of_disk
+            self._denials_mark = self._put(is_settling=not is_short)
+        return self._denials_mark
 
     def changed(self) -> None:
         """Note that this input has changed a table."""
-        self.is_due, self._end = True, 0
+        self.is_due, self._mark = True, None
 
-    def end(self) -> int:
-        """The log's end after the mark for this input's changes; 0 if it changed no table."""
-        if self.is_due and not self._end:
-            mark = Message(topic=MARK_TOPIC, body=b"", sys_flag=_NO_QUEUE)
-            self._end = self._store.put(mark, self._moment.now_ms).log_end
-        return self._end if self.is_due else 0
+    def of_changes(self) -> Put | None:
+        """The mark for this input's changes; None if it changed no table. A table is changed while
+        messages are refused as well, so its mark is put like an END."""
+        if self.is_due and self._mark is None:
+            self._mark = self._put(is_settling=True)
+            self.changes_end = max(self.changes_end, self._mark.log_end)
+        return self._mark
 
     def input_ended(self) -> None:
         """The input is over: later answers belong to other requests."""
-        self.is_due, self._end = False, 0
+        self.is_due, self._mark, self._denials_mark = False, None, None
+
+    def _put(self, *, is_settling: bool) -> Put:
+        mark = Message(topic=MARK_TOPIC, body=b"", sys_flag=_NO_QUEUE)
+        return self._store.put(mark, self._moment.now_ms, is_settling=is_settling)

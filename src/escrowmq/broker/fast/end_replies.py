@@ -1,0 +1,108 @@
+"""Answers to the ENDs of one run on the fast path: all at once, or each by itself where one of them
+was undone."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from escrowmq.base.codes import Request
+from escrowmq.base.command import Command
+from escrowmq.broker.answers.request_times import Latency
+from escrowmq.broker.asked import Asked, Question
+from escrowmq.broker.fast.batched_replies import BatchedReplies
+from escrowmq.broker.output import Output
+from escrowmq.broker.peer import Peer
+from escrowmq.broker.requests.on_transactions import EndHandlers
+from escrowmq.broker.requests.serving import Serving
+from escrowmq.store.log_ends import LogEnds
+from escrowmq.txn.end_claim import Ended, EndResult
+from escrowmq.txn.state import State
+from escrowmq.txn.unsealed_ends import Sealed
+
+STATES: Final = (State.ROLLED_BACK, State.COMMITTED)
+NOTE: Final = struct.Struct(">???i")
+"""What the native lane reports about an END: whether it commits, is one-way, is in JSON; its
+opaque."""
+
+
+class NotedEnds(msgspec.Struct):
+    """ENDs that were served: their queue offsets, and the native lane's report on each."""
+
+    queue_offsets: list[int]
+    notes: bytes
+
+
+class EndsToAnswer:
+    """Ends that one peer requested in one run (txn.unsealed_ends.EndAnswer)."""
+
+    def __init__(self, replies: EndReplies, peer: Peer, now_ms: int) -> None:
+        self._replies = replies
+        self.peer, self.now_ms = peer, now_ms
+        self.noted: list[NotedEnds] = []
+        self.frames: list[bytes] = []
+        self.count = 0
+        """How many of them want an answer."""
+
+    def add(self, noted: NotedEnds, replies: bytes) -> None:
+        """Add ENDs to be answered."""
+        self.noted.append(noted)
+        self.frames.append(replies)
+        self.count += noted.notes[1 :: NOTE.size].count(0)
+
+    def give(self, sealed: Sealed) -> None:
+        """Answer all ENDs, each with its outcome."""
+        if sealed.undone:
+            self._replies.send_each(self, sealed)
+        else:
+            self._replies.send(self, sealed.log_end)
+
+
+class EndReplies:
+    """Sends the answers to the ENDs of a run."""
+
+    def __init__(
+        self,
+        *,
+        ends: EndHandlers,
+        serving: Serving,
+        output: Output,
+        latency: Latency,
+        run_answers: BatchedReplies,
+        log_ends: LogEnds,
+    ) -> None:
+        self._ends = ends
+        self._serving = serving
+        self._output = output
+        self._latency = latency
+        self._run_answers = run_answers
+        self._log_ends = log_ends
+
+    def send(self, run: EndsToAnswer, log_end: int) -> None:
+        """Answer all at once. Measured: 0.6 us each, where one after the other takes 7."""
+        if log_end > self._log_ends.answerable_end:
+            counts = {Request.END_TRANSACTION: run.count}
+            keep = self._run_answers.keep
+            keep(run.peer, run.frames, counts, now_ms=run.now_ms, log_end=log_end)
+            return
+        self._output.send(run.peer.id, *run.frames)
+        self._latency.at_once[Request.END_TRANSACTION, 0, 0] += run.count
+
+    def send_each(self, run: EndsToAnswer, sealed: Sealed) -> None:
+        """Answer each by itself."""
+        for asked, ended in self._one_by_one(run):
+            self._ends.tell(asked, ended, sealed)
+
+    def _one_by_one(self, run: EndsToAnswer) -> Iterator[tuple[Question, Ended]]:
+        """The answers, each encoded as on the general path."""
+        row = self._serving.row(Request.END_TRANSACTION)
+        for noted in run.noted:
+            each = zip(noted.queue_offsets, NOTE.iter_unpack(noted.notes), strict=True)
+            for queue_offset, (is_commit, is_one_way, is_json, opaque) in each:
+                if not is_one_way:
+                    command = Command(code=row.code, opaque=opaque, is_binary=not is_json)
+                    asked = Asked(run.peer, row, command, None, run.now_ms)
+                    yield asked, Ended(EndResult.DONE, STATES[is_commit], queue_offset)

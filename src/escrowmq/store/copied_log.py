@@ -1,0 +1,253 @@
+"""The copy of another broker's log, byte by byte: appends what the master sends, and updates what
+is derived from it.
+
+Only whole records are appended, at the offsets that they have at the master. They are added to
+queues and index like records that were put here. So a start finds a log like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from escrowmq.base.fixed_limits import TOPIC_QUEUES_MAX, UNSEEN_MAX
+from escrowmq.base.message import SysFlag, Topic
+from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, is_path_safe
+from escrowmq.codec.layout import RECORD_SIZE_MIN
+from escrowmq.codec.log_stretches import Scanned
+from escrowmq.codec.properties import number_in, value_of
+from escrowmq.codec.record import decode_record
+from escrowmq.errors import CorruptRecord, DiskFull, StorageError
+from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.dispatch import UnitsOf, UnseenRun
+from escrowmq.store.queue_snapshot import write_snapshot
+from escrowmq.store.scanned import RecordKeys, UnitCodes
+from escrowmq.store.store_parts import StoreState
+
+_PREPARED: Final = SysFlag.PREPARED  # also of those that were rolled back
+_HALF: Final = Topic.HALF.encode()
+_GAP_MAX: Final = 1_000_000
+"""How many queue offsets may be missing before a record, in a queue that already has units."""
+
+_pack: Final = ENTRY.pack
+
+
+class _Part:
+    """The units of records of one queue that are appended together."""
+
+    __slots__ = ("next_offset", "queue", "units")
+
+    def __init__(self, queue: ConsumeQueue, next_offset: int) -> None:
+        self.queue = queue
+        self.next_offset = next_offset
+        self.units = bytearray()
+
+
+_Parts = dict[tuple[bytes, int], _Part]
+
+
+class CopiedLog:
+    """Appends to a log that is copied from another broker."""
+
+    def __init__(self, state: StoreState, delete_topic: Callable[[str], int]) -> None:
+        self._state = state
+        self._log = state.log
+        self._delete_topic = delete_topic
+        self.segment_size = state.log.segment_size
+        self.read = state.log.read
+        self.has_crc = state.settings.appends_crc
+        self._topics: dict[bytes, int] = {}
+        self._codes = UnitCodes(state.dispatcher.delays_ms)
+        self._keys = RecordKeys()
+
+    @property
+    def min_offset(self) -> int:
+        """Where the oldest segment starts."""
+        return self._log.min_offset
+
+    @property
+    def end_offset(self) -> int:
+        """Where the next byte is appended."""
+        return self._log.end_offset
+
+    @property
+    def kept_end(self) -> int:
+        """The offset up to which the log is as safe as a broker's acknowledgements: durable, if
+        these wait for the disk."""
+        ends = self._state.ends
+        return ends.durable if ends.waits_for_disk else self.end_offset
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log is empty, so that it may begin at any segment."""
+        segments = self._log.segments
+        return not segments.starts or self._log.end_offset == segments.first
+
+    def begin_at(self, log_offset: int) -> None:
+        """Begin an empty log at the start of one of the master's segments."""
+        assert self.is_empty, self.end_offset
+        assert not log_offset % self.segment_size, log_offset
+        segments, state = self._log.segments, self._state
+        if log_offset == self.end_offset and segments.has(log_offset):
+            return
+        segments.forget_empty()
+        self._forget_derived()
+        self._log.start(log_offset)
+        state.ends.start(log_offset)
+        state.dispatcher.start(log_offset, 0, ())
+        # This happens once per folder. A start refuses a folder whose log is missing although there
+        # is evidence of one: a power failure must not leave such a folder.
+        segments.make(log_offset).sync()
+        write_snapshot(state)
+
+    def _forget_derived(self) -> None:
+        """Remove queues and index of a log that a power failure has left empty."""
+        state = self._state
+        state.queues.remove_all()
+        state.dispatcher.forget_found()
+        if state.index is not None:
+            state.index.remove_all()
+
+    def append(self, data: bytes, records: Sequence[Scanned]) -> None:
+        """Append consecutive records that start at the end, and make them visible. Raises DiskFull
+        if there is no room, with as many appended as fit; CorruptRecord if one cannot belong to
+        this log; StorageError while a failed sync is repaired."""
+        self._need_sound_disk()
+        dispatcher = self._state.dispatcher
+        if dispatcher.stalled is not None and dispatcher.unseen_size > UNSEEN_MAX:
+            raise DiskFull(
+                f"{dispatcher.stalled}; copying continues when there is space for queues"
+            )
+        base, parts, keys = self.end_offset, _Parts(), bytearray()
+        code_of, add_keys = self._codes.of, self._keys.add
+        before: Scanned | None = None
+        for record in records:
+            if not record.sys_flag & _PREPARED:
+                place = record.topic, record.queue_id
+                part = parts.get(place) or self._part(record)
+                if part is None or part.next_offset != record.queue_offset:
+                    self._append_together(data, base, before, parts, keys)
+                    self._append_alone(data, base, record)
+                    before, parts, keys = None, _Parts(), bytearray()
+                    continue
+                parts[place] = part
+                code = code_of(record, is_schedule=part.queue.is_schedule)
+                part.units += _pack(record.log_offset, record.size, code)
+                part.next_offset += 1
+            self._note_topic(record)
+            add_keys(keys, record)
+            before = record
+        self._append_together(data, base, before, parts, keys)
+
+    def _part(self, record: Scanned) -> _Part | None:
+        """A part for the queue of a record, which becomes its first; None if the record's queue
+        offset does not follow the existing units."""
+        queue = self._queue_of(record)
+        next_offset = queue.next_offset
+        if next_offset != record.queue_offset:
+            return None
+        follows = queue.end == next_offset or self._state.dispatcher.waiting
+        return _Part(queue, next_offset) if follows else None
+
+    def _queue_of(self, record: Scanned) -> ConsumeQueue:
+        topic = record.topic.decode("utf-8", "replace")
+        queues, queue_offset = self._state.queues, record.queue_offset
+        known = queues.by_key.get((topic, record.queue_id))
+        if known is not None and known.min <= queue_offset < known.next_offset:
+            known.drop_gaps(queue_offset)  # their records were damaged here, and are copied again
+        next_offset = 0 if known is None else known.next_offset
+        if known is not None and next_offset == queue_offset:
+            return known
+        if record.queue_id < 0 or not is_path_safe(topic):
+            raise CorruptRecord(
+                f"the record at log offset {record.log_offset} is of queue {record.queue_id} "
+                f"of topic {topic[:64]!r}, which is impossible"
+            )
+        # Each unit before it has a record in the log before it.
+        most = record.log_offset // RECORD_SIZE_MIN
+        if next_offset:
+            most = min(most, next_offset + _GAP_MAX)
+        if not 0 <= queue_offset <= most:
+            raise CorruptRecord(
+                f"the record at log offset {record.log_offset} is number {queue_offset} of "
+                f"its queue; at most {most} is possible"
+            )
+        return known or queues.make(topic, record.queue_id)
+
+    def _append_together(
+        self,
+        data: bytes,
+        base: int,
+        last: Scanned | None,
+        parts: _Parts,
+        keys: bytearray,
+    ) -> None:
+        """Append everything up to and including the record `last`; `parts` has the units."""
+        if last is None:
+            return
+        log, begin = self._log, self._log.end_offset
+        part_of_data = data[begin - base : last.log_offset + last.size - base]
+        log.append(part_of_data, last.stored_ms)
+        units = []
+        for part in parts.values():
+            queue, next_offset = part.queue, part.next_offset
+            queue.expect(next_offset)
+            first = next_offset - len(part.units) // ENTRY_SIZE
+            units.append(UnitsOf(queue, queue.topic, queue.queue_id, first, bytes(part.units)))
+        run = UnseenRun(begin, part_of_data, log.stored_ms, units, bytes(keys))
+        self._state.dispatcher.show_run(run)
+
+    def _append_alone(self, data: bytes, base: int, record: Scanned) -> None:
+        """Append a record whose unit does not follow the existing ones: the master has deleted and
+        recreated the topic, or has skipped a damaged range before the record."""
+        known = self._queue_of(record)
+        is_before = record.queue_offset < known.next_offset
+        queue = self._begun_anew(record, known) if is_before else known
+        begin = record.log_offset - base
+        self._log.append(data[begin : begin + record.size], record.stored_ms)
+        self._note_topic(record)
+        self._state.dispatcher.show(
+            queue,
+            decode_record(data, begin),
+            record.queue_offset,
+            record.log_offset,
+            record.size,
+        )
+
+    def _begun_anew(self, record: Scanned, queue: ConsumeQueue) -> ConsumeQueue | None:
+        if record.queue_offset:
+            return None  # RocketMQ (ConsumeQueue.putMessagePositionInfo) skips it, too
+        self._delete_topic(queue.topic)
+        return self._state.queues.make(queue.topic, record.queue_id)
+
+    def _note_topic(self, record: Scanned) -> None:
+        topic, queue_id = record.topic, record.queue_id
+        if topic == _HALF:
+            properties = record.properties
+            topic = value_of(properties, b"REAL_TOPIC\x01") or topic
+            real = value_of(properties, b"REAL_QID\x01").decode("utf-8", "replace")
+            queue_id = number_in(real, most=TOPIC_QUEUES_MAX - 1) or 0
+        if self._topics.get(topic, -1) < queue_id < TOPIC_QUEUES_MAX:
+            self._topics[topic] = queue_id
+
+    def take_topics(self) -> dict[str, int]:
+        """Return, and forget, the topics of the appended messages and halves, each with its highest
+        queue id."""
+        found, self._topics = self._topics, {}
+        return {topic.decode("utf-8", "replace"): queue_id for topic, queue_id in found.items()}
+
+    def _need_sound_disk(self) -> None:
+        """The repair of a failed sync makes the log durable up to where it ended at that time."""
+        if fault := self._state.writability.disk_fault:
+            raise StorageError(fault)
+
+    def fill(self, position: int, data: bytes) -> None:
+        """Copy the bytes after a segment's filler, although they mean nothing."""
+        self._need_sound_disk()
+        if data.count(0) != len(data):
+            self._log.fill(position, data)
+
+    def roll(self) -> None:
+        """Write the filler, and continue with the next segment."""
+        self._need_sound_disk()
+        self._log.roll(0)

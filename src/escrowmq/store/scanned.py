@@ -1,0 +1,67 @@
+"""What follows from records that are known as bytes (`codec.log_stretches.Scanned`): the tags code
+in a unit and the keys of the index, without decoding the message."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from escrowmq.base.message import SysFlag
+from escrowmq.codec.hashes import java_hash, tags_code
+from escrowmq.codec.log_stretches import Scanned
+from escrowmq.codec.properties import decode_properties, value_of
+from escrowmq.store.dispatch import unit_code
+from escrowmq.store.index_chains import index_key
+
+_KNOWN_MAX: Final = 10_000
+
+
+class UnitCodes:
+    """The last field of units."""
+
+    def __init__(self, delays_ms: dict[int, int]) -> None:
+        """`delays_ms`: the delays of levels."""
+        self._delays_ms = delays_ms
+        self._known: dict[bytes, int] = {b"": 0}
+
+    def of(self, record: Scanned, *, is_schedule: bool) -> int:
+        """The tags code of a record; or when it is due, if it is of the schedule topic."""
+        tags = value_of(record.properties, b"TAGS\x01")
+        code = self._known.get(tags)
+        if code is None:
+            if len(self._known) > _KNOWN_MAX:
+                self._known = {b"": 0}
+            code = self._known[tags] = tags_code(tags.decode("utf-8", "replace"))
+        if is_schedule:
+            properties = decode_properties(record.properties)
+            return unit_code(properties, record.stored_ms, code, self._delays_ms)
+        return code
+
+
+class RecordKeys:
+    """The index keys of records."""
+
+    def __init__(self) -> None:
+        self._prefixes: dict[bytes, int] = {}
+
+    def add(self, keys: bytearray, record: Scanned) -> None:
+        """Add the keys of a record."""
+        if record.sys_flag & SysFlag.TRANSACTION_MASK == SysFlag.ROLLBACK:
+            return  # as in RocketMQ: dropped records must not be found
+        properties, topic = record.properties, record.topic
+        unique, several = value_of(properties, b"UNIQ_KEY\x01"), value_of(properties, b"KEYS\x01")
+        if not unique and not several:
+            return
+        prefix = self._prefixes.get(topic)
+        if prefix is None:
+            if len(self._prefixes) > _KNOWN_MAX:
+                self._prefixes.clear()
+            prefix = self._prefixes[topic] = java_hash(topic.decode("utf-8", "replace") + "#")
+        if unique:
+            self._add(keys, prefix, unique, record)
+        for key in several.split(b" "):
+            if key:
+                self._add(keys, prefix, key, record)
+
+    def _add(self, keys: bytearray, prefix: int, key: bytes, record: Scanned) -> None:
+        text = key.decode("utf-8", "replace")
+        keys += index_key(prefix, text, record.log_offset, record.stored_ms)

@@ -1,0 +1,159 @@
+"""What a master sends to a copy, and how much at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from escrowmq.base.message import Message
+from escrowmq.base.store_settings import StoreSettings
+from escrowmq.group import leading
+from escrowmq.group.copying import Copy
+from escrowmq.group.frames import FrameReader, Gone, Hello, Kind, decode_log
+from escrowmq.group.leading import CopyStream, Epoch
+from escrowmq.store.store import Store
+from escrowmq.testing.disk import SimDisk
+
+
+class CopyEffects:
+    """What a copy does beside its log: nothing here."""
+
+    def adopt(self, epoch: int, history: tuple[tuple[int, int], ...]) -> None:
+        assert (epoch, history) == (1, ())
+
+    def take_table(self, path: str, data: bytes) -> None:
+        raise AssertionError(path)
+
+    def take_gone(self, gone: Gone) -> None:
+        raise AssertionError(gone)
+
+    def take_over(self) -> None:
+        raise AssertionError("nobody asks for it")
+
+
+class Pair:
+    """A master's end and a copy's, with nothing between them."""
+
+    def __init__(self) -> None:
+        self.master = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
+        self.master.open(1_000)
+        copy = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
+        copy.open(1_000)
+        self.log = copy.follow()
+        epoch = Epoch("c", "b", "g", 1, (), "a", b"")
+        self.stream = CopyStream(self.master.log, epoch, nonce="m", tables=list, now_ms=0)
+        self.copy = Copy(
+            self.log, CopyEffects(), hello=self._hello, secret=b"", nonce="n", now_ms=0
+        )
+        self.reports: list[bytes] = []
+        while self.stream.hello is None or not self.copy.is_welcome:
+            self.pump()
+        self.pump()
+
+    def _hello(self) -> Hello:
+        return Hello(
+            cluster="c", broker="b", group="g", member="b", incarnation="i", promised=0,
+            history=(), log_begin=0, log_end=0, segment_size=1 << 20, nonce="",
+        )  # fmt: skip
+
+    def put(self, size: int = 10) -> None:
+        self.master.put(Message(topic="t", queue_id=0, body=bytes(size)), 1_000)
+
+    def sends(self) -> list[bytes]:
+        """What the master writes now; the copy gets it, and its reports are kept back."""
+        chunks = self.stream.sends(0, 0)
+        self.reports += self.copy.receive(b"".join(chunks), 0)
+        if report := self.copy.report():
+            self.reports.append(report)
+        return chunks
+
+    def report(self) -> None:
+        reports, self.reports = self.reports, []
+        for report in reports:
+            self.stream.receive(report, 0)
+
+    def pump(self) -> None:
+        self.sends()
+        self.report()
+
+
+def sizes(chunks: list[bytes]) -> Iterator[int]:
+    """The size of each part of the log."""
+    reader = FrameReader()
+    reader.size_max = 1 << 20
+    for kind, content in reader.take(b"".join(chunks)):
+        assert kind is Kind.LOG
+        yield len(decode_log(content).body)
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def test_what_is_stored_while_parts_are_in_flight_follows_in_one(pair: Pair) -> None:
+    for _ in range(leading.IN_FLIGHT_MAX):
+        pair.put()
+        assert len([*sizes(pair.sends())]) == 1
+    begin = pair.master.end_offset
+    for _ in range(5):
+        pair.put()
+        assert pair.sends() == []
+    pair.report()
+    assert [*sizes(pair.sends())] == [pair.master.end_offset - begin]
+    pair.report()
+    assert pair.log.end_offset == pair.stream.acknowledged == pair.master.end_offset
+
+
+def test_after_each_report_the_next_part_is_sent_at_once(pair: Pair) -> None:
+    for _ in range(20):
+        pair.put()
+        assert len([*sizes(pair.sends())]) == 1
+        pair.report()
+
+
+def test_a_whole_batch_waits_for_no_report(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leading, "BATCH_SIZE", 2_000)
+    for _ in range(leading.IN_FLIGHT_MAX):
+        pair.put()
+        assert pair.sends()
+    pair.put(1_500)
+    assert pair.sends() == []
+    pair.put(1_500)
+    assert sum(sizes(pair.sends())) > 3_000
+    assert pair.log.end_offset == pair.master.end_offset
+
+
+@given(st.lists(st.tuples(st.integers(1, 9_000), st.booleans()), max_size=40))
+@example([(9_000, False)] * 4 + [(1, False)] * 9)
+def test_every_record_arrives_however_parts_are_cut(puts: list[tuple[int, bool]]) -> None:
+    """No part in flight is waited for that the copy cannot report, since it ends in a record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leading, "BATCH_SIZE", 2_000)
+        patch.setattr(leading, "AHEAD_MAX", 5_000)
+        pair = Pair()
+        for size, reports in puts:
+            pair.put(size)
+            pair.sends()
+            if reports:
+                pair.report()
+        for _ in range(len(puts) * 10):
+            pair.pump()
+        assert pair.log.end_offset == pair.stream.acknowledged == pair.master.end_offset
+
+
+def test_a_copy_that_may_have_so_much_a_second_gets_no_more(pair: Pair) -> None:
+    for _ in range(40):
+        pair.put(5_000)
+    begin = pair.stream.sent_end
+    assert pair.stream.sends(0, 10_000, rate=100_000)
+    first = pair.stream.sent_end - begin
+    assert first == 2_000  # of 20 ms
+    assert pair.stream.sends(0, 10_001, rate=100_000) or pair.stream.wake_at_ms() <= 10_010
+    assert pair.stream.sends(0, 11_000, rate=100_000)
+    assert pair.stream.sent_end - begin <= 2 * 2_000 + 100
+    assert pair.stream.sends(0, 11_001, rate=0)
+    assert pair.stream.sent_end == pair.master.end_offset
