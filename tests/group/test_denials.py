@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from escrowmq.base.codes import Request, Response
+from escrowmq.base.fixed_limits import SERVED_AT_ONCE_MAX
 from escrowmq.codec.signed_id import MAC_SIZE, SignedId, encode, pack
 from tests.harness.caller import COMMIT, Caller, Half, Pending
 
@@ -89,15 +90,16 @@ def test_a_replaced_master_does_not_deny_what_its_successor_has(what: str) -> No
     assert reply.now.code == Response.FLUSH_SLAVE_TIMEOUT, reply.now
 
 
-def test_denials_of_one_input_share_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_denials_of_one_turn_share_a_mark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whoever asks for many unknown offsets at once does not fill the log."""
     world, master = formed()
     sent(world, master, b"one")
     assert master.broker is not None
     caller, frames = master.broker.connect(), list[bytes]()
+    count = 1 + SERVED_AT_ONCE_MAX
     with monkeypatch.context() as patch:
         patch.setattr(caller.exchange, "feed", lambda _, data: frames.append(data))
-        denied = [caller.begin(Request.QUERY_CONSUMER_OFFSET, QUEUE) for _ in range(50)]
+        denied = [caller.begin(Request.QUERY_CONSUMER_OFFSET, QUEUE) for _ in range(count)]
     begin = store_of(master).end_offset
     caller.exchange.feed(caller, frames[0])
     mark_size = store_of(master).end_offset - begin

@@ -95,6 +95,11 @@ READS_AT_ONCE_MAX: Final = 32
 """Requests for messages that one connection has served in a turn; each takes 0.1 ms and more, even
 if it then waits."""
 
+SERVED_AT_ONCE_MAX: Final = 32
+"""Requests of any kind that a broker serves one by one in a turn of one connection: with accounts
+on, a message takes 0.2 ms and more, and 180 of these fit into one read. What the fast path serves
+does not count."""
+
 ASKED_AT_ONCE_MAX: Final = 64
 """Requests of one connection that a name server serves in a turn."""
 

@@ -14,7 +14,7 @@ from escrowmq.base.fixed_limits import (
     HALF_FRAMES_SIZE_MAX,
     HEADER_SIZE_MAX,
     KEYS_AT_ONCE_MAX,
-    READS_AT_ONCE_MAX,
+    SERVED_AT_ONCE_MAX,
     STRANGERS_FRAME_SLACK,
     STRANGERS_HALF_FRAMES_SIZE_MAX,
 )
@@ -61,6 +61,7 @@ class RemotingFront:
         """The fast path; None: everything takes the general path."""
         self.pulls: ShortPulls | None = pulls
         """The fast path for pulls."""
+        self.served_at_once_max = SERVED_AT_ONCE_MAX
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
@@ -134,7 +135,7 @@ class RemotingDialogue:
         peer, serving = self._peer, self._serving
         # Requests are judged by their fields as they were received.
         repeated, pulls = None if serving.is_judging else self._repeated, self._front.pulls
-        count = reads_count = 0
+        count, count_max = 0, self._front.served_at_once_max
         index = self._front.store.dispatcher
         keys_max = index.keys_count + KEYS_AT_ONCE_MAX
         while True:
@@ -163,13 +164,11 @@ class RemotingDialogue:
                 is_read = serving.serve(peer, command, now_ms).is_read
                 if peer.long is not None:
                     return at
-            reads_count += is_read
-            if at == len(data):
+            if at == len(data) or count >= count_max:
                 return at
             if is_read or count % _LOOK_EVERY == 0:
                 size = sum(map(len, self._output.frames.get(peer.id, ())))
-                is_much = size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max
-                if is_much or reads_count == READS_AT_ONCE_MAX:
+                if size > ANSWERS_AHEAD_MAX or index.keys_count > keys_max:
                     return at
             if self._known.is_short(data, at):
                 at = self._serve_plain(data, at, now_ms)

@@ -23,8 +23,8 @@ OVERHEAD_EARNED: Final = 4
 frames."""
 
 
-FIELDS_AT_ONCE_MAX: Final = 8_000
-"""Header fields of one connection per turn, some 4 ms: each may be a single byte, and a read can
+FIELDS_AT_ONCE_MAX: Final = 4_000
+"""Header fields of one connection per turn, some 9 ms: each may be a single byte, and a read can
 contain 65,536 of these."""
 
 OVERHEAD_WORK: Final = 16

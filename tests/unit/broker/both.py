@@ -22,19 +22,11 @@ from escrowmq.lane.native import RequestsLane, requests_lane
 from escrowmq.testing.disk import SimDisk
 
 START_MS = 1_700_000_000_000
-
-
 TOPICS = ("Orders", "Bills", "Odd")
-
-
 PLAIN = {"UNIQ_KEY": "0A000001ABCD18B4AAC2000000000001", "WAIT": "true"}
 
-
 Chunk = tuple[int, bytes]
-
-
 """A connection, and what comes over it in one read."""
-
 
 _MENDING_STEPS = 30
 
@@ -81,6 +73,8 @@ class Side:
             ha_address="10.0.0.1:10912",
             chance=random.Random(5),
         )  # fmt: skip
+        # An input that took several turns would be several op records, and several writes.
+        self.core.remoting.served_at_once_max = 1_000_000
         if not self._is_short:
             self.core.remoting.fast_path = None
             self.core.remoting.pulls = None

@@ -7,7 +7,7 @@ from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import FAQ, Request
 from escrowmq.base.command import Command
 from escrowmq.base.effects import Hold, Send
-from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, READS_AT_ONCE_MAX
+from escrowmq.base.fixed_limits import ANSWERS_AHEAD_MAX, PULL_SIZE_MAX, SERVED_AT_ONCE_MAX
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.command import encode_request
 from escrowmq.codec.frame import FrameReader
@@ -457,22 +457,30 @@ def test_who_asks_for_much_at_once_has_to_read_before_the_rest_is_served() -> No
     assert isinstance(send, Send)
 
 
-def test_so_many_reads_of_one_input_are_served_before_it_is_the_others_turn() -> None:
+@pytest.mark.parametrize("is_read", [True, False])
+def test_so_many_requests_of_one_input_are_served_before_it_is_the_others_turn(
+    *, is_read: bool
+) -> None:
     exchange = Exchange()
     exchange.create_topic("T")
-    reader, core = exchange.connect(), exchange.core
-    reader.pull("T")  # the first makes the group
-    count = 3 * READS_AT_ONCE_MAX
-    data = b"".join(pull_frame(opaque) for opaque in range(count))
+    client, core = exchange.connect(), exchange.core
+    client.pull("T")  # the first makes the group
+    count = 3 * SERVED_AT_ONCE_MAX
+    frame = pull_frame if is_read else newest_frame
+    data = b"".join(frame(opaque) for opaque in range(count))
     counts, found = [], FrameReader()
-    core.receive(reader.id, data, exchange.now_ms)
+    core.receive(client.id, data, exchange.now_ms)
     while effects := core.take_effects():
         (send,) = [effect for effect in effects if isinstance(effect, Send)]
         counts.append([reply.opaque for reply in found.feed(b"".join(send.chunks))])
-        if Hold(reader.id) in effects:
-            core.receive(reader.id, b"", exchange.now_ms)
-    assert [len(part) for part in counts] == [READS_AT_ONCE_MAX] * 3
+        if Hold(client.id) in effects:
+            core.receive(client.id, b"", exchange.now_ms)
+    assert [len(part) for part in counts] == [SERVED_AT_ONCE_MAX] * 3
     assert [opaque for part in counts for opaque in part] == list(range(count))
+
+
+def newest_frame(opaque: int) -> bytes:
+    return encode_request(Request.GET_MAX_OFFSET, opaque, ext={"topic": "T", "queueId": "0"})
 
 
 def pull_frame(opaque: int) -> bytes:
