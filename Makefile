@@ -18,7 +18,7 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage interop pipeline foreign ready spark-ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage long interop pipeline foreign ready spark-ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): $(PINS) pyproject.toml setup.py $(LANE)
@@ -65,6 +65,9 @@ coverage: $(SPARK) ## what the tests run of each room, and whether tests/where.t
 		--cov=escrowmq --cov-context=test --cov-report=json:build/coverage.json $(ARGS)
 	$(BIN)/python tools/rooms_covered.py build/coverage.json
 	$(BIN)/python tools/held.py build/coverage.data
+
+long: $(SPARK)    ## the tests marked `long`, and no others: more releases, databases and faults; before a release
+	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q -m long $(ARGS)
 
 interop: $(SPARK) ## foreign clients and brokers, every release with every test
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/interop tests/v5 -m "long or not long" $(ARGS)

@@ -24,16 +24,18 @@ _WAITING = (
 _QUICK = ("fuzz", "golden", "unit")
 _WITHOUT_CLIENTS = ("acl", "base", "broker", "net", "registry", "store")
 _LONGEST = (
-    "simulation/test_transactions.py", "spark/test_cli_pipeline.py", "spark/test_examples.py",
-    "spark/test_faults.py", "spark/test_guarded.py", "spark/test_many_brokers.py",
-    "spark/test_reconcile_run.py", "spark/test_reconcile_tables.py", "spark/test_remade.py",
-    "spark/test_stream.py", "crash/test_process.py", "interop/test_mqadmin.py",
-    "interop/test_offsets.py", "interop/test_pop.py", "interop/test_replication.py",
-    "interop/test_store_exchange.py", "interop/test_takeover.py", "outbox/test_inbox_faults.py",
-    "outbox/test_keep.py", "outbox/test_races.py", "shop/test_killed.py",
+    "simulation/test_transactions.py", "spark/test_cli_pipeline.py", "spark/test_reconcile.py",
+    "spark/test_reconcile_live.py", "spark/test_reconcile_run.py",
+    "spark/test_reconcile_tables.py", "spark/test_commits.py", "crash/test_process.py",
+    "compensation/test_older_server.py", "frameworks/test_celery.py",
+    "group/test_drill_command.py", "interop/test_mqadmin.py", "interop/test_offsets.py",
+    "interop/test_pop.py", "interop/test_replication.py", "interop/test_retry.py",
+    "interop/test_store_exchange.py", "interop/test_takeover.py", "model/test_failover.py",
+    "outbox/test_keep.py", "outbox/test_keep_locks.py", "outbox/test_races.py",
+    "shop/test_killed.py",
 )  # fmt: skip
-"""Files of more than a minute: one that begins late keeps a single worker busy at the end. Those of
-`v5` stay last of those that wait, since a fresh clone is still compiling their clients."""
+"""Files of half a minute and more: one that begins late keeps a single worker busy at the end.
+Those of `v5` stay last of those that wait, since a fresh clone is still compiling their clients."""
 
 
 # Here, and not in a folder of its own: Hypothesis asks for the profile of the command line before

@@ -93,7 +93,7 @@ OLD = f"java-{OLD_BROKER_RELEASE}"
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        pytest.param("java", "peer", id="from-java"),
+        pytest.param("java", "peer", id="from-java", marks=pytest.mark.long),  # as test_takeover
         pytest.param("peer", "java", id="to-java"),
         pytest.param(OLD, "peer", id="from-java-4", marks=pytest.mark.long),
         pytest.param("peer", OLD, id="to-java-4", marks=pytest.mark.long),

@@ -79,6 +79,7 @@ class Shop:
         return is_new
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_named_and_what_can_be_is_redone(
     spark: SparkSession, world: World, pipeline: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import escrowmq
 from tests.interop import servers
 from tests.interop.servers import Server
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
 
 
+@pytest.mark.long
 def test_the_page_runs(spark: SparkSession, server: Server, tmp_path: Path) -> None:
     for topic in ("orders", "parcels", "orders-copy", "report"):
         servers.new_topic(server, topic)

@@ -183,8 +183,8 @@ def test_a_right_that_is_missing_is_named_on_one_line(
 @pytest.mark.parametrize(
     "name",
     [
-        "export", "replay", "reconcile", pytest.param("funnel", marks=pytest.mark.long),
-        pytest.param("redo", marks=pytest.mark.long),
+        "export", "replay",
+        *(pytest.param(each, marks=pytest.mark.long) for each in ("reconcile", "funnel", "redo")),
     ],
 )  # fmt: skip
 def test_an_account_with_these_rights_may(world: World, run: Run, name: str) -> None:

@@ -36,6 +36,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     server.kill()
 
 
+@pytest.mark.long
 def test_batches_and_streams_are_read(spark: SparkSession, java: Server, tmp_path: Path) -> None:
     topic = servers.new_topic(java, unique("java"))
     send_numbers(java, topic, range(150))

@@ -78,6 +78,7 @@ def alike(tmp_path: Path) -> Iterator[Alike]:
     made.cluster.close()
 
 
+@pytest.mark.long
 def test_equal_ids_and_offsets_on_two_brokers_are_not_mixed_up(
     spark: SparkSession, alike: Alike, pipeline: Pipeline, tmp_path: Path
 ) -> None:

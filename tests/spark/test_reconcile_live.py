@@ -66,7 +66,9 @@ def bodies_of(admin: escrowmq.Admin) -> list[str]:
     )
 
 
-@pytest.mark.parametrize("new", [["new 0", "new 1", "new 2"], []])
+@pytest.mark.parametrize(
+    "new", [["new 0", "new 1", "new 2"], pytest.param([], marks=pytest.mark.long)]
+)
 def test_what_was_purged_is_named_so_and_never_brought_back(
     own_server: Callable[..., Server],
     reconcile: Callable[..., dict[str, Any]],
@@ -113,7 +115,7 @@ def test_a_first_run_before_any_half_is_old_enough_finds_nothing(
     ("ahead_ms", "overdue_s", "found"),
     [
         (HOURS_MS, "0", "overdue"),
-        (0, "600", "pending"),
+        pytest.param(0, "600", "pending", marks=pytest.mark.long),
         pytest.param(-HOURS_MS, "600", "pending", marks=pytest.mark.long),
     ],
 )

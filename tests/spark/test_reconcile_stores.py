@@ -69,6 +69,7 @@ def store(spark: SparkSession, tmp_path: Path) -> Store:
     return Store(spark, tmp_path)
 
 
+@pytest.mark.long
 def test_what_is_open_outlives_runs_that_leave_its_topic_out(store: Store) -> None:
     store.half("open", at_ms=NOW_MS - 30 * MINUTE_MS)
     store.fill(at_ms=NOW_MS - 30 * MINUTE_MS)
@@ -97,6 +98,7 @@ def test_segments_that_went_before_they_were_read_are_told(store: Store) -> None
     assert store.run(now_ms=later_ms + MINUTE_MS).classes == {"overdue": 1}, "it is told once"
 
 
+@pytest.mark.long
 def test_segments_without_a_transaction_may_go_when_they_were_read(store: Store) -> None:
     store.half("seen", at_ms=NOW_MS - 30 * MINUTE_MS)
     store.fill(at_ms=NOW_MS - 30 * MINUTE_MS, segments=4)

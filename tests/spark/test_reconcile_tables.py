@@ -110,6 +110,7 @@ class Job:
         }  # fmt: skip
 
 
+@pytest.mark.long
 def test_differences_come_and_go(spark: SparkSession, tmp_path: Path) -> None:
     job = Job(spark, tmp_path)
     log = job.source.log

@@ -138,7 +138,9 @@ def kept_early_and_late(kind: Callable[[], Mix | Pops | Packs]) -> tuple[Kept, K
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", [Mix, Pops, Packs])
+@pytest.mark.parametrize(
+    "kind", [Mix, *(pytest.param(kind, marks=pytest.mark.long) for kind in (Pops, Packs))]
+)
 def test_four_times_as_many_operations_keep_no_more(
     kind: Callable[[], Mix | Pops | Packs],
 ) -> None:
