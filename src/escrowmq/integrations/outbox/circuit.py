@@ -71,6 +71,8 @@ class Circuit:
         self.state = State.DRAINING
         self._kept_max = kept_max
         self._count = 0
+        self._lately_kept = (0, 0)
+        """Messages kept since the last pass ended, and between that and the pass before."""
         self._pause_s = FIRST_PAUSE_S
         self._empty_passes_count = 0
 
@@ -89,6 +91,8 @@ class Circuit:
                 "Nothing was kept, so roll back; make a broker reachable, or allow more"
             )
         self._count += count
+        since, before = self._lately_kept
+        self._lately_kept = (since + count, before)
         self._empty_passes_count = 0
 
     def note_sent(self, count: int) -> None:
@@ -99,7 +103,10 @@ class Circuit:
     def end_pass(self, *, handed_over: int, left: int, has_failed: bool) -> float:
         """A pass through the kept messages has ended, with this many left; return the seconds until
         the next pass."""
-        self._count = left
+        # A pass does not see what is not committed yet, often what has just caused it.
+        since, before = self._lately_kept
+        self._lately_kept = (0, since)
+        self._count = max(left, min(self._count, left + since + before))
         if has_failed:
             self.state = State.OPEN
             pause_s = self._pause_s

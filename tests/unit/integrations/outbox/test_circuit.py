@@ -143,8 +143,41 @@ def test_so_many_are_kept_and_no_more() -> None:
     with pytest.raises(TooManyKept, match=r"2 messages already wait .* has 2 more; 3 are allowed"):
         circuit.keep(2)
     circuit.keep(1)
+    with pytest.raises(TooManyKept):
+        circuit.keep(1)
+
+
+def test_what_a_pass_may_not_have_seen_yet_stays_counted() -> None:
+    """Their transactions commit behind the pass that they have caused, and perhaps the next one."""
+    circuit = Circuit(kept_max=3)
+    circuit.keep(2)
+    end_pass(circuit)
+    circuit.keep(1)
+    end_pass(circuit, left=1)
+    with pytest.raises(TooManyKept, match="3 messages"):
+        circuit.keep(1)
+    end_pass(circuit, left=3)
+    with pytest.raises(TooManyKept, match="3 messages"):
+        circuit.keep(1)
+
+
+def test_what_was_rolled_back_makes_room_two_passes_later() -> None:
+    circuit = Circuit(kept_max=3)
+    circuit.keep(3)
+    end_pass(circuit)
+    end_pass(circuit)
+    with pytest.raises(TooManyKept):
+        circuit.keep(1)
     end_pass(circuit)
     circuit.keep(3)
+
+
+def test_what_other_processes_kept_counts_from_the_next_pass_on() -> None:
+    circuit = Circuit(kept_max=3)
+    end_pass(circuit, left=2)
+    with pytest.raises(TooManyKept, match="2 messages"):
+        circuit.keep(2)
+    circuit.keep(1)
 
 
 def test_what_a_pass_has_sent_makes_room_before_it_ends() -> None:
