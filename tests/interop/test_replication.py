@@ -14,6 +14,7 @@ from typing import Any, Final
 import pytest
 
 from escrowmq import Credentials, Producer
+from tests.harness.parameters import quick
 
 from . import jars, wire
 from .drivers import JavaDriver
@@ -29,11 +30,6 @@ PAIRS: Final = [
     (JAVAS[1], "escrow"),
 ]  # fmt: skip
 """Each role of RocketMQ with each of its releases."""
-
-
-def pairs(*quick: tuple[str, str]) -> list[Any]:
-    """All of them, of which some are not left to `make interop`."""
-    return [each if each in quick else pytest.param(each, marks=pytest.mark.long) for each in PAIRS]
 
 
 SETTINGS: Final[dict[str, Any]] = {
@@ -189,7 +185,7 @@ def _name(kinds: tuple[str, str]) -> str:
     return f"{kinds[1]}-behind-{kinds[0]}"
 
 
-@pytest.mark.parametrize("group", pairs(PAIRS[0]), indirect=True, ids=_name)
+@pytest.mark.parametrize("group", quick(PAIRS[:1], of=PAIRS), indirect=True, ids=_name)
 def test_the_copy_is_the_same_over_restarts_and_kills(group: Group) -> None:
     group.start("master")
     group.send(40)
@@ -212,7 +208,7 @@ def test_the_copy_is_the_same_over_restarts_and_kills(group: Group) -> None:
     group.check_same(group.until_same())
 
 
-@pytest.mark.parametrize("group", pairs(PAIRS[0], PAIRS[-1]), indirect=True, ids=_name)
+@pytest.mark.parametrize("group", quick([PAIRS[0], PAIRS[-1]], of=PAIRS), indirect=True, ids=_name)
 def test_an_empty_slave_joins_a_master_of_several_files(group: Group) -> None:
     group.start("master")
     group.send(400, size=8_000)
@@ -233,7 +229,7 @@ def test_an_empty_slave_joins_a_master_of_several_files(group: Group) -> None:
     group.check_same(group.until_same())
 
 
-@pytest.mark.parametrize("group", pairs(*PAIRS[:2])[:3], indirect=True, ids=_name)
+@pytest.mark.parametrize("group", quick(PAIRS[:2], of=PAIRS[:3]), indirect=True, ids=_name)
 def test_senders_wait_for_a_slave_of_rocketmqs(group: Group) -> None:
     group.master_settings = {
         "brokerRole": "SYNC_MASTER",
@@ -261,7 +257,7 @@ def test_senders_wait_for_a_slave_of_rocketmqs(group: Group) -> None:
     assert status["inSyncSlaveNums"] == 1
 
 
-@pytest.mark.parametrize("group", pairs(PAIRS[-1])[3:], indirect=True, ids=_name)
+@pytest.mark.parametrize("group", quick(PAIRS[-1:], of=PAIRS[3:]), indirect=True, ids=_name)
 def test_tables_of_rocketmqs_master_are_copied(group: Group) -> None:
     group.start("master")
     slave = group.start("slave")

@@ -12,6 +12,7 @@ import pytest
 import escrowmq
 from escrowmq.integrations.outbox import schema
 from escrowmq.integrations.outbox.tables import SqlFamily
+from tests.harness.parameters import quick
 from tests.interop.process import until
 from tests.interop.servers import Server
 from tests.sdk.reading import delivered
@@ -21,8 +22,6 @@ from .inbox_faults import FAULTS, INTEGRATIONS, Place, sent_again, start
 # On the event loop, a handler that is given up is cancelled, and cannot go on behind its time.
 _PLAIN_ONLY = ("slow", "begun")
 
-QUICK = ("django", "asyncio")
-
 
 def faults_of(integration: str) -> list[str]:
     if integration != "asyncio":
@@ -30,13 +29,7 @@ def faults_of(integration: str) -> list[str]:
     return [each for each in FAULTS if not any(word in each for word in _PLAIN_ONLY)]
 
 
-@pytest.mark.parametrize(
-    "integration",
-    [
-        each if each in QUICK else pytest.param(each, marks=pytest.mark.long)
-        for each in INTEGRATIONS
-    ],
-)
+@pytest.mark.parametrize("integration", quick(["django", "asyncio"], of=INTEGRATIONS))
 def test_each_message_is_handled_once_whatever_its_handler_meets(
     integration: str,
     server: Server,

@@ -14,6 +14,7 @@ import escrowmq
 from escrowmq.cli.main import main
 from escrowmq.net.clock import SystemClock
 from tests.harness.certificates import OPENSSL, Authority
+from tests.harness.parameters import quick
 from tests.interop.drivers import unique
 from tests.interop.servers import EscrowServer
 
@@ -182,10 +183,7 @@ def test_a_right_that_is_missing_is_named_on_one_line(
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "export", "replay",
-        *(pytest.param(each, marks=pytest.mark.long) for each in ("reconcile", "funnel", "redo")),
-    ],
+    quick(["export", "replay"], of=["export", "replay", "reconcile", "funnel", "redo"]),
 )  # fmt: skip
 def test_an_account_with_these_rights_may(world: World, run: Run, name: str) -> None:
     code, told, errors = run(name, world.user(NEEDS[name]))

@@ -17,6 +17,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.txn import bundle
 from tests.harness.exchange import COMMIT, ROLLBACK, UNKNOWN, Caller, Exchange, half_of_check
+from tests.harness.parameters import quick
 from tests.unit.broker.consumer import Got, PopConsumer
 from tests.unit.broker.world import World
 
@@ -138,9 +139,7 @@ def kept_early_and_late(kind: Callable[[], Mix | Pops | Packs]) -> tuple[Kept, K
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    "kind", [Mix, *(pytest.param(kind, marks=pytest.mark.long) for kind in (Pops, Packs))]
-)
+@pytest.mark.parametrize("kind", quick([Mix], of=[Mix, Pops, Packs]))
 def test_four_times_as_many_operations_keep_no_more(
     kind: Callable[[], Mix | Pops | Packs],
 ) -> None:
