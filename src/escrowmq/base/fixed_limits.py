@@ -92,8 +92,8 @@ ANSWERS_AHEAD_MAX: Final = 1_048_576
 are read: 36 KB of requests can ask for 25 MB."""
 
 READS_AT_ONCE_MAX: Final = 32
-"""Requests for messages that one connection has served in a turn; each takes 0.1 ms and more, even
-if it then waits."""
+"""Requests for messages that a gRPC connection has served in a turn; each takes 0.1 ms and more,
+even if it then waits."""
 
 SERVED_AT_ONCE_MAX: Final = 32
 """Requests of any kind that a broker serves one by one in a turn of one connection: with accounts

@@ -62,6 +62,7 @@ class RemotingFront:
         self.pulls: ShortPulls | None = pulls
         """The fast path for pulls."""
         self.served_at_once_max = SERVED_AT_ONCE_MAX
+        """Requests of one connection that the general path serves in a turn."""
         self.half_frames = HalfFrames(HALF_FRAMES_SIZE_MAX)
         self.strangers_half_frames = HalfFrames(STRANGERS_HALF_FRAMES_SIZE_MAX)
         self._watch = FrameWatch()
