@@ -16,9 +16,7 @@ from typing import Final
 
 import msgspec
 
-from escrowmq.base.codes import Request
 from escrowmq.codec.entries import decode_checkpoint
-from tests.interop import wire
 from tests.interop.process import until
 
 from . import disks
@@ -45,12 +43,17 @@ def kill_master(group: Group, served: Wait) -> None:
 
 
 def switch(group: Group, served: Wait) -> None:
-    """Another member is made the master by an operator's word."""
-    master = group.master()
-    reply = wire.ask(master.clients.address, Request.ESCROW_GROUP_SWITCH, {})
-    assert reply.code == 0, reply.remark
-    until("another master", lambda: group.master() is not master)
+    """Another member is made the master by an operator's command."""
+    _switch(group)
     served()
+
+
+def _switch(group: Group) -> None:
+    before = group.master()
+    command = [sys.executable, "-m", "escrowmq", "cluster", "switch", NAME, "-n", group.nameserver]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert group.master() is not before
 
 
 def upgrade(group: Group, served: Wait) -> None:
@@ -59,9 +62,7 @@ def upgrade(group: Group, served: Wait) -> None:
     first = group.master()
     for member in [*group.others(first), first]:
         if member is first:
-            command = [sys.executable, "-m", "escrowmq", "cluster", "switch", NAME]
-            subprocess.run([*command, "-n", group.nameserver], check=True, capture_output=True)
-            assert group.master() is not first
+            _switch(group)
             served()
             group.wait_whole()
         member.stop()

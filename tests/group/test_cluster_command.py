@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,11 +13,14 @@ from pathlib import Path
 import pytest
 
 import escrowmq
+from escrowmq.base.codes import Request
+from escrowmq.broker.replication.successor import SWITCH_MS
 from escrowmq.client.admin.replicas import ReplicaGroup
 from escrowmq.errors import UsageError
 from tests.authority import etcd_servers
 from tests.authority.etcd_servers import EtcdCluster
 from tests.crash.test_group import MemberProcess
+from tests.interop import wire
 from tests.interop.process import until
 from tests.interop.servers import EscrowServer
 
@@ -109,6 +113,43 @@ def test_a_switch_is_shown_first_then_done_when_the_new_master_serves(group: Gro
     again = group.run("switch", before.broker, "--to", heir)
     assert again.returncode != 0
     assert f"{heir} is already the master of {before.broker}" in again.stderr
+
+
+def test_a_master_that_no_name_server_lists_is_found_by_its_copies(group: Group) -> None:
+    before = group.now
+    heir = next(one for one in before.members if one.role == "in sync")
+    _unlist(group, heir.name)
+    done = group.admin.replicas.switch(before.broker, heir.name)
+    assert done.master == heir.name
+    _unlist(group, heir.name)
+    assert (group.now.master, group.now.master_address) == (heir.name, heir.address)
+    until("listed again", group.is_whole)
+
+
+def _unlist(group: Group, member: str) -> None:
+    """Make the name server forget this member until it registers again."""
+    address = group.members[member].address
+    report = next(iter(group.admin.replicas.reports([address]).values()))
+    fields = {
+        "brokerName": report.broker, "brokerAddr": address, "clusterName": report.cluster,
+        "brokerId": str(0 if report.is_master else report.numbers[member]),
+    }  # fmt: skip
+    assert wire.ask(group.nameserver, Request.UNREGISTER_BROKER, fields).code == 0
+
+
+def test_when_a_member_does_not_take_over_the_next_one_is_asked(group: Group) -> None:
+    before = group.now
+    frozen, heir = sorted(one.name for one in before.members if one.role == "in sync")
+    process = group.members[frozen].process
+    assert process is not None
+    process.send_signal(signal.SIGSTOP)
+    try:
+        done = group.admin.replicas.switch(before.broker)
+    finally:
+        process.send_signal(signal.SIGCONT)
+    assert (done.before, done.master) == (before.master, heir)
+    assert done.took_ms > SWITCH_MS, "the frozen one was asked first"
+    until("all members in sync", group.is_whole)
 
 
 def test_nothing_is_rebuilt_where_a_master_serves(group: Group) -> None:

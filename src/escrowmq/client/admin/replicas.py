@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -14,13 +15,16 @@ from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.routes import MASTER
 from escrowmq.codec.client_bodies import decode_body
-from escrowmq.errors import EscrowMQError, RouteMissing, UsageError
+from escrowmq.errors import SWITCHING_REMARK, EscrowMQError, RouteMissing, UsageError
 
 _POLL_S: Final = 0.02
 _POLL_MS: Final = 1_000
+_PATIENT_MS: Final = 5_000
+"""Before a group is said to have no master, its members have so long to answer."""
 
 SWITCH_S: Final = 10.0
-"""A planned change of the master takes less, or is given up."""
+"""A planned change of the master takes less, or is given up. A member that is asked to take over
+has three seconds; then another one is asked."""
 
 
 class Replica(msgspec.Struct, kw_only=True, rename="camel"):
@@ -104,12 +108,15 @@ class Replicas:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def status(self, broker: str = "", *, members: Sequence[str] = ()) -> list[ReplicaGroup]:
+    async def status(
+        self, broker: str = "", *, members: Sequence[str] = (), timeout_ms: int = _POLL_MS
+    ) -> list[ReplicaGroup]:
         """Return all brokers with their copies, or those of one name. `members`: addresses to ask
-        as well, of members that the name server does not know because their group has no master."""
+        as well, of members that the name server does not know because their group has no master.
+        Who does not answer within `timeout_ms` is shown as not reached."""
         self._cluster.instance.check_usable()
         table = (await self._cluster.instance.names.brokers()).broker_addr_table
-        reports = await self._reports(members)
+        reports = await self._reports(members, timeout_ms)
         found = []
         for name in sorted({*table, *(one.broker for one in reports.values())}):
             if broker and name != broker:
@@ -117,7 +124,8 @@ class Replicas:
             data = table.get(name)
             addresses = {} if data is None else dict(data.broker_addrs)
             own = {at: one for at, one in reports.items() if one.broker == name}
-            own |= await self._reports(addresses.values())
+            own |= await self._reports(addresses.values(), timeout_ms)
+            own |= await self._reports(_masters(own) - own.keys(), timeout_ms)
             if own:
                 found.append(_group(name, own, addresses.values()))
             else:
@@ -129,16 +137,24 @@ class Replicas:
 
     async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
         """Make another member the master of a group: this one, or the most up-to-date copy. Returns
-        when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile."""
+        when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile. A
+        member that does not take over within three seconds is given up, and the next one asked."""
         group = await self.group(broker)
         if not group.master:
             raise UsageError(f"{broker} has no master that could hand over")
         if to == group.master:
             raise UsageError(f"{to} is already the master of {broker}")
         began_s = asyncio.get_running_loop().time()
-        await self._cluster.ask(group.master_address, Request.ESCROW_GROUP_SWITCH, {"member": to})
-        at = [one.address for one in group.members]
-        after = await self._serving(broker, at, above=group.epoch, within_s=within_s)
+
+        async def hand_over() -> None:
+            fields = {"member": to}
+            await self._cluster.ask(group.master_address, Request.ESCROW_GROUP_SWITCH, fields)
+
+        await hand_over()
+        at = [one.address for one in group.members if one.address]
+        after = await self._serving(
+            broker, at, above=group.epoch, within_s=within_s, hand_over=hand_over
+        )
         took_s = asyncio.get_running_loop().time() - began_s
         return Switched(
             broker=broker, before=group.master, master=after.member, epoch=after.epoch,
@@ -182,11 +198,13 @@ class Replicas:
         if not found:
             table = (await self._cluster.instance.names.brokers()).broker_addr_table
             found = [at for data in table.values() for at in dict(data.broker_addrs).values()]
-        return await self._reports(found)
+        return await self._reports(found, _POLL_MS)
 
     async def group(self, broker: str) -> ReplicaGroup:
         """Return the group of this name. Raises UsageError for brokers that do not fail over."""
         (found,) = await self.status(broker)
+        if not (found.kind == "group" and found.master):  # or the master is slow to answer
+            (found,) = await self.status(broker, timeout_ms=_PATIENT_MS)
         if found.kind != "group":
             raise UsageError(
                 f"{broker} is not a group that fails over: its brokers were started without "
@@ -199,33 +217,49 @@ class Replicas:
         return await self._cluster.ask_for(address, Request.ESCROW_GROUP_STATUS, GroupReport)
 
     async def _serving(
-        self, broker: str, addresses: Sequence[str], *, above: int, within_s: float
+        self,
+        broker: str,
+        addresses: Sequence[str],
+        *,
+        above: int,
+        within_s: float,
+        hand_over: Callable[[], Awaitable[None]] | None = None,
     ) -> GroupReport:
+        """Wait for the master of a later epoch, at these addresses or at one that a member at them
+        names. `hand_over` asks the present master to make way; it is called again when that master
+        has given up waiting for its heir."""
         loop = asyncio.get_running_loop()
         end_s = loop.time() + within_s
+        known = set(addresses)
         while True:
-            reports = await self._reports(addresses)
+            reports = await self._reports(known, _POLL_MS)
+            known |= _masters(reports)
             for one in reports.values():
                 if one.is_master and one.epoch > above and not one.refusal:
                     return one
             if loop.time() >= end_s:
-                said = "; ".join(f"{r.member}: {r.why or r.refusal or 'copies'}" for r in
-                                 reports.values())  # fmt: skip
+                said = "; ".join(f"{r.member}: {_state(r)}" for r in reports.values())
                 raise RouteMissing(
                     f"no new master of {broker} within {within_s:g} s ({said or 'no answers'}); "
                     "`escrowmq cluster status` shows the group"
                 )
+            if hand_over is not None and any(
+                one.is_master and one.epoch == above and SWITCHING_REMARK not in one.refusal
+                for one in reports.values()
+            ):
+                with contextlib.suppress(EscrowMQError):  # it has been replaced by now, or is gone
+                    await hand_over()
             await asyncio.sleep(_POLL_S)
 
-    async def _reports(self, addresses: Iterable[str]) -> dict[str, GroupReport]:
+    async def _reports(self, addresses: Iterable[str], timeout_ms: int) -> dict[str, GroupReport]:
         wanted = sorted(set(addresses))
-        found = await asyncio.gather(*map(self._report, wanted))
+        found = await asyncio.gather(*(self._report(at, timeout_ms) for at in wanted))
         return {at: one for at, one in zip(wanted, found, strict=True) if one is not None}
 
-    async def _report(self, address: str) -> GroupReport | None:
+    async def _report(self, address: str, timeout_ms: int) -> GroupReport | None:
         try:
             reply = await self._cluster.instance.ask(
-                address, Request.ESCROW_GROUP_STATUS, {}, timeout_ms=_POLL_MS
+                address, Request.ESCROW_GROUP_STATUS, {}, timeout_ms=timeout_ms
             )
         except EscrowMQError:
             return None  # not reached, in no group, or RocketMQ's
@@ -258,6 +292,16 @@ class Replicas:
             return await self._cluster.ask_for(address, Request.GET_BROKER_HA_STATUS, _HaStatus)
         except EscrowMQError:
             return None
+
+
+def _masters(reports: dict[str, GroupReport]) -> set[str]:
+    """Where members say that their masters are; name servers may not list those yet."""
+    return {one.master_address for one in reports.values() if one.master_address}
+
+
+def _state(report: GroupReport) -> str:
+    """What a member does, in a few words."""
+    return report.why or report.refusal or ("is the master" if report.is_master else "copies")
 
 
 def _replica(broker_id: int, address: str, state: _HaStatus | None, master_end: int) -> Replica:
