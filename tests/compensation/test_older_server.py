@@ -4,6 +4,7 @@ what it has forgotten is read again, so that no lost commit stays unknown."""
 from __future__ import annotations
 
 import random
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -250,3 +251,28 @@ def test_places_of_an_older_release_are_taken_from_the_group(world: World) -> No
     world.announce()
     places = [world.sets.read_place(f"{TOPIC}/broker-a/{number}") for number in range(QUEUES)]
     assert sum(place or 0 for place in places) == 2 * SOME
+
+
+def test_announcements_received_before_their_queue_was_compared_are_received_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.read()
+    world.announce()
+    world.close_readers()
+    with redis.Redis.from_url(world.server.url) as client:
+        assert client.delete("escrowmq:read") == 1
+    received = threading.Event()
+    read_again, take = AnnouncementReader._read_again, AnnouncementReader._take
+
+    def read_again_later(reader: AnnouncementReader) -> None:
+        if received.is_set():
+            read_again(reader)
+
+    def note_and_take(reader: AnnouncementReader, taken: list[escrowmq.Delivery]) -> None:
+        received.set()
+        take(reader, taken)
+
+    monkeypatch.setattr(AnnouncementReader, "_read_again", read_again_later)
+    monkeypatch.setattr(AnnouncementReader, "_take", note_and_take)
+    world.read()
+    world.announce()

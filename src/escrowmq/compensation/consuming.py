@@ -243,8 +243,17 @@ class AnnouncementReader:
                     one.ack()
             else:
                 _log.warning("the Redis server has lost data; missing announcements are read again")
+                self._receive_again(queue)
                 self._pause()
             return
+
+    def _receive_again(self, queue: escrowmq.MessageQueue) -> None:
+        """Have what was received from a queue, and not added, delivered once more. Where the group
+        is exactly as far as the server, or becomes so, nothing else would go back for it."""
+        try:
+            self._consumer.seek(queue, self._consumer.position(queue))
+        except EscrowMQError as error:  # the queue is another member's by now, which receives it
+            _log.info("%s is not read again here: %s", _name(queue), error)
 
     def _add_announcements(
         self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]
