@@ -65,11 +65,13 @@ class QueueJournal:
         on: a start without the notes misses what it would miss in RocketMQ."""
         try:
             if self._file is None:
-                if self._disk.size(PATH) not in (None, SIZE):
+                size = self._disk.size(PATH)
+                if size not in (None, SIZE):
                     self._disk.remove(PATH)
                 self._file = self._disk.open(PATH, size=SIZE)
                 self._file.reserve(0, SIZE)
-                self._end = len(without_zeros(self._file.read(0, SIZE)))
+                is_new = size != SIZE
+                self._end = 0 if is_new else len(without_zeros(self._file.read(0, SIZE)))
             self._file.write(0, bytes(self._end))
         except (StorageError, OSError):
             self._file = None

@@ -74,7 +74,7 @@ class SimFile:
         """See File.read."""
         self._touch()
         self._disk.reads_count += 1
-        return bytes(self.live[position : position + size])
+        return bytes(memoryview(self.live)[position : position + size])
 
     def read_runs(self, runs: bytes, base: int) -> bytes | None:
         """See File.read_runs."""

@@ -25,6 +25,8 @@ from escrowmq.pipeline.source.pulling import Puller, sampled_size
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
 ALL = subscription("t", version=0, wire_topic="t")
+BRIEFLY = {"pullTimeoutMs": "400"}
+"""For what is waited for in vain."""
 
 
 @pytest.fixture
@@ -35,7 +37,7 @@ def broker() -> Iterator[Broker]:
 
 
 def options_of(broker: Broker, **more: str) -> SourceOptions:
-    options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "400"}
+    options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "60000"}
     return parse_source(options | more, is_stream=False)
 
 
@@ -98,14 +100,14 @@ def test_a_broker_without_a_route_is_waited_for() -> None:
     assert offsets_of(broker) == [*range(100)]
     broker.routes_missing = 1_000
     with pytest.raises(RouteMissing, match="no name server knows the topic 't'"):
-        offsets_of(broker)
+        offsets_of(broker, **BRIEFLY)
     broker.server.close()
 
 
 def test_a_broker_that_stays_away_is_an_error(broker: Broker) -> None:
     broker.script = [lambda _: None] * 1_000
     with pytest.raises(TransportError):
-        offsets_of(broker)
+        offsets_of(broker, **BRIEFLY)
 
 
 def test_messages_that_are_not_there_yet_are_waited_for(broker: Broker) -> None:
@@ -118,8 +120,8 @@ def test_messages_that_are_not_there_yet_are_waited_for(broker: Broker) -> None:
 
 def test_messages_that_never_come_are_lost(broker: Broker) -> None:
     with pytest.raises(DataLost, match="messages 100 to 109 of queue 0 of t on broker-a"):
-        offsets_of(broker, 90, 110)
-    assert offsets_of(broker, 90, 110, failOnDataLoss="false") == [*range(90, 100)]
+        offsets_of(broker, 90, 110, **BRIEFLY)
+    assert offsets_of(broker, 90, 110, failOnDataLoss="false", **BRIEFLY) == [*range(90, 100)]
 
 
 def test_offsets_behind_the_first_are_lost() -> None:

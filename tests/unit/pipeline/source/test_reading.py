@@ -21,7 +21,7 @@ from tests.unit.pipeline.scripted import QUEUE, Broker
 
 
 def rows_of(broker: Broker, low: int = 0, high: int = 100, **more: str) -> list[dict[str, Any]]:
-    options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "400"}
+    options = {"nameServer": broker.server.address, "subscribe": "t", "pullTimeoutMs": "60000"}
     parsed = parse_source(options | more, is_stream=False)
     reading = Reading(
         access=parsed.access,
