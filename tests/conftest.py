@@ -3,6 +3,7 @@ suites run; where the examples of Hypothesis come from."""
 
 from __future__ import annotations
 
+import gc
 import itertools
 import logging
 import sys
@@ -108,6 +109,15 @@ def _clients_are_closed() -> Iterator[None]:
 def _clients_count() -> int:
     portal = sys.modules.get("escrowmq.client.portal")
     return portal._shared.users_count if portal is not None else 0
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected lasts until the end, so the garbage collector need not look
+    through it again and again. With this, and fewer collections, the unit tests take a fifth less
+    CPU time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(7_000)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,8 +8,9 @@ from xdist.scheduler import LoadFileScheduling
 from xdist.workermanage import WorkerController
 
 SPARK: Final = "tests/spark/"
-SESSIONS: Final = 2
-"""As many as there are cores. A session takes half a minute of CPU until its JVM is warm."""
+SESSIONS: Final = 1
+"""It takes half a minute of CPU until the JVM of a session is warm, and other workers have other work
+for as long as all of Spark's tests take."""
 
 
 class FewSessions(LoadFileScheduling):  # type: ignore[misc]
