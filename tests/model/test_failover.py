@@ -8,6 +8,7 @@ import pytest
 from .failover import Bounds, Bug, check, first, search
 
 LARGE = [
+    Bounds(writes=1, epochs=3, changes=2, stops=1, cuts=0),
     Bounds(writes=1, epochs=2, changes=2, stops=1, cuts=1),
     Bounds(writes=2, epochs=2, changes=2, stops=1, cuts=0),
     Bounds(writes=1, epochs=3, changes=1, stops=1, cuts=1),
@@ -18,7 +19,6 @@ LARGE = [
 @pytest.mark.parametrize(
     "bounds",
     [
-        Bounds(writes=1, epochs=3, changes=2, stops=1, cuts=0),
         Bounds(writes=1, epochs=2, changes=1, stops=1, cuts=1),
         Bounds(writes=2, epochs=3, changes=1, stops=0, cuts=0),
         *(pytest.param(each, marks=pytest.mark.long) for each in LARGE),
