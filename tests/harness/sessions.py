@@ -9,7 +9,7 @@ from xdist.workermanage import WorkerController
 
 SPARK: Final = "tests/spark/"
 SESSIONS: Final = 1
-"""It takes half a minute of CPU until the JVM of a session is warm, and other workers have other work
+"""It takes half a minute of CPU until the JVM of a session is warm, and the other workers have work
 for as long as all of Spark's tests take."""
 
 
