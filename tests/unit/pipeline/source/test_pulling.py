@@ -25,8 +25,8 @@ from escrowmq.pipeline.source.pulling import Puller, sampled_size
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
 ALL = subscription("t", version=0, wire_topic="t")
-BRIEFLY = {"pullTimeoutMs": "400"}
-"""For what is waited for in vain."""
+BRIEFLY = "400"
+"""How many ms, where the wait is in vain."""
 
 
 @pytest.fixture
@@ -100,14 +100,14 @@ def test_a_broker_without_a_route_is_waited_for() -> None:
     assert offsets_of(broker) == [*range(100)]
     broker.routes_missing = 1_000
     with pytest.raises(RouteMissing, match="no name server knows the topic 't'"):
-        offsets_of(broker, **BRIEFLY)
+        offsets_of(broker, pullTimeoutMs=BRIEFLY)
     broker.server.close()
 
 
 def test_a_broker_that_stays_away_is_an_error(broker: Broker) -> None:
     broker.script = [lambda _: None] * 1_000
     with pytest.raises(TransportError):
-        offsets_of(broker, **BRIEFLY)
+        offsets_of(broker, pullTimeoutMs=BRIEFLY)
 
 
 def test_messages_that_are_not_there_yet_are_waited_for(broker: Broker) -> None:
@@ -120,8 +120,10 @@ def test_messages_that_are_not_there_yet_are_waited_for(broker: Broker) -> None:
 
 def test_messages_that_never_come_are_lost(broker: Broker) -> None:
     with pytest.raises(DataLost, match="messages 100 to 109 of queue 0 of t on broker-a"):
-        offsets_of(broker, 90, 110, **BRIEFLY)
-    assert offsets_of(broker, 90, 110, failOnDataLoss="false", **BRIEFLY) == [*range(90, 100)]
+        offsets_of(broker, 90, 110, pullTimeoutMs=BRIEFLY)
+    assert offsets_of(broker, 90, 110, failOnDataLoss="false", pullTimeoutMs=BRIEFLY) == [
+        *range(90, 100)
+    ]
 
 
 def test_offsets_behind_the_first_are_lost() -> None:
