@@ -70,8 +70,8 @@ class QueueJournal:
                     self._disk.remove(PATH)
                 self._file = self._disk.open(PATH, size=SIZE)
                 self._file.reserve(0, SIZE)
-                is_new = size != SIZE
-                self._end = 0 if is_new else len(without_zeros(self._file.read(0, SIZE)))
+                was = self._file.read(0, SIZE) if size == SIZE else b""
+                self._end = len(without_zeros(was))
             self._file.write(0, bytes(self._end))
         except (StorageError, OSError):
             self._file = None
