@@ -46,9 +46,8 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-# Four workers for two cores: much of what the tests do is waiting for clients and servers, and with six
-# the whole takes as long (those of
-# tests/interop and tests/v5 take a fifth of the CPU that there is while they run, and Spark a third).
+# Four workers for two cores: much of what the tests do is waiting for clients and servers. With six the
+# whole takes as long.
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL, MariaDB or etcd is skipped without
 	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 

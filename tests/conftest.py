@@ -57,7 +57,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files as a whole, as `--dist loadfile` says, and those of Spark to few workers."""
+    """Files as a whole, as `--dist loadfile` says; those of Spark to one worker if it can be."""
     from tests.harness.sessions import FewSessions
 
     return FewSessions(config, log) if config.getoption("dist") == "loadfile" else None
