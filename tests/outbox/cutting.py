@@ -1,4 +1,5 @@
-"""A way to PostgreSQL that is cut at a COMMIT: before it arrives, or before its answer does."""
+"""A way to PostgreSQL that is cut at the COMMIT of an order: before it arrives, or before its
+answer does."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-COMMITS: Final = (b"COMMIT", b"COMMIT;")
+ORDER: Final = b"INSERT INTO orders"
+COMMIT: Final = b"COMMIT"
 
 
 class Cutter:
     """Forwards connections from a port to PostgreSQL's socket, on a thread of its own. `cuts` says
-    where the next COMMIT is cut: "before", "after" or not at all."""
+    where the next COMMIT is cut on a connection that has ordered something: "before", "after" or
+    not at all. Others commit what they answered to the broker's checks."""
 
     def __init__(self, folder: str) -> None:
         self._socket = f"{folder}/.s.PGSQL.5432"
@@ -45,8 +48,10 @@ class Cutter:
         is_cut = asyncio.Event()
 
         async def up() -> None:
+            has_ordered = False
             while data := await reader.read(65_536):
-                if self.cuts and any(word in data for word in COMMITS):
+                has_ordered = has_ordered or ORDER in data
+                if self.cuts and has_ordered and COMMIT in data:
                     cuts, self.cuts = self.cuts, ""
                     is_cut.set()
                     if cuts == "before":
