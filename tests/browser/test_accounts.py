@@ -11,7 +11,7 @@ import pytest
 from escrowmq.testing import Broker
 from tests.browser import axe_core
 from tests.browser.chromium import Chromium
-from tests.browser.test_console import CONTRAST, LOOKS, UNNAMED
+from tests.browser.looks import assert_whole_in_every_look
 from tests.harness.console import HOST, before, until
 from tests.interop import jars
 
@@ -63,17 +63,11 @@ def test_a_user_is_made_in_a_dialog_that_asks_for_its_password(
     assert inside.errors == []
 
 
-@pytest.mark.parametrize("look", LOOKS)
 def test_the_forms_are_whole_light_dark_and_on_a_phone(
-    inside: Chromium, address: str, pictures: Path, look: str
+    inside: Chromium, address: str, pictures: Path
 ) -> None:
-    wanted = LOOKS[look]
-    inside.look(width=wanted["width"], height=wanted["height"], is_dark=bool(wanted["is_dark"]))
     inside.open(f"{address}/accounts")
-    inside.picture(pictures / f"accounts-changes-{look}.png")
-    assert inside.run("document.documentElement.scrollWidth") <= wanted["width"]
-    assert inside.run(CONTRAST) == []
-    assert inside.run(UNNAMED) == []
+    assert_whole_in_every_look(inside, pictures, "accounts-changes")
     assert inside.errors == []
 
 
