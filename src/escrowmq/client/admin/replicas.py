@@ -24,7 +24,7 @@ _PATIENT_MS: Final = 5_000
 
 SWITCH_S: Final = 10.0
 """A planned change of the master takes less, or is given up. A member that is asked to take over
-has three seconds; then another one is asked."""
+has three seconds; then the next one is asked."""
 
 
 class Replica(msgspec.Struct, kw_only=True, rename="camel"):
@@ -125,7 +125,8 @@ class Replicas:
             addresses = {} if data is None else dict(data.broker_addrs)
             own = {at: one for at, one in reports.items() if one.broker == name}
             own |= await self._reports(addresses.values(), timeout_ms)
-            own |= await self._reports(_masters(own) - own.keys(), timeout_ms)
+            unlisted = _masters(own) - {*members, *addresses.values()}
+            own |= await self._reports(unlisted, timeout_ms)
             if own:
                 found.append(_group(name, own, addresses.values()))
             else:
@@ -138,7 +139,8 @@ class Replicas:
     async def switch(self, broker: str, to: str = "", *, within_s: float = SWITCH_S) -> Switched:
         """Make another member the master of a group: this one, or the most up-to-date copy. Returns
         when it serves. Nothing that was acknowledged is lost; messages are refused meanwhile. A
-        member that does not take over within three seconds is given up, and the next one asked."""
+        member that does not take over within three seconds is given up, and the next one asked;
+        with `to`, this one again."""
         group = await self.group(broker)
         if not group.master:
             raise UsageError(f"{broker} has no master that could hand over")
