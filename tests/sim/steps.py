@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections import defaultdict
 
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.own_properties import ORDER_KEY, TRANSACTION
 from escrowmq.broker.core import BrokerCore
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.hashes import java_hash
 from escrowmq.txn.half_records import is_delayed
 from tests.sim.ledger import COMMIT, Ident, Ledger

@@ -7,9 +7,8 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, field
 
+from escrowmq.base.delay_levels import DELAY_LEVELS_DEFAULT
 from escrowmq.base.setting_facts import FIXED, LIVE, RESTART
-
-_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 
 class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -127,7 +126,7 @@ class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     ] = field(default=16_000, name="maxFilterMessageSize")
     delay_levels: Annotated[
         str, Meta(description="delays of the levels, with units s, m, h, d", extra=FIXED)
-    ] = field(default=_DELAY_LEVELS, name="messageDelayLevel")
+    ] = field(default=DELAY_LEVELS_DEFAULT, name="messageDelayLevel")
     reserve_size: Annotated[
         int,
         Meta(

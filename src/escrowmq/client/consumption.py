@@ -8,11 +8,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypedDict, Unpack
 
+from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Topic
 from escrowmq.client.assignment_events import AssignmentCallbacks
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.core.hooks import Consumed
-from escrowmq.client.core.redelivery import LEVELS_S, NEVER
+from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.core.trace_records import ConsumeEnd
@@ -330,12 +331,11 @@ class Reading:
             return
         if level is not None and self._is_ours(reader, ticket):
             if self.options.is_broadcasting:
-                _log.warning(
-                    "%s failed, and broadcast messages are not redelivered", message.message_id
-                )
+                _log.warning("%s failed; broadcasts are not redelivered", message.message_id)
             elif not self.is_known and level != NEVER:
                 # The group's retries may not be read.
-                self._keep_here(message, reader, LEVELS_S[level - 1] if level else _KEEP_HERE_S)
+                keep_s = DELAY_LEVELS_S[level - 1] if level else _KEEP_HERE_S
+                self._keep_here(message, reader, keep_s)
                 return
             elif not await self.return_to_broker(message, level):
                 self._keep_here(message, reader, _KEEP_HERE_S)

@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.message import Property, Topic
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.delivery.data_version import DataVersion
 from escrowmq.delivery.delay_progress import (
     BATCH_MAX,

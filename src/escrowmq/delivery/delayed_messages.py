@@ -13,10 +13,10 @@ import msgspec
 from escrowmq.base.answer import Refusal
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.fixed_limits import PROPERTIES_SIZE_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Message, Property, StoredMessage, SysFlag, Topic
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.properties import number_in
 
 WISHES: Final = (Property.TIMER_DELAY_SEC, Property.TIMER_DELAY_MS, Property.TIMER_DELIVER_MS)

@@ -12,12 +12,12 @@ from typing import Annotated, Final, Literal, TypeVar, get_args, get_origin
 import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.delay_levels import are_delay_levels
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.base.setting_facts import fields_of, unit_in_words
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.delay_levels import are_delay_levels
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
 from escrowmq.node.port_settings import PortSettings, with_tls_file

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.guests import GroupFacts
 from escrowmq.proxy.gen import v2
 
@@ -14,9 +15,6 @@ _LITE_QUOTA: Final = 1_200
 _LITE_TOPIC_SIZE: Final = 64
 """If one of these two is 0, Python's lite consumers discard all settings."""
 
-_LEVELS_S: Final = (
-    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
-)  # fmt: skip
 _EXPONENTIAL: Final = {"initial": 5_000, "max": 7_200_000, "multiplier": 2}
 
 
@@ -61,7 +59,7 @@ def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
     steps = wanted.get("customizedRetryPolicy")
     listed = steps.get("next") if isinstance(steps, dict) else None
     spans = [span for span in listed if isinstance(span, int)] if isinstance(listed, list) else []
-    for span_ms in spans or [level * 1_000 for level in _LEVELS_S]:
+    for span_ms in spans or [level * 1_000 for level in DELAY_LEVELS_S]:
         policy.customized_backoff.next.add().FromMilliseconds(span_ms)
 
 

@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.message import SysFlag, Topic
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec import fastjson
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE, decode_checkpoint
 from escrowmq.codec.log_stretches import Scanned
 from escrowmq.codec.log_walker import Walker, next_data

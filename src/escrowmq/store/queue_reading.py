@@ -6,10 +6,10 @@ import struct
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.message import SysFlag
 from escrowmq.base.runs import RUN, split
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.codec.entries import ENTRY, ENTRY_SIZE
 from escrowmq.codec.layout import SIZE
 from escrowmq.codec.log_stretches import check_record, is_whole, parse

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import tzinfo
 
+from escrowmq.base.delay_levels import delay_levels
 from escrowmq.base.ports import Disk
 from escrowmq.base.store_settings import StoreSettings
-from escrowmq.codec.delay_levels import delay_levels
 from escrowmq.store.checkpoint import CheckpointFile
 from escrowmq.store.commit_log import CommitLog
 from escrowmq.store.deletions import Deleted

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.fixed_limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
-from escrowmq.client.core.redelivery import LEVELS_S, NEVER
+from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.codec.pop_receipt import (
     Receipt,
@@ -93,5 +94,5 @@ def hidden_ms(level: int, *, deliveries_before: int) -> int:
     """How long a failed message is hidden: the time of its delay level, or without one longer after
     each failure."""
     assert level != NEVER, "that one must not be redelivered"
-    chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(LEVELS_S))
-    return LEVELS_S[chosen - 1] * 1000
+    chosen = level or min(_BACKOFF_FIRST_LEVEL + deliveries_before, len(DELAY_LEVELS_S))
+    return DELAY_LEVELS_S[chosen - 1] * 1000

@@ -7,12 +7,8 @@ from typing import Final
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
+from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Property
-
-LEVELS_S: Final = (
-    1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1_200, 1_800, 3_600, 7_200,
-)  # fmt: skip
-"""RocketMQ's delay levels, the brokers' default for messageDelayLevel."""
 
 EARLY_MS: Final = 2_000
 """A timer's tick, and as much again for two clocks of one machine."""
@@ -40,7 +36,7 @@ def _number(name: str) -> Column:
 
 
 def _level_ms() -> Column:
-    spans = F.array(*[F.lit(span_s * 1_000).cast("bigint") for span_s in LEVELS_S])
+    spans = F.array(*[F.lit(span_s * 1_000).cast("bigint") for span_s in DELAY_LEVELS_S])
     wanted = _number(Property.DELAY)
-    level = F.least(wanted, F.lit(len(LEVELS_S))).cast("int")  # passes over null
+    level = F.least(wanted, F.lit(len(DELAY_LEVELS_S))).cast("int")  # passes over null
     return F.when(wanted > 0, F.get(spans, level - 1))

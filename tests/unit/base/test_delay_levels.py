@@ -2,11 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.codec.delay_levels import are_delay_levels, delay_levels
+from escrowmq.base.delay_levels import DELAY_LEVELS_S, are_delay_levels, delay_levels
 
 
 def test_levels_are_counted_from_one() -> None:
     assert delay_levels("1s 5m 2h  1d") == {1: 1000, 2: 300_000, 3: 7_200_000, 4: 86_400_000}
+
+
+def test_the_default_is_rocketmqs() -> None:
+    assert len(DELAY_LEVELS_S) == 18
+    assert DELAY_LEVELS_S[:5] + DELAY_LEVELS_S[-2:] == (1, 5, 10, 30, 60, 3_600, 7_200)
 
 
 @pytest.mark.parametrize(
