@@ -8,7 +8,7 @@ import pytest
 
 from escrowmq.console.calls import OPERATIONS
 from escrowmq.console.options import ConsoleOptions
-from escrowmq.console.page_table import PAGES
+from escrowmq.console.routes import PAGES
 from escrowmq.console.sessions import FAILURES_MAX
 from escrowmq.testing import Account, Broker
 from tests.harness.console import ADMIN, HOST, VIEWER, Browser, before, console, program

@@ -60,15 +60,15 @@ def deletion_not_noted(core: BrokerCore) -> None:
 
 def shortage_taken_for_loss(core: BrokerCore) -> None:
     """Where no file can be opened the store takes nothing any more until it is restarted."""
-    writability = core.broker.store.writability
-    failed = writability.failed
+    write_gate = core.broker.store.write_gate
+    failed = write_gate.failed
 
     def spoilt(error: Exception) -> Put:
         if not isinstance(error, DiskFull):
-            writability.refuse(str(error), is_lasting=True)
+            write_gate.refuse(str(error), is_lasting=True)
         return failed(error)
 
-    writability.failed = spoilt  # type: ignore[method-assign]
+    write_gate.failed = spoilt  # type: ignore[method-assign]
 
 
 def unopened_is_gone(core: BrokerCore) -> None:

@@ -23,9 +23,9 @@ from escrowmq.console.calls import OPERATIONS
 from escrowmq.console.openapi import document
 from escrowmq.console.operations import PREFIX, Caller, Operation
 from escrowmq.console.options import ConsoleOptions
-from escrowmq.console.page_table import PAGES
 from escrowmq.console.problems import Problem
 from escrowmq.console.request_checks import address_of, caller_of, json_of
+from escrowmq.console.routes import PAGES
 from escrowmq.console.sessions import Sessions
 from escrowmq.console.site import Site
 

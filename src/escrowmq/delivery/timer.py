@@ -42,7 +42,7 @@ from escrowmq.delivery.delay_progress import (
 )
 from escrowmq.delivery.delayed_messages import restore, wish
 from escrowmq.delivery.timer_counts import TimingCounts
-from escrowmq.delivery.timer_spans import Delays, DueTimes
+from escrowmq.delivery.timer_distributions import Delays, DueTimes
 from escrowmq.delivery.timer_unread import NOT_TAKEN, Unread, UnreadRecords
 from escrowmq.errors import StorageError
 from escrowmq.store.durable_progress import Mark, Marks

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from escrowmq.errors import RemoteProtocolError
-from escrowmq.group.catch_up import CatchUp
+from escrowmq.group.catch_up_rate import CatchUpRate
 from escrowmq.group.frames import (
     Challenge,
     FrameReader,
@@ -92,7 +92,7 @@ class CopyStream:
         self._in_flight: deque[int] = deque()
         """Where each part of the log ends that the copy has not reported. Only those that ended
         where the log did: a copy reports no part of a record."""
-        self._catch_up = CatchUp()
+        self._catch_up_rate = CatchUpRate()
         self._is_held_back = False
         """The rate at which this copy may catch up leaves something to be sent."""
         self._sent_tables = self._known_tables = 0
@@ -203,7 +203,7 @@ class CopyStream:
             until = begin
         self._is_held_back = False
         if rate:
-            allowed = begin + self._catch_up.room(rate, now_ms)
+            allowed = begin + self._catch_up_rate.room(rate, now_ms)
             self._is_held_back = allowed < until
             until = min(until, allowed)
         while True:
@@ -229,7 +229,7 @@ class CopyStream:
             if self.sent_end == log.end_offset:
                 self._in_flight.append(self.sent_end)
             if rate:
-                self._catch_up.sent(self.sent_end - begin, rate)
+                self._catch_up_rate.sent(self.sent_end - begin, rate)
         if found:
             self._written_ms = now_ms
         return found
@@ -249,7 +249,7 @@ class CopyStream:
         if self.hello is None:
             return silent_ms
         if self._is_held_back:
-            silent_ms = min(silent_ms, self._catch_up.due_ms)
+            silent_ms = min(silent_ms, self._catch_up_rate.due_ms)
         return min(silent_ms, self._written_ms + HEARTBEAT_MS)
 
     @property

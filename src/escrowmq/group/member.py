@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from escrowmq.base.authority import Versioned
 from escrowmq.errors import UsageError
-from escrowmq.group.copies import Copies
 from escrowmq.group.history import begin
+from escrowmq.group.in_sync_copies import Copies
 from escrowmq.group.orders import Follow, Keep, Lead, MemberTimeouts, Order, Read, Write
 from escrowmq.group.reasons import after_loss, why_not
 from escrowmq.group.record import Record, number_for, read_record

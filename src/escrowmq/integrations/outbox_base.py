@@ -19,8 +19,8 @@ from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import expiry, kept, schema, verdict
 from escrowmq.integrations.outbox.circuit import Circuit
 from escrowmq.integrations.outbox.expiry import KEEP_DEFAULT, span_ms
+from escrowmq.integrations.outbox.failures import log_other_table, not_known
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
-from escrowmq.integrations.outbox.handing_over import log_other_table, not_known
 from escrowmq.integrations.outbox.kept import KeptStatus
 from escrowmq.integrations.outbox.steps import StepFailed, Steps, run, run_async
 from escrowmq.integrations.outbox.tables import Place, SqlFamily

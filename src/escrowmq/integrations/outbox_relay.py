@@ -20,9 +20,9 @@ from escrowmq.errors import EscrowMQError
 from escrowmq.integrations.outbox import kept
 from escrowmq.integrations.outbox.circuit import IDLE_PAUSE_S, PAUSE_MAX_S, Circuit
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver, HandOver
-from escrowmq.integrations.outbox.handing_over import StagedMessages
 from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.kept_walk import KeptWalk
+from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import (
     Rows,
     SqlStep,

@@ -134,7 +134,7 @@ class BatchPuts:
             log_offset = log.end_offset
             log.append(b"".join(records), now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return [state.writability.failed(error)] * len(pieces)
+            return [state.write_gate.failed(error)] * len(pieces)
         puts = answers_of(
             records, queue_offset=queue.next_offset, log_offset=log_offset, stored_ms=now_ms
         )
@@ -146,8 +146,8 @@ class BatchPuts:
     def refusal(self, message: Message, pieces: Sequence[Piece]) -> Put | None:
         """Why the messages of a batch cannot be stored; None when they can."""
         state = self._state
-        if state.writability.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.writability.refusal)
+        if state.write_gate.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
         body_size = max([len(piece[1]) for piece in pieces])
         properties_size = max([len(piece[2]) for piece in pieces])
         return self._judge(message, body_size, properties_size)
@@ -162,8 +162,8 @@ class BatchPuts:
         it become visible after it."""
         assert batch.sizes, "a batch has messages"
         state, message = self._state, batch.message
-        if state.writability.refusal is not None:
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.writability.refusal)
+        if state.write_gate.refusal is not None:
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=state.write_gate.refusal)
         unseen = state.dispatcher.unseen_size
         if unseen > self._unseen_max:
             reason = f"{unseen} bytes wait to be shown to consumers, {self._unseen_max} may"
@@ -180,7 +180,7 @@ class BatchPuts:
             placed = batch.placed(queue_offset=number, log_offset=at, stored_ms=now_ms)
             log.append(placed, now_ms)
         except (StorageError, OSError, struct.error) as error:
-            return state.writability.failed(error)
+            return state.write_gate.failed(error)
         put = Put(PutStatus.OK, at, number, size, now_ms, at + size)
         queue.expect(number + len(batch.sizes))
         state.dispatcher.wait(batch.runs(queue, put))

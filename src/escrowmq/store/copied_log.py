@@ -238,7 +238,7 @@ class CopiedLog:
 
     def _need_sound_disk(self) -> None:
         """The repair of a failed sync makes the log durable up to where it ended at that time."""
-        if fault := self._state.writability.disk_fault:
+        if fault := self._state.write_gate.disk_fault:
             raise StorageError(fault)
 
     def fill(self, position: int, data: bytes) -> None:

@@ -44,18 +44,18 @@ class DiskWatch:
 
     def due_ms(self, planned_ms: int) -> int:
         """When to check the disk again. A put may have found it full since the last check."""
-        if self.full or self._state.writability.is_short_of_disk:
+        if self.full or self._state.write_gate.is_short_of_disk:
             return min(planned_ms, self._looked_ms + _WATCH_FULL_MS)
         return planned_ms
 
     def note_room(self, full: str | None) -> None:
         """Note that the disk is full, or has space again."""
-        writability = self._state.writability
+        write_gate = self._state.write_gate
         if full is not None:
-            writability.refuse(full, is_lasting=False)
+            write_gate.refuse(full, is_lasting=False)
         # Not before the reserve is full again: ends of transactions have lived on it meanwhile.
-        elif writability.is_short_of_disk and self._state.log.extend():
-            writability.lift()
+        elif write_gate.is_short_of_disk and self._state.log.extend():
+            write_gate.lift()
             _log.warning("the disk has space: messages are accepted again")
 
 

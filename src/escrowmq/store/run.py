@@ -68,7 +68,7 @@ class Run:
         state, dispatcher = self._state, self._state.dispatcher
         return not (
             state.settings.appends_crc
-            or state.writability.refusal is not None
+            or state.write_gate.refusal is not None
             or (dispatcher.waiting and dispatcher.is_held_up)
         )
 

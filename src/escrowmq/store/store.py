@@ -99,7 +99,7 @@ class Store:
         self.log, self.queues, self.index = state.log, state.queues, state.index
         self.deleted, self.checkpoint = state.deleted, state.checkpoint
         self.dispatcher, self.ends = state.dispatcher, state.ends
-        self.writability = state.writability
+        self.write_gate = state.write_gate
         self.reader = QueueReader(self.log, self.queues.by_key, settings)
         self.get = self.reader.get
         self.reply = self.reader.reply
@@ -149,7 +149,7 @@ class Store:
                 _log.warning("%s; the checkpoint records instead that the store is open", error)
                 self._state.durability.note_open(is_open=True)
         self._is_open = True
-        self.writability.lift()
+        self.write_gate.lift()
         self.retention.begin(now_ms)
         return found.report
 
@@ -171,7 +171,7 @@ class Store:
         try:
             is_whole = self.flusher.finish(now_ms)
         finally:
-            self.writability.refuse("the store is closed", is_lasting=True)
+            self.write_gate.refuse("the store is closed", is_lasting=True)
         self.log.drop_ahead()
         if is_whole:
             try:
@@ -194,7 +194,7 @@ class Store:
         """Become the copy of another broker: from now on, only that broker's log is appended."""
         from escrowmq.store.copied_log import CopiedLog
 
-        self.writability.close_to_all("this broker is a slave: it stores what its master does")
+        self.write_gate.close_to_all("this broker is a slave: it stores what its master does")
         return CopiedLog(self._state, self.delete_topic)
 
     # -- writing ------------------------------------------------------------------------------
@@ -209,9 +209,9 @@ class Store:
     ) -> Put:
         """Append a message. `properties` are the message's own in encoded form, if the caller has
         them. Settling puts use reserved space when the disk is full."""
-        writability = self.writability
-        if writability.refusal is not None and (writability.is_lasting or not is_settling):
-            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=writability.refusal)
+        write_gate = self.write_gate
+        if write_gate.refusal is not None and (write_gate.is_lasting or not is_settling):
+            return Put(PutStatus.SERVICE_NOT_AVAILABLE, reason=write_gate.refusal)
         if properties is None:
             properties = encode_properties(message.properties)
         elif properties[-1:] == b"\0":
@@ -245,7 +245,7 @@ class Store:
                 return self.put(message, now_ms, properties=properties, is_settling=is_settling)
             log.append(record, now_ms, is_settling=is_settling)
         except (StorageError, OSError, struct.error) as error:
-            return writability.failed(error)
+            return write_gate.failed(error)
         self.dispatcher.show(queue, message, queue_offset, log_offset, size)
         return Put(_OK, log_offset, queue_offset, size, now_ms, log_offset + size)
 
@@ -380,7 +380,7 @@ class Store:
         self.flusher.synced(log_offset, now_ms)
         if was_failed and self._is_open:
             self.mending.synced()
-            self.writability.lift()
+            self.write_gate.lift()
             _log.warning("what a failed sync may have lost is durable: messages are accepted again")
 
     def sync_failed(self, reason: str, now_ms: int) -> None:
@@ -392,13 +392,13 @@ class Store:
         if is_news:
             again = "messages are accepted again once the disk has what it may have lost"
             _log.critical("read-only: a sync failed (%s); %s", reason, again)
-            self.writability.disk_failed(f"a sync failed ({reason}); {again}")
+            self.write_gate.disk_failed(f"a sync failed ({reason}); {again}")
 
     def _cannot_be_mended(self, reason: str) -> None:
         """What a failed sync may have lost cannot be rewritten."""
         lost = f"a sync failed, and what it should have kept cannot be read back ({reason})"
         _log.critical("read-only until a restart, which reads the disk again: %s", lost)
-        self.writability.disk_failed(f"{lost}; restart to read the disk again")
+        self.write_gate.disk_failed(f"{lost}; restart to read the disk again")
 
     def wake(self, now_ms: int) -> None:
         """Do what is due: stalled dispatch, clean-up, a check of the disk."""
@@ -453,13 +453,13 @@ class Store:
     @property
     def refusal(self) -> str | None:
         """Why ordinary puts are refused; None while they are accepted."""
-        return self.writability.refusal
+        return self.write_gate.refusal
 
     @property
     def disk_fault(self) -> str:
         """Why the disk takes no messages, whatever else this store refuses them for; empty if it
         takes them."""
-        return self.writability.disk_fault or self.disk_watch.full
+        return self.write_gate.disk_fault or self.disk_watch.full
 
     @property
     def unseen_size(self) -> int:

@@ -15,7 +15,7 @@ from escrowmq.store.durable_ends import Durability
 from escrowmq.store.index import Index
 from escrowmq.store.log_ends import LogEnds
 from escrowmq.store.queues import Queues
-from escrowmq.store.writability import Writability
+from escrowmq.store.write_gate import WriteGate
 
 
 class StoreState:
@@ -47,7 +47,7 @@ class StoreState:
         self.dispatcher = Dispatcher(
             self.log, self.ends, self.index, delay_levels(settings.delay_levels)
         )
-        self.writability = Writability()
+        self.write_gate = WriteGate()
 
     def boot_noted(self, *, is_noted: bool) -> None:
         """The present boot is in the file that the next start reads, or had no room there."""

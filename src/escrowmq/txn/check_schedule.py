@@ -27,7 +27,7 @@ from escrowmq.txn.engine import Engine
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import PendingRow
 from escrowmq.txn.state import Verdict
-from escrowmq.txn.transaction_figures import CheckCounters
+from escrowmq.txn.transaction_counters import CheckCounters
 from escrowmq.txn.unconfirmed_checks import UnconfirmedChecks
 
 _log = logging.getLogger(__name__)
@@ -158,7 +158,7 @@ class Checker:
             if queue_offset in halves.pending and not self._settings.counts_all_checks:
                 count = halves.pending.uncount_check(queue_offset)
                 halves.tally.note(queue_offset, count)
-                halves.trail.note(now_ms, queue_offset, "not heard", detail="connection lost")
+                halves.events.note(now_ms, queue_offset, "not heard", detail="connection lost")
 
     def answered(self, queue_offset: int, peer: int, *, is_unknown: bool = False) -> None:
         """A check was answered: its client is responsive, and the next check may be sent."""
@@ -260,7 +260,7 @@ class Checker:
                 continue
             self._finish(under_way.queue_offset)
             self.counters.unanswered += 1
-            self._engine.halves.trail.note(now_ms, under_way.queue_offset, "unanswered")
+            self._engine.halves.events.note(now_ms, under_way.queue_offset, "unanswered")
             if all(member.peer != under_way.peer for member in self._members(under_way.group)):
                 continue  # it is gone, and nothing is kept of it
             self._silences[under_way.peer] += 1
@@ -362,7 +362,7 @@ class Checker:
                     self.unconfirmed.asked(member.peer, queue_offset, now_ms)
                 pending.schedule(queue_offset, now_ms + interval_ms)
                 asks.append(Ask(member.peer, queue_offset, half, count))
-                self._engine.halves.trail.note(now_ms, queue_offset, "asked", who=member.client_id)
+                self._engine.halves.events.note(now_ms, queue_offset, "asked", who=member.client_id)
                 self._sent(queue_offset, group, member.peer, now_ms)
 
     def _parks_unread(self, queue_offset: int, group: str, now_ms: int) -> bool:
@@ -427,7 +427,7 @@ class Checker:
                 )  # fmt: skip
                 for other in engine.halves.epochs.halves(attempt):
                     engine.halves.pending.schedule(other, due_ms)
-        engine.halves.trail.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
+        engine.halves.events.note(now_ms, queue_offset, "decided", detail=verdict.name.lower())
         engine.decide(half, verdict, now_ms=now_ms)
         if queue_offset in engine.halves.pending:
             engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
@@ -477,7 +477,7 @@ class Checker:
             self._engine.halves.pending.schedule(queue_offset, now_ms + RETRY_MS)
             return
         self._finish(queue_offset)
-        self._engine.halves.trail.note(
+        self._engine.halves.events.note(
             now_ms, queue_offset, "expired", detail=f"after {checks} checks"
         )
         _log.error(

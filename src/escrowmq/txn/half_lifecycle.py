@@ -23,10 +23,10 @@ from escrowmq.txn.half_records import checks_counted
 from escrowmq.txn.open_half import OpenHalf
 from escrowmq.txn.pending import HalfRun, Pending, PendingRow
 from escrowmq.txn.plain_halves import PlainHalf
+from escrowmq.txn.recent_events import RecentEvents
 from escrowmq.txn.recent_halves import Recent
-from escrowmq.txn.recent_outcomes import Trail
 from escrowmq.txn.state import Ledger, State, Verdict
-from escrowmq.txn.transaction_figures import HalfCounters, Meter
+from escrowmq.txn.transaction_counters import HalfCounters, Meter
 
 _log = logging.getLogger(__name__)
 _HOUR_MS: Final = 3_600_000
@@ -60,7 +60,7 @@ class Halves:
         self.epochs = Epochs()
         self.ledger = Ledger()
         self.tally = Tally(store.disk)
-        self.trail = Trail()
+        self.events = RecentEvents()
         self.counters = HalfCounters()
         self.meter = Meter(self.counters)
         self.recent = Recent()

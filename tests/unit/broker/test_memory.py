@@ -159,15 +159,15 @@ def test_what_became_of_transactions_lately_has_a_bound() -> None:
     exchange = Exchange()
     producer = exchange.connect("producer")
     producer.heartbeat(producer="PG")
-    trail = exchange.core.transactions.engine.halves.trail
-    room = trail._events.maxlen
+    events = exchange.core.transactions.engine.halves.events
+    room = events._events.maxlen
     assert room == 20_000
     producer.prepare("T", b"open")
     exchange.advance(6_100)
     (check,) = producer.take(Request.CHECK_TRANSACTION_STATE)
     half = half_of_check(check)
     for _ in range(room + 10):
-        trail.note(exchange.now_ms, half.queue_offset, "asked")
+        events.note(exchange.now_ms, half.queue_offset, "asked")
     producer.begin_end(half, UNKNOWN, is_from_check=True)
-    assert len(trail._events) == room
-    assert trail.of(half.queue_offset)[-1].what == "said unknown"
+    assert len(events._events) == room
+    assert events.of(half.queue_offset)[-1].what == "said unknown"

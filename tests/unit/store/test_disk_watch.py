@@ -34,18 +34,18 @@ def test_disk_above_the_warning_level_refuses_until_it_is_below() -> None:
 def test_a_disk_with_room_does_not_lift_what_somebody_else_refuses() -> None:
     disk = SimDisk()
     store, _ = opened(disk)
-    store.writability.pause("not now")
+    store.write_gate.pause("not now")
     store.wake(20_000)
     assert store.refusal == "not now"
     disk.used_percent = 95
     store.wake(40_000)
     assert "full" in str(store.refusal)
-    store.writability.resume()
+    store.write_gate.resume()
     assert "full" in str(store.refusal)
-    store.writability.pause("not yet")
+    store.write_gate.pause("not yet")
     disk.used_percent = 50
     store.wake(60_000)
     assert store.refusal == "not yet"
     assert store.put(message(0), 60_000).status is PutStatus.SERVICE_NOT_AVAILABLE
-    store.writability.resume()
+    store.write_gate.resume()
     assert store.put(message(0), 60_000).status is PutStatus.OK

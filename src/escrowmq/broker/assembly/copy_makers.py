@@ -78,9 +78,9 @@ def group_master_of(b: Broker, membership: GroupMembership, disk: Disk) -> Group
 
     def refuse(reason: str) -> None:
         if reason:
-            b.store.writability.pause(reason)
+            b.store.write_gate.pause(reason)
         else:
-            b.store.writability.resume()
+            b.store.write_gate.resume()
 
     def stamp(epoch: int) -> None:
         b.topics.version.state_version = epoch

@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Final
 
 from escrowmq.base.measure import Distribution, Family, Sample, by_topic, unlabelled
-from escrowmq.txn.transaction_figures import LATENCY_BOUNDS_S
+from escrowmq.txn.transaction_counters import LATENCY_BOUNDS_S
 from escrowmq.txn.transactions import Transactions
 
 PENDING_AGES_S: Final = (60, 300, 1_800, 7_200, 86_400)

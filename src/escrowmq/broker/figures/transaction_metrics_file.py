@@ -14,7 +14,7 @@ from escrowmq.base.effects import Replace
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import NOTHING, File, Part, Start
 from escrowmq.delivery.data_version import DataVersion
-from escrowmq.txn.transaction_figures import Meter
+from escrowmq.txn.transaction_counters import Meter
 
 PATH: Final = "config/transactionMetrics"
 _NEVER_MS: Final = (1 << 62) - 1

@@ -82,7 +82,7 @@ class TableMarks:
         """The mark for what this input is denied. It takes no space that is kept for ENDs: anybody
         may ask for what does not exist, as often as they like."""
         if self._denials_mark is None:
-            is_short = self._store.writability.is_short_of_disk
+            is_short = self._store.write_gate.is_short_of_disk
             self._denials_mark = self._put(is_settling=not is_short)
         return self._denials_mark
 

@@ -52,7 +52,7 @@ class OffsetHandlers:
         unknown = self._unknown(header)
         # The group would begin like a new one, and skip messages. On a full disk new groups have to
         # begin all the same, although nothing can be confirmed.
-        if self._store.writability.is_short_of_disk:
+        if self._store.write_gate.is_short_of_disk:
             return unknown
         return self._answers.once_confirmed(unknown)
 

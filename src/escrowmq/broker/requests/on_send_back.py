@@ -12,8 +12,8 @@ from escrowmq.base.message import Message, Property, StoredMessage, Topic
 from escrowmq.base.ports import Chance
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.identity import Identity
-from escrowmq.broker.sends.dead_letters import is_dead
 from escrowmq.broker.sends.log_puts import Putter
+from escrowmq.broker.sends.retry_limit import is_dead
 from escrowmq.codec.headers import SendBackHeader
 from escrowmq.codec.ids import offset_id
 from escrowmq.delivery.groups import GroupConfig, GroupTable

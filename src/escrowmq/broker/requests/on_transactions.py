@@ -115,7 +115,7 @@ class EndHandlers(Part):
         ended = self._transactions.ends.end(claim, asked.now_ms)
         if header.from_transaction_check:
             if ended.answer is EndResult.DONE:
-                self.engine.halves.trail.note(
+                self.engine.halves.events.note(
                     asked.now_ms, ended.queue_offset, "answered", who=asked.peer.address
                 )
             is_unknown = ended.answer is EndResult.UNKNOWN
@@ -125,7 +125,7 @@ class EndHandlers(Part):
         if ended.answer not in _SETTLED and ended.queue_offset >= 0:
             what = "said unknown" if ended.answer is EndResult.UNKNOWN else "refused"
             detail = "" if ended.answer is EndResult.UNKNOWN else ended.answer.name.lower()
-            self.engine.halves.trail.note(
+            self.engine.halves.events.note(
                 asked.now_ms, ended.queue_offset, what, who=asked.peer.address, detail=detail
             )
         return self.answer(asked, ended)

@@ -1,4 +1,4 @@
-"""How a transaction is shown to operators, with data from the index, the log and the trail."""
+"""How a transaction is shown to operators, with data from the index, the log and recent events."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from escrowmq.txn.doubled_halves import status_of
 from escrowmq.txn.half_records import checks_counted, real_place
 from escrowmq.txn.op_records import STATES, decode_op
 from escrowmq.txn.open_half import OpenHalf
-from escrowmq.txn.recent_outcomes import Event
+from escrowmq.txn.recent_events import Event
 from escrowmq.txn.state import State
 from escrowmq.txn.transactions import Transactions
 
@@ -90,14 +90,14 @@ class Showing:
     def whole(self, half: StoredMessage, now_ms: int) -> Item:
         """A half with its events, in order."""
         item = self.item(half, half.queue_offset, now_ms)
-        trail = self._engine.halves.trail.of(half.queue_offset)
+        noted = self._engine.halves.events.of(half.queue_offset)
         if item.state in _ENDED:
-            self._add_end(item, half, trail)
+            self._add_end(item, half, noted)
         sender = item.origin or format_host(half.born_host)
         events = [PendingEvent(at_ms=half.stored_ms, what="stored", who=sender)]
         events += [
             PendingEvent(at_ms=event.at_ms, what=event.what, who=event.who, detail=event.detail)
-            for event in trail
+            for event in noted
         ]
         if item.ended_ms >= 0:
             who = f"{item.ended_who} {item.reason}".strip()
@@ -105,7 +105,7 @@ class Showing:
         item.events = sorted(events, key=lambda event: event.at_ms)
         return item
 
-    def _add_end(self, item: Item, half: StoredMessage, trail: list[Event]) -> None:
+    def _add_end(self, item: Item, half: StoredMessage, noted: list[Event]) -> None:
         """Add when and by whom it was ended, from the op record that names it."""
         store = self._store
         _, queue_offset = self._status(half)
@@ -116,7 +116,7 @@ class Showing:
             if letter is None:
                 continue
             item.ended_ms = op.stored_ms
-            asked = [event.who for event in trail if event.what == "answered"]
+            asked = [event.who for event in noted if event.what == "answered"]
             if who := op.properties.get(ENDED_BY, ""):
                 item.ended_by = "operator"
                 item.ended_who, _, item.reason = who.partition(" ")

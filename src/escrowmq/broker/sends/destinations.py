@@ -9,8 +9,8 @@ from escrowmq.base.message import Message, Property, Topic, is_sendable
 from escrowmq.broker.asked import Asked
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.rules import refusal_of
-from escrowmq.broker.sends.dead_letters import is_dead
 from escrowmq.broker.sends.log_puts import is_retry
+from escrowmq.broker.sends.retry_limit import is_dead
 from escrowmq.broker.sends.send_rules import EARLY, REFUSING, Input, ToQueue
 from escrowmq.codec.headers import SendHeader, SendHeaderV2
 from escrowmq.delivery.groups import GroupTable

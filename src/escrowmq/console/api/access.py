@@ -11,7 +11,7 @@ from msgspec import Meta
 from escrowmq.client.admin.access import Answer as Verdict
 from escrowmq.client.admin.access import PolicyEntry, UserSummary
 from escrowmq.console.operations import Caller, Operation
-from escrowmq.console.tables import Listed, Paging, cut
+from escrowmq.console.paging import Listed, Paging, cut
 from escrowmq.errors import UsageError
 
 

@@ -16,8 +16,8 @@ from escrowmq.client.admin.previews.preview import ROWS_MAX, Row
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.messages import MessageShown, shown, stretch
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
+from escrowmq.console.paging import SIZE_MAX, Listed
 from escrowmq.console.problems import Problem
-from escrowmq.console.tables import SIZE_MAX, Listed
 from escrowmq.errors import RouteMissing, TopicNotFound, UsageError
 
 EXPORTED_MAX: Final = 500

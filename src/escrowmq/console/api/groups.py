@@ -16,7 +16,7 @@ from escrowmq.client.admin.previews import groups as previews
 from escrowmq.console.answers import Answer
 from escrowmq.console.api.topics import FIGURES_MAX, NAMES_FRESH_S
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
-from escrowmq.console.tables import Listed, Paging, cut, ordered
+from escrowmq.console.paging import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, RouteMissing, TopicNotFound, UsageError
 
 

@@ -12,7 +12,7 @@ from escrowmq.client.admin.previews import topics as previews
 from escrowmq.client.admin.topics import TopicDescription
 from escrowmq.console.answers import Answer
 from escrowmq.console.operations import Caller, Change, ChangeParameters, Operation
-from escrowmq.console.tables import Listed, Paging, cut, ordered
+from escrowmq.console.paging import Listed, Paging, cut, ordered
 from escrowmq.errors import EscrowMQError, UsageError
 
 FIGURES_MAX: Final = 500

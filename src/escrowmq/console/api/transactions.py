@@ -17,7 +17,7 @@ from escrowmq.client.admin.transactions import (
 from escrowmq.console.answers import Answer
 from escrowmq.console.memo import FRESH_S
 from escrowmq.console.operations import Caller, Operation
-from escrowmq.console.tables import SIZE_MAX, Listed
+from escrowmq.console.paging import SIZE_MAX, Listed
 from escrowmq.errors import EscrowMQError, UsageError
 
 AGES_MS: Final = (0, 60_000, 5 * 60_000, 30 * 60_000, 2 * 3_600_000, 12 * 3_600_000)

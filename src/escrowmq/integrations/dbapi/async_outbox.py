@@ -17,8 +17,8 @@ from escrowmq.integrations.dbapi import blocks
 from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.failures import block_is_over, is_closed, not_written
 from escrowmq.integrations.outbox.hand_over import AsyncHandOver
-from escrowmq.integrations.outbox.handing_over import block_is_over, is_closed, not_written
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run_async
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages

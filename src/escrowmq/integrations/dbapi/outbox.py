@@ -15,13 +15,9 @@ from escrowmq.integrations.dbapi import blocks, drivers
 from escrowmq.integrations.dbapi.drivers import PLAIN, Driver, driver_of
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.failures import block_is_over, is_closed, not_written
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import (
-    StagedMessages,
-    block_is_over,
-    is_closed,
-    not_written,
-)
+from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, failed, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages

@@ -20,8 +20,9 @@ from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.failures import is_closed, not_written
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import StagedMessages, is_closed, not_written
+from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages

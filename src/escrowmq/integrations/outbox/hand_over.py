@@ -14,9 +14,9 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.integrations.outbox import circuit, kept, marking, tables, verdict
 from escrowmq.integrations.outbox.circuit import Circuit, State
-from escrowmq.integrations.outbox.handing_over import StagedMessages
 from escrowmq.integrations.outbox.kept import KeptMessage
 from escrowmq.integrations.outbox.marking import Keyed
+from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import SqlStep, Steps
 from escrowmq.integrations.outbox.tables import Place, SqlFamily, Statement
 from escrowmq.net.clock import SystemClock

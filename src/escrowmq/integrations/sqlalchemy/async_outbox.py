@@ -22,8 +22,8 @@ from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.failures import block_is_over
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import block_is_over
 from escrowmq.integrations.outbox.steps import Rows, SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily
 from escrowmq.integrations.outbox_base import AsyncOutboxBase, circuit_of, new_name

@@ -18,8 +18,9 @@ from escrowmq.client.core.message import Message
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi.drivers import commits_by_itself
 from escrowmq.integrations.outbox import marking, tables, verdict
+from escrowmq.integrations.outbox.failures import is_closed, not_written
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import StagedMessages, is_closed, not_written
+from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 from escrowmq.integrations.outbox.unsent_messages import UnsentMessages

@@ -14,8 +14,8 @@ from escrowmq.client.core.message import Message
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
+from escrowmq.integrations.outbox.failures import block_is_over
 from escrowmq.integrations.outbox.hand_over import HandOver
-from escrowmq.integrations.outbox.handing_over import block_is_over
 from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
 from escrowmq.integrations.sqlalchemy.hooks import Hooks, enter, leave
 

@@ -7,7 +7,7 @@ import pytest
 from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import ClientClosed
-from escrowmq.integrations.outbox.handing_over import (
+from escrowmq.integrations.outbox.failures import (
     block_is_over,
     is_closed,
     log_other_table,

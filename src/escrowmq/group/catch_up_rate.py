@@ -9,7 +9,7 @@ _BURST_MS: Final = 20
 """What was not sent for so long may be sent at once."""
 
 
-class CatchUp:
+class CatchUpRate:
     """The bytes that one connection may be sent now. Rates are bytes a second."""
 
     def __init__(self) -> None:

@@ -1,47 +1,17 @@
-"""Code shared by the integrations for sending a transaction's messages to the brokers."""
+"""Errors that outboxes raise, and what they log about checks that cannot be answered."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
-from typing import Protocol
 
 from escrowmq.base.own_properties import MARKER
-from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.message import ReceivedMessage
 from escrowmq.client.core.sending import Outcome
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from escrowmq.integrations.outbox.steps import StepFailed
 from escrowmq.integrations.outbox.tables import MARKERS
 
 _log = logging.getLogger(__name__)
-
-
-class StagedMessages(Protocol):
-    """Messages that are being stored (`escrowmq.client.outbox_messages`), as blocking code sees
-    them."""
-
-    @property
-    def key(self) -> str:
-        """The marker's key."""
-
-    @property
-    def brokers(self) -> Collection[str]:
-        """The brokers that have stored them."""
-
-    def begin(self, messages: Sequence[Message]) -> None:
-        """Start to store them, invisible."""
-
-    def stored(self) -> None:
-        """Wait until they are stored. If one cannot be, all are rolled back."""
-
-    def abandon(self) -> None:
-        """The database will not commit."""
-
-    def leave(self) -> None:
-        """The database is about to commit."""
-
-    def committed(self) -> None:
-        """The database has committed: report it to the brokers, without waiting."""
 
 
 def not_written(error: Exception) -> MarkerNotWritten:
@@ -54,8 +24,7 @@ def not_written(error: Exception) -> MarkerNotWritten:
     return MarkerNotWritten(
         f"the database did not take the marker, so nothing was sent: {told}; if the table "
         f"{MARKERS} is missing, create it by the migration or with create_tables() "
-        f"(docs/outbox.md), "
-        "else roll back and run the transaction again"
+        "(docs/outbox.md), else roll back and run the transaction again"
     )
 
 
@@ -63,8 +32,7 @@ def not_known(message: ReceivedMessage, error: StepFailed) -> Outcome:
     """Log that the database could not be asked for a check."""
     _log.warning(
         "the outcome of message %s of %r is unknown, because the database cannot be queried: %s; "
-        "the "
-        "broker will ask again",
+        "the broker will ask again",
         message.message_id, message.topic, error,
     )  # fmt: skip
     return Outcome.UNKNOWN
@@ -74,9 +42,8 @@ def log_other_table(message: ReceivedMessage, *, name: str) -> None:
     """Log that a check is about a marker of another table than its connection finds."""
     _log.warning(
         "the outcome of message %s of %r is unknown here: its marker is in the database, or "
-            "the schema, that is named %s, and this outbox's checks find the table %s of %s. If "
-            "each schema has such a table, and transactions change the schema, give the outbox "
-            "schema=",
+        "the schema, that is named %s, and this outbox's checks find the table %s of %s. If each "
+        "schema has such a table, and transactions change the schema, give the outbox schema=",
         message.message_id, message.topic, message.system[MARKER].rpartition(":")[0], MARKERS, name,
     )  # fmt: skip
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.console.tables import Paging, cut, ordered
+from escrowmq.console.paging import Paging, cut, ordered
 from escrowmq.errors import UsageError
 
 

@@ -1,4 +1,5 @@
-"""Whether messages are accepted, and why not."""
+"""Whether messages are accepted, and why not. Others decide, and tell it here: store/disk_watch,
+store/failed_syncs, and the broker."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from escrowmq.store.results import Put, PutStatus
 _log = logging.getLogger(__name__)
 
 
-class Writability:
+class WriteGate:
     """Whether a store accepts puts. A lasting refusal, as after a failed sync, applies to all of
     them; any other still lets ends of transactions through."""
 

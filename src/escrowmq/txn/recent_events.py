@@ -18,7 +18,7 @@ class Event(NamedTuple):
     detail: str = ""
 
 
-class Trail:
+class RecentEvents:
     """The last events of all transactions; older ones are only in the log."""
 
     def __init__(self, events_max: int = _EVENTS_MAX) -> None:

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from escrowmq.group.copies import Copies
+from escrowmq.group.in_sync_copies import Copies
 
 SET = {"me": "0", "a": "1"}
 

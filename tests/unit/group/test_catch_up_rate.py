@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from escrowmq.group.catch_up import CatchUp
+from escrowmq.group.catch_up_rate import CatchUpRate
 
 
 @pytest.mark.parametrize("step_ms", [1, 7, 20])
 def test_as_much_as_the_rate_says_is_sent(step_ms: int) -> None:
-    pace, sent = CatchUp(), 0
+    pace, sent = CatchUpRate(), 0
     for now_ms in range(1_000_000, 1_010_000, step_ms):
         size = pace.room(50_000, now_ms)
         pace.sent(size, 50_000)
@@ -18,13 +18,13 @@ def test_as_much_as_the_rate_says_is_sent(step_ms: int) -> None:
 
 
 def test_what_was_not_sent_lapses() -> None:
-    pace = CatchUp()
+    pace = CatchUpRate()
     pace.room(50_000, 1_000)
     assert pace.room(50_000, 900_000) == 1_000
 
 
 def test_what_was_sent_at_once_is_waited_for() -> None:
-    pace = CatchUp()
+    pace = CatchUpRate()
     pace.room(50_000, 1_000)
     pace.sent(6_000, 50_000)  # 20 ms were free
     assert pace.room(50_000, 1_050) == 0

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import math
 
-from escrowmq.delivery.timer_spans import TOPICS_MAX, Delays, DueTimes
+from escrowmq.delivery.timer_distributions import TOPICS_MAX, Delays, DueTimes
 
 NOW_MS = 1_700_000_000_000
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from escrowmq.base.codes import Version
-from escrowmq.broker.sends.dead_letters import is_dead
+from escrowmq.broker.sends.retry_limit import is_dead
 from escrowmq.delivery.groups import GroupConfig
 
 
