@@ -77,10 +77,11 @@ class CopyStream:
         epoch: Epoch,
         *,
         nonce: str,
-        tables: Callable[[], list[tuple[str, bytes]]],
+        tables: Callable[[], list[tuple[str, bytes, int]]],
         now_ms: int,
     ) -> None:
-        """`tables` gives all tables as frames, by path."""
+        """`tables` gives all tables as frames, by path, and the log offset behind which each is
+        sent."""
         self._log = log
         self._epoch = epoch
         self._nonce = nonce
@@ -164,9 +165,8 @@ class CopyStream:
         proof = proof_of(mine.secret, "master", hello.nonce, msgspec.json.encode(welcome))
         proved = msgspec.structs.replace(welcome, proof=proof)
         self._greeting.append(encode_struct(Kind.WELCOME, proved))
-        end = log.end_offset
-        for path, frame in self._tables():
-            self._pending.add(path, frame, end)
+        for path, frame, place in self._tables():
+            self._pending.add(path, frame, max(place, start))
 
     def _start(self, hello: Hello) -> tuple[int, bool]:
         """The offset from which on the copy gets the log: where the two logs differ. And whether it

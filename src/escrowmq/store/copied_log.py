@@ -19,6 +19,7 @@ from escrowmq.codec.properties import number_in, value_of
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord, DiskFull, StorageError
 from escrowmq.store.consume_queue import ConsumeQueue
+from escrowmq.store.copied_deletions import CopiedDeletions
 from escrowmq.store.dispatch import UnitsOf, UnseenRun
 from escrowmq.store.queue_snapshot import write_snapshot
 from escrowmq.store.scanned import RecordKeys, UnitCodes
@@ -49,10 +50,10 @@ _Parts = dict[tuple[bytes, int], _Part]
 class CopiedLog:
     """Appends to a log that is copied from another broker."""
 
-    def __init__(self, state: StoreState, delete_topic: Callable[[str], int]) -> None:
+    def __init__(self, state: StoreState, forget_queues: Callable[[], None]) -> None:
         self._state = state
         self._log = state.log
-        self._delete_topic = delete_topic
+        self.deletions = CopiedDeletions(state, forget_queues)
         self.segment_size = state.log.segment_size
         self.read = state.log.read
         self.has_crc = state.settings.appends_crc
@@ -217,7 +218,7 @@ class CopiedLog:
     def _begun_anew(self, record: Scanned, queue: ConsumeQueue) -> ConsumeQueue | None:
         if record.queue_offset:
             return None  # RocketMQ (ConsumeQueue.putMessagePositionInfo) skips it, too
-        self._delete_topic(queue.topic)
+        self.deletions.begin_anew(queue)
         return self._state.queues.make(queue.topic, record.queue_id)
 
     def _note_topic(self, record: Scanned) -> None:

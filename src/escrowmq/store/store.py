@@ -195,7 +195,7 @@ class Store:
         from escrowmq.store.copied_log import CopiedLog
 
         self.write_gate.close_to_all("this broker is a slave: it stores what its master does")
-        return CopiedLog(self._state, self.delete_topic)
+        return CopiedLog(self._state, self.flusher.forget_queues)
 
     # -- writing ------------------------------------------------------------------------------
 
@@ -334,23 +334,6 @@ class Store:
         if self.on_deleted is not None:
             self.on_deleted(topic)
         return len(doomed)
-
-    def end_life(self, topic: str, log_end: int, stored_ms: int) -> bool:
-        """The master of this copy has deleted a topic when its log ended there: remove the topic's
-        queues that have nothing newer. Returns False if it is too early to decide."""
-        if self.log.end_offset < log_end or self.dispatcher.waiting:
-            return False
-        known = self.deleted.of_topic.get(topic)
-        if known is not None and known.log_end >= log_end:
-            return True
-        doomed = [q for q in self.queues.of(topic) if q.first_at_log(log_end) == q.end]
-        self.flusher.forget_queues()
-        self.deleted.note(topic, log_end=log_end, stored_ms=stored_ms)
-        note_deletions(self._state)
-        for queue in doomed:
-            del self._by_key[topic, queue.queue_id]
-            queue.remove()
-        return True
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all other topics. Returns which ones."""

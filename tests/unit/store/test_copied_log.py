@@ -123,6 +123,8 @@ def test_a_topic_that_began_again_begins_again_here() -> None:
     source.put(message(51, body=b"newer", queue_id=1), 2_000)
     store, log = copied()
     log.append(*records(source))
+    deletion = source.deleted.of_topic["orders"]
+    assert log.deletions.end_life("orders", deletion.log_end, deletion.stored_ms)
     assert units(store) == units(source)
     assert bodies(store) == {0: b"new"}
     store.close(9_000)

@@ -55,9 +55,12 @@ def test_of_a_run_a_deleted_topic_alone_gets_no_units(topic: str) -> None:
     store, _ = opened(SimDisk())
     store.put(message(1, topic="m"), 1_000)
     queue = store.queues.by_key["m", 0]
-    parts = [UnitsOf(queue, name, 0, 0, b"") for name in ("a", "m", "z")]
-    left = UnseenRun(0, b"", 1_000, parts, b"").without(topic)
+    units = ENTRY.pack(100, 50, 0)
+    parts = [UnitsOf(queue, name, 0, 0, units) for name in ("a", "m", "z")]
+    run = UnseenRun(0, b"", 1_000, parts, b"")
+    left = run.without(topic, 101)
     assert [part.topic for part in left.parts if part.queue is None] == [topic]
+    assert run.without(topic, 100) == run
 
 
 def test_a_record_that_waits_is_known_by_where_it_starts() -> None:

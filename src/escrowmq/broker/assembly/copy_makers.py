@@ -48,10 +48,12 @@ def rivals_of(b: Broker, registration: Registration) -> Rivals:
 
 def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -> Master:
     """Create a slave's part for its master."""
+    log = b.store.follow()
 
     def tables(ask: Ask) -> MasterTables:
         return MasterTables(
             store=b.store,
+            deletions=log.deletions,
             topics=b.topics,
             groups=b.groups,
             offsets=b.offsets,
@@ -62,7 +64,7 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
     return Master(
         b.settings,
         replica,
-        b.store.follow(),
+        log,
         identity=b.identity,
         registration=registration,
         peers=b.peers,

@@ -291,7 +291,11 @@ class GroupCopy(Part):
 
     def take_gone(self, gone: Gone) -> None:
         """Delete a topic that the master has deleted."""
-        self._store.end_life(gone.topic, gone.log_end, gone.stored_ms)
+        if not self._log.deletions.end_life(gone.topic, gone.log_end, gone.stored_ms):
+            raise RemoteProtocolError(
+                f"{gone.topic} was deleted at log offset {gone.log_end}, and this log ends at "
+                f"{self._log.end_offset}"
+            )
 
     def take_over(self) -> None:
         """Become master: the present one hands over. With a disk that takes no messages, it is

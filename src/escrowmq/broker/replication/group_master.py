@@ -22,13 +22,14 @@ from escrowmq.broker.replication.disk_patience import DiskPatience
 from escrowmq.broker.replication.log_growth import SAMPLE_MS, LogGrowth
 from escrowmq.broker.replication.port_dialogue import PortDialogue
 from escrowmq.broker.replication.successor import SWITCH_MS, Successor
+from escrowmq.broker.replication.table_frames import TableFrames
 from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
-from escrowmq.group.frames import Gone, Hello, Kind, encode_struct, encode_table
+from escrowmq.group.frames import Hello
 from escrowmq.group.leading import CopyRefused, CopyStream, Epoch
 from escrowmq.group.membership import GroupMembership
-from escrowmq.group.tables import COPIED, gone_key
+from escrowmq.group.tables import gone_key
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -59,7 +60,7 @@ class GroupMaster(Part):
         assert membership.leads is not None
         self._membership = membership
         self._store = store
-        self._disk = disk
+        self._frames = TableFrames(disk, store.deleted)
         self._output = output
         self._moment = moment
         self._release = release
@@ -79,7 +80,6 @@ class GroupMaster(Part):
         self._addresses: dict[int, str] = {}
         self._growth = LogGrowth()
         self._said = RepeatedErrors()
-        self._latest: dict[str, bytes] = {}
         self._marks: TableMarks | None = None
         self._needed: dict[str, str] | None = None
         self._heir: Successor | None = None
@@ -296,32 +296,20 @@ class GroupMaster(Part):
 
     def table(self, path: str, data: bytes) -> None:
         """Send a table that has changed, in its turn."""
-        if path in COPIED:
-            self._latest[path] = data  # a file may be written later than it is sent
-            if self._streams:
-                self._add(path, encode_table(path, data))
+        if (frame := self._frames.changed(path, data)) is not None:
+            self._add(path, frame)
+
+    def _deleted(self, topic: str) -> None:
+        if self._streams:
+            self._add(gone_key(topic), self._frames.deletion(topic))
 
     def _add(self, path: str, frame: bytes) -> None:
         end = self._store.end_offset
         for stream in self._streams.values():
             stream.table(path, frame, end)
 
-    def _tables(self) -> list[tuple[str, bytes]]:
-        found = []
-        for path in sorted(COPIED):
-            data = self._latest.get(path) or self._disk.read(path)
-            if data is not None:
-                found.append((path, encode_table(path, data)))
-        gone = self._store.deleted.of_topic
-        return found + [(gone_key(topic), self._deletion_frame(topic)) for topic in gone]
-
-    def _deleted(self, topic: str) -> None:
-        if self._streams:
-            self._add(gone_key(topic), self._deletion_frame(topic))
-
-    def _deletion_frame(self, topic: str) -> bytes:
-        deletion = self._store.deleted.of_topic[topic]
-        return encode_struct(Kind.GONE, Gone(topic, deletion.log_end, deletion.stored_ms))
+    def _tables(self) -> list[tuple[str, bytes, int]]:
+        return self._frames.all(self._store.end_offset)
 
     # -- time --------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ from escrowmq.delivery.groups import GroupTable
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.topics import TopicTable
 from escrowmq.errors import EscrowMQError
+from escrowmq.store.copied_deletions import CopiedDeletions
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
@@ -77,6 +78,7 @@ class MasterTables:
         self,
         *,
         store: Store,
+        deletions: CopiedDeletions,
         topics: TopicTable,
         groups: GroupTable,
         offsets: OffsetTable,
@@ -84,6 +86,7 @@ class MasterTables:
         ask: Ask,
     ) -> None:
         self._store = store
+        self._deletions = deletions
         self._topics, self._groups, self._offsets = topics, groups, offsets
         self._output = output
         self._ask = ask
@@ -248,7 +251,7 @@ class MasterTables:
             return
         self._needed_end = -1
         for topic, (log_end, stored_ms) in [*self._lives.items()]:
-            if self._store.end_life(topic, log_end, stored_ms):
+            if self._deletions.end_life(topic, log_end, stored_ms):
                 del self._lives[topic]
         gone, self._gone = self._gone, {}
         for topic, log_end in gone.items():
