@@ -183,3 +183,23 @@ def test_a_deletion_that_the_log_does_not_reach_is_not_taken() -> None:
         RemoteProtocolError, match=f"log offset {end + 1}, and this log ends at {end}"
     ):
         copy.copy.take_gone(Gone("t", end + 1, 0))
+
+
+def test_a_group_reads_a_new_topic_from_its_start_at_the_next_master() -> None:
+    """The offset in the old topic was saved, and the deletion comes right before the fault."""
+    world, master, copy = formed()
+    make(world, master, 1)
+    for _ in range(10):
+        send(world, master, b"old")
+    assert master.broker is not None
+    read = {"consumerGroup": "CG", "topic": "t", "queueId": "0", "commitOffset": "10"}
+    master.broker.connect().tell(Request.UPDATE_CONSUMER_OFFSET, read)
+    world.advance(20_000)
+    delete(world, master)
+    make(world, master, 1)
+    for _ in range(3):
+        send(world, master, b"new")
+    master.kill()
+    world.until(lambda: world.serving is copy)
+    assert copy.broker is not None
+    assert copy.broker.core.broker.offsets.get("CG", "t", 0) == -1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from typing import Any
 
 import msgspec
@@ -11,6 +11,7 @@ from escrowmq.codec import fastjson
 from escrowmq.delivery.data_version import DataVersion
 
 _NOT_STORED = -1
+_LOG_END = "escrowLogEnd"
 _VERSION_STEP = 500
 """Commits between two data versions (RocketMQ's consumerOffsetUpdateVersionStep)."""
 
@@ -25,6 +26,8 @@ class OffsetTable:
         self._resets: dict[str, dict[int, int]] = {}
         self.version = DataVersion()
         self.is_changed = False
+        self.saved_log_end = -1
+        """Where the log ended when the loaded file was made; -1 if the file does not say."""
         self._commits_count = 0
 
     @staticmethod
@@ -40,10 +43,11 @@ class OffsetTable:
             self._offsets[key] = {int(queue): int(offset) for queue, offset in queues.items()}
         if "dataVersion" in file:
             self.version = msgspec.convert(file["dataVersion"], DataVersion)
+        self.saved_log_end = int(file.get(_LOG_END, -1))
 
     @property
     def changes_count(self) -> int:
-        """Grows with each commit."""
+        """Grows with each change."""
         return self._commits_count
 
     def take_over(self, data: bytes) -> None:
@@ -56,22 +60,24 @@ class OffsetTable:
         """The result of `save` is stored, or will be: changes count from now on."""
         self.is_changed = False
 
-    def save(self) -> bytes:
-        """The present content of consumerOffset.json; RocketMQ also reads quoted keys."""
-        return msgspec.json.format(self.encode(), indent=2)
+    def save(self, *, log_end: int) -> bytes:
+        """The present content of consumerOffset.json; RocketMQ also reads quoted keys. It says
+        where the log ends now, so that a start can tell which topics were deleted later."""
+        return msgspec.json.format(fastjson.encode({**self._file(), _LOG_END: log_end}), indent=2)
 
     def encode(self) -> bytes:
-        """`save` in one line, for the body of GET_ALL_CONSUMER_OFFSET."""
-        return fastjson.encode(
-            {
-                "dataVersion": self.version,
-                "groupTopicMap": self._topics_by_group(),
-                "offsetTable": {
-                    key: {str(queue): offset for queue, offset in sorted(queues.items())}
-                    for key, queues in self._offsets.items()
-                },
-            }
-        )
+        """The body of GET_ALL_CONSUMER_OFFSET."""
+        return fastjson.encode(self._file())
+
+    def _file(self) -> dict[str, object]:
+        return {
+            "dataVersion": self.version,
+            "groupTopicMap": self._topics_by_group(),
+            "offsetTable": {
+                key: {str(queue): offset for queue, offset in sorted(queues.items())}
+                for key, queues in self._offsets.items()
+            },
+        }
 
     def _topics_by_group(self) -> dict[str, list[str]]:
         found: dict[str, list[str]] = {}
@@ -169,9 +175,9 @@ class OffsetTable:
         for queue_id, offset in self.of(source, topic).items():
             self.commit(target, topic, queue_id, offset, now_ms)
 
-    def forget_topic(self, topic: str) -> None:
-        """A topic was deleted."""
-        self._forget(lambda of, _: of == topic)
+    def forget_topics(self, topics: Container[str]) -> None:
+        """Some topics were deleted."""
+        self._forget(lambda of, _: of in topics)
 
     def forget_group(self, group: str) -> None:
         """A group was deleted."""
@@ -182,5 +188,6 @@ class OffsetTable:
             for key in [key for key in table if is_gone(*key.partition("@")[::2])]:
                 del table[key]
                 self.is_changed = True
+                self._commits_count += 1
         for names in [names for names in self._pulled if is_gone(*names)]:
             del self._pulled[names]

@@ -14,7 +14,8 @@ def test_last_commit_counts_and_is_saved(commits: list[tuple[tuple[str, str, int
     table, again = OffsetTable(), OffsetTable()
     for place, offset in commits:
         table.commit(*place, offset, 1)
-    again.load(table.save())
+    again.load(table.save(log_end=7))
+    assert again.saved_log_end == 7
     wanted = dict(commits)
     for found in (table, again):
         assert {place: found.get(*place) for place in wanted} == wanted
@@ -39,8 +40,10 @@ def test_topic_and_group_that_are_gone_leave_nothing() -> None:
         for topic in ("T", "U"):
             table.commit(group, topic, 0, 5, 1)
             table.pulled(group, topic, 0, 6)
-    table.forget_topic("T")
+    before = table.changes_count
+    table.forget_topics({"T"})
     table.forget_group("H")
+    assert table.changes_count > before, "slaves fetch them again"
     assert (table.get("G", "T", 0), table.get("H", "U", 0), table.get("G", "U", 0)) == (-1, -1, 5)
     assert table.pulled_offset("G", "T", 0) == -1
 

@@ -97,6 +97,8 @@ class MasterTables:
         self._bodies: dict[int, bytes] = {}
         self._asked_end = 0
         """Where the master's log ended before it was asked for its tables."""
+        self._offsets_end = 0
+        """The same for the offsets that were fetched last."""
         self._lives: dict[str, tuple[int, int]] = {}
         self._gone: dict[str, int] = {}
         """Topics that it does not have, and where its log ended before it said so."""
@@ -243,6 +245,8 @@ class MasterTables:
             self._groups.take_over(body)
         else:
             self._fetched[code] = body
+            if code == Request.GET_ALL_CONSUMER_OFFSET:
+                self._offsets_end = self._asked_end
         self._bodies[code] = told
 
     def take_behind_log(self) -> None:
@@ -265,7 +269,8 @@ class MasterTables:
     def _apply_table(self, code: int, body: bytes) -> None:
         if code == Request.GET_ALL_CONSUMER_OFFSET:
             self._offsets.take_over(body)
-            self._output.add(Replace(OFFSETS_FILE, self._offsets.save()))
+            data = self._offsets.save(log_end=self._offsets_end)
+            self._output.add(Replace(OFFSETS_FILE, data))
         elif code == Request.GET_ALL_DELAY_OFFSET:
             fastjson.decode(body)
             self._output.add(Replace(delay_queues.PATH, body))

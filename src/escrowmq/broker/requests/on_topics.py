@@ -160,9 +160,9 @@ class TopicHandlers:
         for topic in doomed:
             self._topics.delete(topic, asked.now_ms)
             self._store.delete_topic(topic)
-            self._offsets.forget_topic(topic)
             self._forget_popped(topic)
             self._stats.forget(topic)
+        self._offsets.forget_topics(doomed)
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:

@@ -86,7 +86,7 @@ class OffsetSaver:
         # round by round for a place of the log that is not durable yet.
         if self._offsets.is_changed and not self.waiting:
             self._offsets.saved()
-            self.waiting.append((self._ledger.log_end, self._offsets.save()))
+            self.waiting.append((self._ledger.log_end, self._save()))
         self.release()
 
     def release(self) -> None:
@@ -101,8 +101,11 @@ class OffsetSaver:
         if not self._orders.has_any:
             found.clear()
         if self._ledger.log_end <= self._store.lasting_offset:
-            found.append((self._path, self._offsets.save()))
+            found.append((self._path, self._save()))
         return found
+
+    def _save(self) -> bytes:
+        return self._offsets.save(log_end=self._store.end_offset)
 
     def _exists(self, line: GroupQueue) -> bool:
         group, topic, queue_id = line

@@ -121,6 +121,7 @@ class Opening:
         self._refuse_offsets_alone()
         self._miss_offsets()
         self._restart_transactions(now_ms)
+        self._forget_deleted()
         self._cut_offsets(now_ms, was_clean=report.was_clean)
 
     def _refuse_offsets_alone(self) -> None:
@@ -169,6 +170,22 @@ class Opening:
                 self._save_offsets()
                 return
 
+    def _forget_deleted(self) -> None:
+        """Remove offsets in topics that were deleted after the offsets were saved: a new topic of
+        the same name counts from 0 again."""
+        end = self._store.end_offset
+        saved_end = self._offsets.saved_log_end
+        if saved_end < 0:
+            return  # RocketMQ's file
+        gone = {
+            topic
+            for topic, deletion in self._store.deleted.of_topic.items()
+            if deletion.log_end >= min(saved_end, end)
+        }
+        self._offsets.forget_topics(gone)
+        if self._offsets.is_changed or saved_end > end:  # else a later deletion seems the earlier
+            self._save_offsets()
+
     def _cut_offsets(self, now_ms: int, *, was_clean: bool) -> None:
         """Set back offsets after the ends of their queues. Those of a queue that the store does not
         know are left alone after a clean stop: an operator may have set them ahead."""
@@ -190,7 +207,7 @@ class Opening:
         """Save the offsets now: if this process ended before its first round of saving, the next
         one would find the old offsets, and new messages before them that no group has read."""
         try:
-            self.disk.replace(OFFSETS_FILE, self._offsets.save())
+            self.disk.replace(OFFSETS_FILE, self._offsets.save(log_end=self._store.end_offset))
         except (StorageError, OSError) as error:
             _log.error("offsets that were set back cannot be saved yet: %s", error)
 

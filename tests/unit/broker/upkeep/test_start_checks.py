@@ -296,7 +296,7 @@ def test_progress_of_transactions_behind_the_queues_end_hides_no_pending_one(
     exchange = Exchange(disk=disk)
     offsets = exchange.core.broker.offsets
     offsets.commit("CID_RMQ_SYS_TRANS", "RMQ_SYS_TRANS_HALF_TOPIC", 0, 9, 0)
-    newer = offsets.save()
+    newer = offsets.save(log_end=0)
     exchange.core.close(exchange.now_ms)
     disk.restart()
     disk.small[OFFSETS] = newer
@@ -361,7 +361,7 @@ def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
         assert caller.send("T", b"lost %d" % number).code == 0
     ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "10"}
     caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
-    exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.save()
+    exchange.disk.small[OFFSETS] = exchange.core.broker.offsets.save(log_end=0)
     exchange.crash(Loss.ALL)
     store = exchange.core.broker.store
     end = store.bounds("T", 0)[1]
@@ -371,3 +371,91 @@ def test_offsets_that_a_loss_of_power_sets_back_are_saved_at_once() -> None:
         caller.send("T", b"new %d" % number)
     exchange.crash(Loss.NOTHING)  # before offsets are saved by the clock
     assert exchange.core.broker.offsets.get("CG", "T", 0) == end
+
+
+@pytest.mark.parametrize("loss", [Loss.NOTHING, Loss.ALL])
+def test_a_new_topic_is_not_read_from_an_offset_of_the_deleted_one(loss: Loss) -> None:
+    """The broker ends before it saves its offsets the next time."""
+    exchange = Exchange()
+    exchange.create_topic("T", 1)
+    exchange.create_topic("other", 1)
+    caller = exchange.connect()
+    for topic in ("T", "other"):
+        for _ in range(10):
+            assert caller.send(topic, b"old").code == 0
+        ext = {"consumerGroup": "CG", "topic": topic, "queueId": "0", "commitOffset": "2"}
+        caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+    exchange.advance(20_000)
+    assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    exchange.create_topic("T", 1)
+    for _ in range(3):
+        assert caller.send("T", b"new").code == 0
+    exchange.crash(loss)
+    offsets = exchange.core.broker.offsets
+    assert offsets.get("CG", "T", 0) == -1
+    assert offsets.get("CG", "other", 0) == 2
+    exchange.crash(Loss.NOTHING)
+    assert exchange.core.broker.offsets.get("CG", "T", 0) == -1
+
+
+def test_what_was_read_of_a_new_topic_stays_over_a_start() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T", 1)
+    caller = exchange.connect()
+    assert caller.send("T", b"old").code == 0
+    assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    exchange.create_topic("T", 1)
+    for _ in range(3):
+        assert caller.send("T", b"new").code == 0
+    ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "2"}
+    caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+    exchange.advance(20_000)
+    exchange.crash(Loss.NOTHING)
+    assert exchange.core.broker.offsets.get("CG", "T", 0) == 2
+
+
+@pytest.mark.parametrize("is_deleted_before", [True, False])
+def test_an_offset_is_dropped_though_the_log_that_it_was_saved_with_is_lost(
+    is_deleted_before: bool,
+) -> None:
+    """The log ended further on when the offsets were saved than where the topic was deleted, or
+    than it has been since."""
+    exchange = Exchange()
+    exchange.create_topic("T", 1)
+    caller = exchange.connect()
+    assert caller.send("T", b"kept").code == 0
+    exchange.advance(20_000)
+    for _ in range(9):
+        assert caller.send("T", b"lost").code == 0
+    ext = {"consumerGroup": "CG", "topic": "T", "queueId": "0", "commitOffset": "1"}
+    caller.ask(Request.UPDATE_CONSUMER_OFFSET, ext)
+    broker = exchange.core.broker
+    saved = broker.offsets.save(log_end=broker.store.end_offset)
+    if is_deleted_before:
+        assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    exchange.disk.small[OFFSETS] = saved
+    exchange.crash(Loss.ALL)
+    if not is_deleted_before:
+        assert exchange.core.broker.offsets.get("CG", "T", 0) == 1
+        caller = exchange.connect()
+        assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+        exchange.create_topic("T", 1)
+        assert caller.send("T", b"new").code == 0
+        exchange.crash(Loss.NOTHING)
+    assert exchange.core.broker.offsets.get("CG", "T", 0) == -1
+
+
+def test_offsets_of_rocketmqs_file_stay() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T", 1)
+    caller = exchange.connect()
+    for _ in range(2):
+        assert caller.send("T", b"old").code == 0
+    assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"}).code == 0
+    exchange.create_topic("T", 1)
+    for _ in range(2):
+        assert caller.send("T", b"new").code == 0
+    exchange.core.close(exchange.now_ms)
+    exchange.disk.restart()
+    exchange.disk.small[OFFSETS] = b'{"offsetTable":{"T@CG":{0:1}}}'
+    assert Exchange(disk=exchange.disk).core.broker.offsets.get("CG", "T", 0) == 1
