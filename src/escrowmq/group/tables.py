@@ -11,6 +11,7 @@ _OF_THE_LOG: Final = frozenset(
         "config/timercheck",
         "config/consumerOrderInfo.json",
         "config/transactionMetrics",
+        "escrow/decisions",
     }
 )
 """They say what was read or settled of the log: a copy may not have them before that part of it."""

@@ -20,7 +20,7 @@ FROM_THE_LOG: Final = (
 )  # fmt: skip
 """Files that a start makes from the log if they are missing. Each says how much of the log it
 accounts for: once the log has grown again, with other records, one of a longer log would be
-believed."""
+believed. (Decisions whose records are gone from the log come from the master again.)"""
 
 FOLDERS_FROM_THE_LOG: Final = ("escrow/checks",)
 
