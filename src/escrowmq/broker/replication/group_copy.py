@@ -12,7 +12,7 @@ from escrowmq.base.effects import Close, Dial, Effect
 from escrowmq.base.group_report import GroupReport
 from escrowmq.base.measure import Family, unlabelled
 from escrowmq.base.message import Topic
-from escrowmq.base.ports import Disk
+from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.wire import Wire
 from escrowmq.broker.output import Output
 from escrowmq.broker.part import Part, Start
@@ -34,6 +34,8 @@ from escrowmq.txn.transactions import Transactions
 
 _log = logging.getLogger(__name__)
 
+_USERS: Final = "config/auth.json"
+_PRIVATE: Final = ("config/escrowKeys.json", _USERS)
 COPY_PEER: Final = -1_000_003
 _RETRY_MS: Final = 200
 _QUIET_MS: Final = 5_000
@@ -74,7 +76,7 @@ class GroupCopy(Part):
             "config/topics.json": lambda data: topics.take_over(data, lambda _: False),
             "config/subscriptionGroup.json": groups.take_over,
             "config/consumerOffset.json": offsets.take_over,
-            "config/auth.json": lambda _: users_replaced(),
+            _USERS: lambda _: users_replaced(),
         }
         self._tables = (topics, groups, offsets)
         self._output = output
@@ -277,10 +279,14 @@ class GroupCopy(Part):
         self._membership.perform()
 
     def take_table(self, path: str, data: bytes) -> None:
-        """Write a table that the master sent."""
-        self._disk.replace(path, data, is_private=path in _PRIVATE)
+        """Write a table that the master sent; an empty one is a table that it does not have."""
+        if data:
+            self._disk.replace(path, data, is_private=path in _PRIVATE)
+        else:
+            for each in filter(None, (path, former_path(path))):
+                self._disk.remove(each)
         take = self._taking.get(path)
-        if take is None:
+        if take is None or not (data or path == _USERS):
             return
         try:
             take(data)
@@ -410,6 +416,3 @@ class GroupCopy(Part):
             "master": False,
             "masterCommitLogMaxOffset": 0 if copy is None else copy.master_end,
         }
-
-
-_PRIVATE: Final = ("config/escrowKeys.json", "config/auth.json")

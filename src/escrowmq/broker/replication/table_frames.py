@@ -30,13 +30,13 @@ class TableFrames:
         return encode_struct(Kind.GONE, Gone(topic, found.log_end, found.stored_ms))
 
     def all(self, log_end: int) -> list[tuple[str, bytes, int]]:
-        """Every table as a frame, by its path; and the log offset behind which it is sent: that of
-        a deletion is before what the log has of a new topic of that name."""
+        """Every table as a frame, by its path, empty if there is none: a copy may have one from the
+        time when it was the master. And the log offset behind which it is sent: that of a deletion
+        is before what the log has of a new topic of that name."""
         found = []
         for path in sorted(COPIED):
-            data = self._latest.get(path) or self._disk.read(path)
-            if data is not None:
-                found.append((path, encode_table(path, data), log_end))
+            data = self._latest.get(path) or self._disk.read(path) or b""
+            found.append((path, encode_table(path, data), log_end))
         for topic, deletion in self._deleted.of_topic.items():
             found.append((gone_key(topic), self.deletion(topic), deletion.log_end))
         return found
