@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from escrowmq.base.wire import Wire
 from escrowmq.errors import RemoteProtocolError
+from escrowmq.group.copy_streams import CONNECTIONS_MAX
 from escrowmq.group.leading import CopyStream, Epoch
 from tests.harness.group import GroupWorld, MemberHost
 from tests.harness.pair import log_of
@@ -73,3 +75,29 @@ def test_a_copy_that_speaks_tls_to_a_plain_master_is_refused_with_what_to_set() 
     stream = CopyStream(store_of(master).log, epoch, nonce="n", tables=list, now_ms=world.now_ms)
     with pytest.raises(RemoteProtocolError, match=r"it uses TLS, .* set escrowGroupTls at all"):
         stream.receive(b"\x16\x03\x01\x02\0\x01", world.now_ms)
+
+
+def test_strangers_do_not_keep_a_member_out() -> None:
+    """They open as many connections as there may be, and send a byte from time to time."""
+    world, master = formed(names="ab")
+    copy = next(host for host in world.hosts.values() if host is not master)
+    copy.kill()
+    world.until(lambda: world.record is not None and copy.name not in world.record.in_sync)
+    broker = master.broker
+    assert broker is not None
+    opened_count = 0
+
+    def open_some(count: int) -> None:
+        nonlocal opened_count
+        for _ in range(count):
+            peer, opened_count = 90_000 + opened_count, opened_count + 1
+            broker.core.connected(peer, "6.6.6.6", 4_000, broker.now_ms, Wire.GROUP)
+            broker.core.receive(peer, bytes(1), broker.now_ms)
+        broker.perform()
+
+    open_some(CONNECTIONS_MAX)
+    copy.start()
+    for _ in range(20):
+        open_some(3)
+        world.advance(100)
+    assert world.are_in_sync()

@@ -236,4 +236,5 @@ def proof_of(secret: bytes, role: str, nonce: str, content: bytes) -> str:
 
 def proves(secret: bytes, role: str, nonce: str, content: bytes, proof: str) -> bool:
     """Whether a proof is valid."""
-    return hmac.compare_digest(proof_of(secret, role, nonce, content), proof)
+    own = proof_of(secret, role, nonce, content)
+    return hmac.compare_digest(own.encode(), proof.encode("utf-8", "replace"))

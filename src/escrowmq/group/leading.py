@@ -42,6 +42,9 @@ HEARTBEAT_MS: Final = 500
 SILENT_MS: Final = 10_000
 """A connection on which nothing arrives for this long is closed."""
 
+HANDSHAKE_MS: Final = 3_000
+"""The time that a connection has to prove that it is a member's."""
+
 _TLS: Final = b"\x16\x03"
 """The first bytes of TLS; as a frame's size they would be far too large."""
 
@@ -97,7 +100,7 @@ class CopyStream:
         self._is_held_back = False
         """The rate at which this copy may catch up leaves something to be sent."""
         self._sent_tables = self._known_tables = 0
-        self._heard_ms = self._written_ms = now_ms
+        self._began_ms = self._heard_ms = self._written_ms = now_ms
         self._greeting: list[bytes] = [encode_struct(Kind.CHALLENGE, Challenge(nonce))]
 
     def receive(self, data: bytes, now_ms: int) -> bool:
@@ -236,6 +239,8 @@ class CopyStream:
 
     def wake(self, confirmed: int, now_ms: int) -> bytes:
         """A keep-alive frame, if one is due."""
+        if self.hello is None and now_ms >= self._began_ms + HANDSHAKE_MS:
+            raise RemoteProtocolError(f"no member has named itself for {HANDSHAKE_MS / 1000:g} s")
         if now_ms >= self._heard_ms + SILENT_MS:
             raise RemoteProtocolError(f"nothing has come for {SILENT_MS / 1000:g} s")
         if self.hello is None or now_ms < self._written_ms + HEARTBEAT_MS:
@@ -245,9 +250,9 @@ class CopyStream:
 
     def wake_at_ms(self) -> int:
         """When `wake` must be called next."""
-        silent_ms = self._heard_ms + SILENT_MS
         if self.hello is None:
-            return silent_ms
+            return self._began_ms + HANDSHAKE_MS
+        silent_ms = self._heard_ms + SILENT_MS
         if self._is_held_back:
             silent_ms = min(silent_ms, self._catch_up_rate.due_ms)
         return min(silent_ms, self._written_ms + HEARTBEAT_MS)

@@ -62,7 +62,7 @@ def confirmed_counts_one(patch: pytest.MonkeyPatch) -> None:
 
     def spoilt(master: GroupMaster, member: str, incarnation: str) -> int:
         del member, incarnation
-        return max((one.acknowledged for one in master._streams.values()), default=0)
+        return max((one.acknowledged for one in master._streams.by_peer.values()), default=0)
 
     patch.setattr(GroupMaster, "_end_of", spoilt)
 

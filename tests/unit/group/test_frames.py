@@ -84,3 +84,4 @@ def test_a_proof_is_for_one_secret_role_nonce_and_content() -> None:
     assert not proves(b"s", "master", "n", b"c", proof)
     assert not proves(b"s", "copy", "m", b"c", proof)
     assert not proves(b"s", "copy", "n", b"d", proof)
+    assert not proves(b"s", "copy", "n", b"c", "\xe9")

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
+from escrowmq.errors import RemoteProtocolError
 from escrowmq.group import leading
 from escrowmq.group.copying import Copy
 from escrowmq.group.frames import FrameReader, Gone, Hello, Kind, decode_log
@@ -157,3 +158,23 @@ def test_a_copy_that_may_have_so_much_a_second_gets_no_more(pair: Pair) -> None:
     assert pair.stream.sent_end - begin <= 2 * 2_000 + 100
     assert pair.stream.sends(0, 11_001, rate=0)
     assert pair.stream.sent_end == pair.master.end_offset
+
+
+def test_who_does_not_name_itself_is_disconnected_however_much_it_sends() -> None:
+    """A byte from time to time is no sign of a member."""
+    store = Store(SimDisk(), StoreSettings(log_segment_size=1 << 20))
+    store.open(1_000)
+    epoch = Epoch("c", "b", "g", 1, (), "a", b"")
+    stream = CopyStream(store.log, epoch, nonce="m", tables=list, now_ms=100)
+    assert stream.wake_at_ms() == 100 + leading.HANDSHAKE_MS
+    for nth, now_ms in enumerate(range(100, 100 + leading.HANDSHAKE_MS, 500)):
+        stream.receive(b"\x00\x00\xff\xff\x02{"[nth : nth + 1], now_ms)
+        assert stream.wake(0, now_ms) == b""
+    with pytest.raises(RemoteProtocolError, match="no member has named itself for 3 s"):
+        stream.wake(0, 100 + leading.HANDSHAKE_MS)
+
+
+def test_a_member_that_has_named_itself_has_its_time(pair: Pair) -> None:
+    assert pair.stream.wake(0, leading.SILENT_MS - 1)
+    with pytest.raises(RemoteProtocolError, match="nothing has come for 10 s"):
+        pair.stream.wake(0, leading.SILENT_MS)

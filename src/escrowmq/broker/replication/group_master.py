@@ -4,8 +4,7 @@ members in sync have."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
 
 import msgspec
 
@@ -25,16 +24,14 @@ from escrowmq.broker.replication.successor import SWITCH_MS, Successor
 from escrowmq.broker.replication.table_frames import TableFrames
 from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
+from escrowmq.group.copy_streams import CopyStreams
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
-from escrowmq.group.frames import Hello
 from escrowmq.group.leading import CopyRefused, CopyStream, Epoch
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.tables import gone_key
 from escrowmq.store.store import Store
 
 _log = logging.getLogger(__name__)
-
-CONNECTIONS_MAX: Final = 16
 
 
 class GroupMaster(Part):
@@ -76,8 +73,7 @@ class GroupMaster(Part):
             state.member,
             membership.secret,
         )
-        self._streams: dict[int, CopyStream] = {}
-        self._addresses: dict[int, str] = {}
+        self._streams = CopyStreams()
         self._growth = LogGrowth()
         self._said = RepeatedErrors()
         self._marks: TableMarks | None = None
@@ -113,23 +109,24 @@ class GroupMaster(Part):
         """A copy has connected, or any client that found the port."""
         if self._membership.is_cut:
             self._output.add(Close(peer.id, CUT_OFF))
-        elif len(self._streams) >= CONNECTIONS_MAX:
-            self._output.add(Close(peer.id, "too many connections of copies"))
         else:
-            self._addresses[peer.id] = peer.address
-            self._streams[peer.id] = CopyStream(
+            crowding = self._streams.crowding()
+            if crowding is not None:
+                self._close(crowding, "there are too many", self._moment.now_ms)
+            stream = CopyStream(
                 self._store.log,
                 self._epoch,
                 nonce=self._membership.nonce(),
                 tables=self._tables,
                 now_ms=self._moment.now_ms,
             )
+            self._streams.add(peer.id, peer.address, stream)
             self._flush(peer.id)
         return PortDialogue(peer, self.receive, self.gone)
 
     def receive(self, peer: Peer, data: bytes, now_ms: int) -> None:
         """Process bytes of a connection."""
-        stream = self._streams.get(peer.id)
+        stream = self._streams.by_peer.get(peer.id)
         if stream is None:
             return
         was_known = stream.hello is not None
@@ -152,35 +149,22 @@ class GroupMaster(Part):
         self.confirm()
         self._hand_over()
 
-    def _named_streams(self) -> Iterator[tuple[int, Hello, CopyStream]]:
-        """The connections of members that have sent their names, by peer."""
-        for peer, stream in self._streams.items():
-            if stream.hello is not None:
-                yield peer, stream.hello, stream
-
-    def _stream_of(self, member: str, incarnation: str) -> CopyStream | None:
-        for _, hello, stream in self._named_streams():
-            if (hello.member, hello.incarnation) == (member, incarnation):
-                return stream
-        return None
-
     def _close_previous(self, peer: int, member: str) -> None:
         """Close the previous connection of a member that reconnects."""
-        for other, hello, _ in [*self._named_streams()]:
+        for other, hello, _ in [*self._streams.named()]:
             if other != peer and hello.member == member:
-                del self._streams[other]
+                self._streams.remove(other)
                 self._output.add(Close(other, "this copy has connected again"))
 
     def gone(self, peer: Peer, now_ms: int) -> None:
         """A connection was lost."""
-        stream = self._streams.pop(peer.id, None)
-        self._addresses.pop(peer.id, None)
+        stream = self._streams.remove(peer.id)
         if stream is not None and stream.hello is not None:
             self._membership.member.copy_gone(stream.hello.member, self._membership.now_ms())
 
     def _close(self, peer: int, reason: str, now_ms: int) -> None:
-        stream = self._streams.pop(peer, None)
-        address = self._addresses.pop(peer, f"peer {peer}")
+        address = self._streams.address(peer)
+        stream = self._streams.remove(peer)
         ending = self._said.ending(address.rpartition(":")[0] + reason, now_ms)
         if ending is not None:
             _log.warning("a copy's connection from %s is closed: %s%s", address, reason, ending)
@@ -198,7 +182,7 @@ class GroupMaster(Part):
         for effect in effects:
             if isinstance(effect, Replace):
                 self.table(effect.path, effect.data)
-        if self._streams:
+        if self._streams.by_peer:
             self._send()
         elif self._is_alone:
             self.confirm()
@@ -212,12 +196,12 @@ class GroupMaster(Part):
         self._growth.note(self._store.end_offset, self._membership.now_ms())
         if self._heir is not None and self._heir.was_asked:
             return  # what it will not have, another member would have to cut off
-        for peer in list(self._streams):
+        for peer in list(self._streams.by_peer):
             self._flush(peer)
 
     def _flush(self, peer: int) -> None:
         now_ms = self._moment.now_ms
-        stream = self._streams[peer]
+        stream = self._streams.by_peer[peer]
         try:
             found = stream.sends(self._store.ends.confirmed, now_ms, rate=self._rate_of(stream))
         except RemoteProtocolError as error:
@@ -248,7 +232,7 @@ class GroupMaster(Part):
         """Whether a copy has everything that was acknowledged or visible, including tables."""
         ends = self._store.ends
         promised = min(self._store.end_offset, max(ends.answerable_end, ends.visible_end))
-        stream = self._stream_of(member, incarnation)
+        stream = self._streams.of(member, incarnation)
         return stream is not None and stream.acknowledged >= promised and stream.has_tables
 
     def confirm(self) -> None:
@@ -277,7 +261,7 @@ class GroupMaster(Part):
             self._membership.ready()
 
     def _end_of(self, member: str, incarnation: str) -> int:
-        stream = self._stream_of(member, incarnation)
+        stream = self._streams.of(member, incarnation)
         return 0 if stream is None else stream.acknowledged
 
     def _judge(self) -> None:
@@ -300,12 +284,12 @@ class GroupMaster(Part):
             self._add(path, frame)
 
     def _deleted(self, topic: str) -> None:
-        if self._streams:
+        if self._streams.by_peer:
             self._add(gone_key(topic), self._frames.deletion(topic))
 
     def _add(self, path: str, frame: bytes) -> None:
         end = self._store.end_offset
-        for stream in self._streams.values():
+        for stream in self._streams.by_peer.values():
             stream.table(path, frame, end)
 
     def _tables(self) -> list[tuple[str, bytes, int]]:
@@ -315,7 +299,7 @@ class GroupMaster(Part):
 
     def wake(self, now_ms: int) -> None:
         """Send keep-alives, and close connections without any."""
-        for peer, stream in list(self._streams.items()):
+        for peer, stream in list(self._streams.by_peer.items()):
             try:
                 sign = stream.wake(self._store.ends.confirmed, now_ms)
             except RemoteProtocolError as error:
@@ -342,7 +326,9 @@ class GroupMaster(Part):
 
     def wake_at_ms(self) -> int:
         """When `wake` must be called next."""
-        due_ms = min((s.wake_at_ms() for s in self._streams.values()), default=(1 << 62) - 1)
+        due_ms = min(
+            (s.wake_at_ms() for s in self._streams.by_peer.values()), default=(1 << 62) - 1
+        )
         return due_ms if self._heir is None else min(due_ms, self._moment.now_ms + SAMPLE_MS)
 
     def settle(self, now_ms: int) -> None:
@@ -367,11 +353,11 @@ class GroupMaster(Part):
                 CopyReport(
                     member=hello.member,
                     incarnation=hello.incarnation,
-                    address=self._addresses.get(peer, ""),
+                    address=self._streams.address(peer),
                     end=stream.acknowledged,
                     behind=store.end_offset - stream.acknowledged,
                 )
-                for peer, hello, stream in self._named_streams()
+                for peer, hello, stream in self._streams.named()
             ],
         )
 
@@ -403,7 +389,7 @@ class GroupMaster(Part):
         needed = self._membership.member.needed
         return {
             hello.member: stream.acknowledged
-            for _, hello, stream in self._named_streams()
+            for _, hello, stream in self._streams.named()
             if needed.get(hello.member) == hello.incarnation
         }
 
@@ -419,7 +405,7 @@ class GroupMaster(Part):
             self.switch("")
         answer = self._membership.drill(order)
         if self._membership.is_cut:
-            for peer in list(self._streams):
+            for peer in list(self._streams.by_peer):
                 self._close(peer, CUT_OFF, self._moment.now_ms)
         return answer
 
@@ -436,7 +422,7 @@ class GroupMaster(Part):
             self._heir = None
             self._judge()
             return
-        for peer, hello, stream in self._named_streams():
+        for peer, hello, stream in self._streams.named():
             if hello.member == heir.member and stream.has_everything and not heir.was_asked:
                 heir.note_asked()
                 self._output.send(peer, stream.hand_over())
@@ -448,7 +434,7 @@ class GroupMaster(Part):
         end = self._store.end_offset
         samples = tuple(
             Sample((hello.member,), end - stream.acknowledged)
-            for _, hello, stream in self._named_streams()
+            for _, hello, stream in self._streams.named()
         )
         text = "Bytes of the log that a member of the group has not reported as stored."
         member = self._membership.member
@@ -473,14 +459,14 @@ class GroupMaster(Part):
         return {
             "haConnectionInfo": [
                 {
-                    "addr": self._addresses.get(peer, ""),
+                    "addr": self._streams.address(peer),
                     "diff": self._store.end_offset - stream.acknowledged,
                     "inSync": hello.member in needed,
                     "slaveAckOffset": stream.acknowledged,
                     "transferFromWhere": stream.sent_end,
                     "transferredByteInSecond": 0,
                 }
-                for peer, hello, stream in self._named_streams()
+                for peer, hello, stream in self._streams.named()
             ],
             "inSyncSlaveNums": len(needed),
             "master": True,

@@ -1,0 +1,61 @@
+"""The connections to a master's replication port: of copies, and of strangers that found it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from escrowmq.group.frames import Hello
+from escrowmq.group.leading import CopyStream
+
+CONNECTIONS_MAX: Final = 16
+
+
+class CopyStreams:
+    """Connections by the numbers of their peers."""
+
+    def __init__(self) -> None:
+        self.by_peer: dict[int, CopyStream] = {}
+        self._addresses: dict[int, str] = {}
+
+    def add(self, peer: int, address: str, stream: CopyStream) -> None:
+        """Add a connection."""
+        self._addresses[peer] = address
+        self.by_peer[peer] = stream
+
+    def remove(self, peer: int) -> CopyStream | None:
+        """Remove a connection."""
+        self._addresses.pop(peer, None)
+        return self.by_peer.pop(peer, None)
+
+    def address(self, peer: int) -> str:
+        """The address of a peer; empty if it is not connected."""
+        return self._addresses.get(peer, "")
+
+    def named(self) -> Iterator[tuple[int, Hello, CopyStream]]:
+        """The connections of members that have sent their names, by peer."""
+        for peer, stream in self.by_peer.items():
+            if stream.hello is not None:
+                yield peer, stream.hello, stream
+
+    def of(self, member: str, incarnation: str) -> CopyStream | None:
+        """The connection of a member."""
+        for _, hello, stream in self.named():
+            if (hello.member, hello.incarnation) == (member, incarnation):
+                return stream
+        return None
+
+    def crowding(self) -> int | None:
+        """The connection to close before another one is added: the oldest that has not proved that
+        it is a member's, of the host that has the most of these. So strangers do not keep members
+        out. None while there is room."""
+        if len(self.by_peer) < CONNECTIONS_MAX:
+            return None
+        hosts = {
+            peer: self._addresses[peer].rpartition(":")[0]
+            for peer, stream in self.by_peer.items()
+            if stream.hello is None
+        }
+        counts = Counter(hosts.values())
+        return max(hosts, key=lambda peer: counts[hosts[peer]], default=None)
