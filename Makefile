@@ -10,6 +10,8 @@ AUDIT := build/audit/.ready-$(shell cksum < requirements-audit.txt | cut -d' ' -
 CHECKING := build/check/.ready-$(shell cat requirements.txt requirements-check.txt | cksum | cut -d' ' -f1)
 SITE := build/docs/.ready-$(shell cksum < requirements-docs.txt | cut -d' ' -f1)
 DEPLOY := build/deploy/.ready-$(shell cksum < requirements-deploy.txt | cut -d' ' -f1)
+# The pins name everything that is needed, and Python compiles what is imported: half the time.
+PINNED := --quiet --disable-pip-version-check --no-deps --no-compile --require-hashes -r
 LANE := $(wildcard src/escrowmq/lane/*.[ch])
 RELEASES := spark-4.1 spark-4.3
 ARGS ?=
@@ -18,26 +20,26 @@ ARGS ?=
 # imports anew: half of the CPU that a server takes to start.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve demo shop test unit coverage long interop pipeline foreign ready spark-ready pythons spark-versions spark-environments $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
+.PHONY: serve demo shop test unit coverage long interop pipeline foreign ready spark-ready pythons spark-versions $(RELEASES) crash failover fuzz races faults sanitized pure wheels release deployment audit sbom check format docs protos bench clean
 .DEFAULT_GOAL := test
 
 $(READY): $(PINS) pyproject.toml setup.py $(LANE)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EscrowMQ needs Python 3.11 or newer: make PYTHON=python3.11")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	$(BIN)/python -m pip install $(PINNED) requirements-dev.txt
 	rm -f src/escrowmq/lane/*.so  # where the new one does not compile, the old one is not taken for it
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	rm -f $(VENV)/.ready-*
 	touch $@
 
 $(SPARK): $(READY) $(SPARK_PINS)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-spark.txt
+	$(BIN)/python -m pip install $(PINNED) requirements-spark.txt
 	rm -f $(VENV)/.spark-*
 	touch $@
 
 $(AUDIT): requirements-audit.txt
 	$(PYTHON) -m venv --clear build/audit
-	build/audit/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-audit.txt
+	build/audit/bin/python -m pip install $(PINNED) requirements-audit.txt
 	touch $@
 
 serve: $(READY)   ## the embedded server: name server and broker in one process
@@ -84,8 +86,6 @@ ready: $(READY)   ## the environment that all else here runs in
 
 spark-versions: $(RELEASES)  ## the PySpark releases beside the one of `make test`, each in its own environment
 
-spark-environments: $(RELEASES:%=build/%/.ready)
-
 spark-ready: $(SPARK)  ## the environment with Spark, which the tests run in
 
 $(RELEASES): spark-%: build/spark-%/.ready
@@ -97,7 +97,7 @@ build/spark-%/.ready: requirements-spark-%.txt $(SPARK)
 	$(PYTHON) -m venv --without-pip build/spark-$*
 	echo "import site; site.addsitedir('$$($(BIN)/python -c "$(PACKAGES)")')" \
 		> "$$(build/spark-$*/bin/python -c "$(PACKAGES)")/rest.pth"
-	$(BIN)/python -m pip --python build/spark-$*/bin/python install --quiet --disable-pip-version-check --require-hashes -r requirements-spark-$*.txt
+	$(BIN)/python -m pip --python build/spark-$*/bin/python install $(PINNED) requirements-spark-$*.txt
 	touch $@
 
 PACKAGES := import sysconfig; print(sysconfig.get_path('purelib'))
@@ -175,7 +175,7 @@ build/deploy/bin/helm: | $(DEPLOY)
 
 $(DEPLOY): requirements-deploy.txt
 	$(PYTHON) -m venv --clear build/deploy
-	build/deploy/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-deploy.txt
+	build/deploy/bin/python -m pip install $(PINNED) requirements-deploy.txt
 	touch $@
 
 sbom: $(READY) $(AUDIT) ## what an installation consists of, as CycloneDX, with licences: build/escrowmq.cdx.json
@@ -194,7 +194,7 @@ sbom: $(READY) $(AUDIT) ## what an installation consists of, as CycloneDX, with 
 
 $(CHECKING): requirements.txt requirements-check.txt
 	$(PYTHON) -m venv --clear build/check
-	build/check/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-check.txt
+	build/check/bin/python -m pip install $(PINNED) requirements-check.txt
 	touch $@
 
 # With the environment of the tests (`make ready`, CI) mypy sees the types of all libraries. A fresh clone
@@ -229,7 +229,7 @@ docs: $(READY) $(SITE) ## the reference pages anew, from the docstrings, and the
 
 $(SITE): requirements-docs.txt
 	$(PYTHON) -m venv --clear build/docs
-	build/docs/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-docs.txt
+	build/docs/bin/python -m pip install $(PINNED) requirements-docs.txt
 	touch $@
 
 protos: $(READY)  ## proxy/gen anew, from proxy/v2.proto

@@ -45,7 +45,6 @@ FETCHED: Final = [
 
 COMPILED: Final = [
     Foreign("Go client", ("go",), jars.go_driver),
-    Foreign("OpenTelemetry's collector", ("go",), jars.otel_collector),
     Foreign("grpc-go", ("go",), tools.caller),
     Foreign("h2spec", ("go",), tools.h2spec),
     Foreign("porcupine", porcupine.TOOLS, porcupine.program),

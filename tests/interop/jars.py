@@ -19,6 +19,9 @@ BROKER_RELEASE: Final = "5.3.3"
 OLD_BROKER_RELEASE: Final = "4.9.7"  # the last 4.x whose broker is published
 ACL_BROKER_RELEASE: Final = "5.3.2"  # the last with ACL 1.0; its name server is not published
 CLIENT_RELEASES: Final = ("5.3.3", "5.5.0", "4.9.8")
+BRIEF_JVM: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData"
+"""Maven runs for seconds: to optimise what it does does not pay."""
+
 COPY: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 
@@ -105,7 +108,12 @@ def loopback() -> Path:
 def run(command: list[str]) -> None:
     """Run a tool to its end; SetUpError carries the end of what it printed."""
     done = subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+        command,
+        env={**os.environ, "MAVEN_OPTS": BRIEF_JVM},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
     )
     if done.returncode:
         text = f"{' '.join(command[:3])} ... ended with {done.returncode}:\n{done.stdout[-4000:]}"

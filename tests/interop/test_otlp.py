@@ -14,7 +14,10 @@ from tests.interop.process import Process, until
 from tests.interop.servers import EscrowServer
 
 MISSING = jars.missing_tools("go")
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {MISSING}")
+pytestmark = [
+    pytest.mark.skipif(bool(MISSING), reason=f"not on this machine: {MISSING}"),
+    pytest.mark.long,  # the collector takes minutes to compile; tests/harness has a receiver
+]
 
 CONFIG = """
 receivers:

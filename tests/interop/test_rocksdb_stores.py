@@ -103,7 +103,7 @@ def unread(server: EscrowServer) -> set[bytes]:
 @pytest.mark.parametrize(
     ("release", "more", "stops"),
     [
-        pytest.param(NEW_RELEASE, {}, True, id="5.5"),
+        pytest.param(NEW_RELEASE, {}, True, id="5.5", marks=pytest.mark.long),
         pytest.param(NEW_RELEASE, {}, False, id="5.5-killed", marks=pytest.mark.long),
         pytest.param(
             NEW_RELEASE, {"useSingleRocksDBForAllConfigs": True}, True, id="5.5-one-database",
