@@ -55,6 +55,25 @@ def test_a_planned_switch_loses_nothing_and_is_short() -> None:
     assert bodies(heir) == [b"one", b"two"]
 
 
+def test_consumers_go_on_where_they_were_after_a_planned_switch() -> None:
+    """Offsets are saved every five seconds, and right before the heir takes over."""
+    world, master = formed()
+    for nth in range(3):
+        sent(world, master, b"%d" % nth)
+    world.advance(7_000)
+    heir = next(host for host in world.hosts.values() if host is not master)
+    assert master.broker is not None
+    caller = master.broker.connect()
+    read = {"consumerGroup": "CG", "topic": "orders", "queueId": "0", "commitOffset": "2"}
+    caller.tell(Request.UPDATE_CONSUMER_OFFSET, read)
+    world.advance(100)
+    reply = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
+    assert reply.now.code == Response.SUCCESS, reply.now.remark
+    world.until(lambda: world.serving is heir)
+    assert heir.broker is not None
+    assert heir.broker.core.broker.offsets.get("CG", "orders", 0) == 2
+
+
 def test_nobody_is_sent_what_the_heir_will_not_have() -> None:
     """A third member that had more would first have to cut it off, and the heir waits for it."""
     world, master = formed()
@@ -65,6 +84,9 @@ def test_nobody_is_sent_what_the_heir_will_not_have() -> None:
     world.until(lambda: store_of(third).end_offset == store_of(master).end_offset)
     asked = caller.begin(Request.ESCROW_GROUP_SWITCH, {"member": heir.name})
     assert asked.now.code == Response.SUCCESS
+    leader = master.leader
+    assert leader is not None
+    world.until(lambda: leader._heir is not None and leader._heir.was_asked)
     handed = store_of(master).end_offset
     caller.begin_end(half, COMMIT)
     assert store_of(master).end_offset > handed

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.door import Door
@@ -75,7 +77,9 @@ def master_of(b: Broker, replica: ReplicaSettings, registration: Registration) -
     )
 
 
-def group_master_of(b: Broker, membership: GroupMembership, disk: Disk) -> GroupMaster:
+def group_master_of(
+    b: Broker, membership: GroupMembership, disk: Disk, save: Callable[[], None]
+) -> GroupMaster:
     """Create the part of a group's master."""
 
     def refuse(reason: str) -> None:
@@ -96,6 +100,7 @@ def group_master_of(b: Broker, membership: GroupMembership, disk: Disk) -> Group
         release=b.answers.waiting.release,
         refuse=refuse,
         stamp=stamp,
+        save=save,
     )
     marks = TableMarks(b.store, b.moment)
     b.answers.wait_for(marks)

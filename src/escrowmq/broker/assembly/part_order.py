@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from escrowmq.base.background_rounds import Rounds
+from escrowmq.base.effects import Replace
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.audit_log import Denials
@@ -181,6 +182,12 @@ class Assembly:
         self._only_copy(b, master)
         return Copying(master, (master,), master.keeps_from)
 
+    def _save(self, b: Broker) -> None:
+        """Save what the parts save from time to time."""
+        for part in self.parts:
+            for path, data in part.files_to_save(b.moment.now_ms):
+                b.output.add(Replace(path, data))
+
     def _be_member(
         self, b: Broker, membership: GroupMembership, disk: Disk, members: MemberHandlers
     ) -> Copying:
@@ -188,7 +195,7 @@ class Assembly:
         from escrowmq.broker.assembly import copy_makers as make
 
         if membership.leads is not None:
-            master = make.group_master_of(b, membership, disk)
+            master = make.group_master_of(b, membership, disk, partial(self._save, b))
             self.parts = (*self.parts, master)
             members.set_copies(master)
             self.group_end.set_role(master)

@@ -51,9 +51,11 @@ class GroupMaster(Part):
         release: Callable[[], None],
         refuse: Callable[[str], None],
         stamp: Callable[[int], None],
+        save: Callable[[], None],
     ) -> None:
         """`release` sends the answers that waited. `refuse` sets the reason to refuse messages;
-        empty to accept them again. `stamp` puts the epoch into the registration."""
+        empty to accept them again. `stamp` puts the epoch into the registration. `save` writes what
+        is otherwise saved from time to time: offsets of consumers, and of delayed messages."""
         assert membership.leads is not None
         self._membership = membership
         self._store = store
@@ -63,6 +65,7 @@ class GroupMaster(Part):
         self._release = release
         self._refuse = refuse
         self._stamp = stamp
+        self._save = save
         state = membership.member.state
         self._epoch = Epoch(
             membership.cluster,
@@ -184,6 +187,7 @@ class GroupMaster(Part):
                 self.table(effect.path, effect.data)
         if self._streams.by_peer:
             self._send()
+            self._hand_over()
         elif self._is_alone:
             self.confirm()
         return [*effects, *self._output.take()]
@@ -381,7 +385,7 @@ class GroupMaster(Part):
         heir = member or max(sorted(able), key=lambda m: (m not in self._declined, able[m]))
         self._heir = Successor(heir, until_ms=self._membership.now_ms() + SWITCH_MS)
         self._judge()
-        self._hand_over()
+        self._save()  # else the heir's consumers begin where they were some seconds ago
         return heir
 
     def _able(self) -> dict[str, int]:
