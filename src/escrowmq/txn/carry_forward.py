@@ -90,16 +90,7 @@ class Carrier:
         engine.supersede(queue_offset, put.queue_offset)
         note_carried(engine.halves, copy.properties, put.queue_offset, put.log_offset)
         self.carried_count += 1
-        self._forget_old()
         return True
-
-    def _forget_old(self) -> None:
-        """Stop tracking copies whose transactions have ended."""
-        carried, pending = self._engine.halves.carried, self._engine.halves.pending
-        if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
-            for first, (newest, _) in list(carried.items()):
-                if newest not in pending:
-                    del carried[first]
 
 
 def note_carried(
@@ -112,4 +103,15 @@ def note_carried(
         return -1
     old, _ = halves.carried.get(first, (first, -1))
     halves.carried[first] = queue_offset, log_offset
+    _forget_ended(halves)
     return old
+
+
+def _forget_ended(halves: Halves) -> None:
+    """Stop tracking copies whose transactions have ended. A member of a group that only copies
+    tracks them, too."""
+    carried, pending = halves.carried, halves.pending
+    if len(carried) > 2 * len(pending) + _FOLLOWED_MIN:
+        for first, (newest, _) in list(carried.items()):
+            if newest not in pending:
+                del carried[first]

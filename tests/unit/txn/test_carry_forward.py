@@ -92,6 +92,17 @@ def test_copies_of_ended_transactions_are_forgotten(monkeypatch: pytest.MonkeyPa
     assert counts == [1, 2, 3, 4, 1, 2, 3, 4, 1]
 
 
+def test_who_only_reads_of_copies_forgets_them_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a member of a group that is not the master."""
+    monkeypatch.setattr(carry_forward, "_FOLLOWED_MIN", 2)
+    ground, _ = carrying()
+    counts = []
+    for number in range(7):
+        note_carried(ground.engine.halves, {CARRIED: f"{number}:30:1"}, 10 + number, 500)
+        counts.append(len(ground.engine.halves.carried))
+    assert max(counts) == 2
+
+
 def test_a_copy_that_does_not_say_of_what_is_followed_nowhere() -> None:
     ground, _ = carrying()
     halves = ground.engine.halves
