@@ -10,7 +10,7 @@ from escrowmq.base.codes import Request, Response
 from tests.harness.caller import COMMIT
 from tests.harness.pair import log_of
 
-from .test_failover import bodies, formed, prepared, report_of, sent, store_of
+from .test_failover import about_to_join, bodies, formed, prepared, report_of, sent, store_of
 
 
 def test_a_sender_that_asks_is_told_how_many_members_have_its_message() -> None:
@@ -72,6 +72,23 @@ def test_consumers_go_on_where_they_were_after_a_planned_switch() -> None:
     world.until(lambda: world.serving is heir)
     assert heir.broker is not None
     assert heir.broker.core.broker.offsets.get("CG", "orders", 0) == 2
+
+
+def test_a_member_that_is_about_to_join_counts_at_once_when_the_heir_is_asked() -> None:
+    """Else a sync that ends right then could acknowledge what that member does not have."""
+    world, master = formed()
+    sent(world, master, b"one")
+    late = about_to_join(world, master)
+    leader = master.leader
+    assert leader is not None
+    assert late.name not in master.member.needed
+    heir = next(name for name in master.member.needed)
+    leader.switch(heir)
+    leader._hand_over()
+    assert leader._heir is not None
+    assert leader._heir.was_asked
+    assert late.name in master.member.needed
+    assert leader._needed == master.member.needed
 
 
 def test_nobody_is_sent_what_the_heir_will_not_have() -> None:

@@ -432,6 +432,7 @@ class GroupMaster(Part):
                 self._output.send(peer, stream.hand_over())
                 self._membership.member.expect_successor(heir.until_ms, self._membership.now_ms())
                 self._membership.act()
+                self.confirm()  # a member that is about to join the set counts from now on
 
     def families(self) -> list[Family]:
         """Metrics: the lag of the copies."""
