@@ -30,9 +30,12 @@ class CopiedDeletions:
         known = state.deleted.of_topic.get(topic)
         if known is not None and known.log_end >= log_end:
             return True
-        dispatcher = state.dispatcher
-        dispatcher.unqueue(topic, before=log_end)
-        newer = {queue for item in dispatcher.waiting for queue, _ in _ends_of(item)}
+        newer = {
+            queue
+            for item in state.dispatcher.waiting
+            for queue, end in _ends_of(item)
+            if end > log_end
+        }
         doomed = [
             queue
             for queue in state.queues.of(topic)
@@ -63,6 +66,7 @@ class CopiedDeletions:
 
     def _remove(self, doomed: list[ConsumeQueue]) -> None:
         self._forget_queues()
+        self._state.dispatcher.unqueue(set(doomed))
         note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them
         for queue in doomed:
             del self._state.queues.by_key[queue.topic, queue.queue_id]

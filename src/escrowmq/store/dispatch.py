@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, count, repeat
 from operator import attrgetter
 from typing import Final, NamedTuple
@@ -125,13 +125,9 @@ class UnseenRun(NamedTuple):
             log_offset == at for part in self.parts for at, _, _ in ENTRY.iter_unpack(part.units)
         )
 
-    def without(self, topic: str, before: int) -> UnseenRun:
-        """This run without the units of one topic's records before a log offset."""
-
-        def is_gone(part: UnitsOf) -> bool:
-            return part.topic == topic and ENTRY.unpack_from(part.units)[0] < before
-
-        parts = [part._replace(queue=None) if is_gone(part) else part for part in self.parts]
+    def without(self, doomed: Collection[ConsumeQueue]) -> UnseenRun:
+        """This run without the units of some queues."""
+        parts = [p._replace(queue=None) if p.queue in doomed else p for p in self.parts]
         return self._replace(parts=parts)
 
     def singles(self) -> list[Dispatch]:
@@ -244,13 +240,12 @@ class Dispatcher:
         """The log offset from which on consumers cannot see the records."""
         return self.waiting[0].log_offset if self.waiting else self._log.end_offset
 
-    def unqueue(self, topic: str, *, before: int = LONG_MAX) -> None:
-        """A topic is being deleted: its waiting records before a log offset will not become
-        visible."""
+    def unqueue(self, doomed: Collection[ConsumeQueue]) -> None:
+        """Queues are being removed: their waiting records will not become visible."""
         for at, item in enumerate(self.waiting):
             if isinstance(item, UnseenRun):
-                self.waiting[at] = item.without(topic, before)
-            elif item.message.topic == topic and item.log_offset < before:
+                self.waiting[at] = item.without(doomed)
+            elif item.queue in doomed:
                 self.waiting[at] = item._replace(queue=None)
 
     def show(

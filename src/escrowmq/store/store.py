@@ -322,10 +322,10 @@ class Store:
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues. Returns how many. Its records stay in the log until they are
         old."""
-        self.dispatcher.unqueue(topic)
         doomed = self.queues.take(topic)
         if not doomed:
             return 0
+        self.dispatcher.unqueue(set(doomed))
         self.flusher.forget_queues()
         self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self.log.stored_ms)
         note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them

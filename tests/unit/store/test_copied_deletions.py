@@ -49,6 +49,24 @@ def test_queues_of_the_new_topic_stay_when_another_begins_again(is_sync_flush: b
     assert of_queues(store) == of_queues(source) == {0: [b"5"], 1: [b"4"]}
 
 
+@pytest.mark.parametrize("is_sync_flush", [False, True])
+def test_a_queue_stays_whole_until_it_is_known_that_it_is_old(is_sync_flush: bool) -> None:
+    """It has records on both sides of the last one of a queue that begins again (world 1000073)."""
+    source, _ = opened(SimDisk())
+    for number, queue_id in enumerate((0, 1, 0)):
+        put(source, number, queue_id, OLD)
+    source.delete_topic("orders")
+    deletion = source.deleted.of_topic["orders"]
+    put(source, 3, 1, NEW)
+    store, log = copied(small(is_sync_flush=is_sync_flush))
+    log.append(*records(source))
+    if is_sync_flush:
+        assert sync(store, NEW)
+    assert of_queues(store) == {0: [b"0", b"2"], 1: [b"3"]}
+    assert log.deletions.end_life("orders", deletion.log_end, deletion.stored_ms)
+    assert of_queues(store) == of_queues(source) == {1: [b"3"]}
+
+
 def test_a_start_brings_nothing_back_that_a_queue_that_began_again_ended() -> None:
     source, _ = opened(SimDisk())
     put(source, 1, 0, OLD)

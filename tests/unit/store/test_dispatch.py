@@ -44,7 +44,7 @@ def test_of_what_waits_a_deleted_topic_alone_never_becomes_visible() -> None:
     store, _ = opened(SimDisk(), small(is_sync_flush=True))
     for topic in ("a", "m", "z"):
         store.put(message(1, topic=topic), 1_000)
-    store.dispatcher.unqueue("m")
+    store.dispatcher.unqueue({store.queues.by_key["m", 0]})
     assert sync(store, 2_000)
     store.wake(2_000)
     assert [len(bodies(store, topic)) for topic in ("a", "m", "z")] == [1, 0, 1]
@@ -54,13 +54,10 @@ def test_of_what_waits_a_deleted_topic_alone_never_becomes_visible() -> None:
 def test_of_a_run_a_deleted_topic_alone_gets_no_units(topic: str) -> None:
     store, _ = opened(SimDisk())
     store.put(message(1, topic="m"), 1_000)
-    queue = store.queues.by_key["m", 0]
-    units = ENTRY.pack(100, 50, 0)
-    parts = [UnitsOf(queue, name, 0, 0, units) for name in ("a", "m", "z")]
-    run = UnseenRun(0, b"", 1_000, parts, b"")
-    left = run.without(topic, 101)
+    queues = {name: store.queues.make(name, 0) for name in ("a", "m", "z")}
+    parts = [UnitsOf(queue, name, 0, 0, b"") for name, queue in queues.items()]
+    left = UnseenRun(0, b"", 1_000, parts, b"").without({queues[topic]})
     assert [part.topic for part in left.parts if part.queue is None] == [topic]
-    assert run.without(topic, 100) == run
 
 
 def test_a_record_that_waits_is_known_by_where_it_starts() -> None:
