@@ -26,9 +26,14 @@ from tests.group.worlds.clients import (
     TransactionSender,
 )
 from tests.group.worlds.faults import Faults
+from tests.group.worlds.remade_topics import Remaker
 from tests.harness.exchange import SMALL
 from tests.harness.group import STEP_MS, GroupWorld, MemberHost
 from tests.harness.pair import log_of, queues_of
+
+REMAKES_FROM: Final = 1_000_000
+"""In worlds from this seed on a topic is deleted and made again. (Those before it stay what they
+were when they found something.)"""
 
 _SPAN_MS: Final = 20_000
 _CALM_MS: Final = 60_000
@@ -67,6 +72,11 @@ class RandomWorld:
             TransactionSender(self.world, "u", chance, self.seen),
             Reader(self.world, "r", chance, self.seen),
         ]
+        self.remaker: Remaker | None = None
+        if seed >= REMAKES_FROM:
+            # With a chance of its own: what others do stays comparable.
+            self.remaker = Remaker(self.world, "m", random.Random(~seed), self.seen)
+            self.clients.append(self.remaker)
 
     def run(self) -> str:
         """All of it; how it ended. Raises Violation."""
@@ -181,6 +191,11 @@ class RandomWorld:
         )
         if found:
             raise Violation("\n".join(map(str, found)))
+        serving = self.world.serving
+        if self.remaker is not None and serving is not None:
+            lost = self.remaker.faults(serving)
+            if lost:
+                raise Violation("\n".join(lost))
 
     def story(self) -> Iterator[str]:
         """What happened, for people."""
