@@ -3,9 +3,13 @@ and never come into force."""
 
 from __future__ import annotations
 
+import pytest
+
 from escrowmq.base.codes import Request, Response
 
-from .test_failover import formed, sent
+from .test_deleted_topics import bodies, delete, make, send
+from .test_deleted_topics import formed as formed_pair
+from .test_failover import MADE, formed, sent, store_of
 
 CHANGES = "config/brokerChanges.json"
 
@@ -31,3 +35,41 @@ def test_a_table_that_only_a_replaced_master_has_is_removed_there() -> None:
     assert master.disk.read(f"{CHANGES}.bak") is None
     new.kill()
     world.until(lambda: world.serving)
+
+
+@pytest.mark.parametrize("how", ["once", "again", "right before a kill"])
+def test_a_topic_that_a_replaced_master_has_deleted_alone_is_not_lost(how: str) -> None:
+    """Its deletion was never acknowledged, and its queues were gone when it led again. If it is
+    killed in the middle of it, its log has nothing that would have to be cut off."""
+    world, master, copy = formed_pair()
+    make(world, master, 2)
+    send(world, master, b"old", 0)
+    delete(world, master)
+    make(world, master, 2)
+    for queue_id in (0, 1):
+        send(world, master, b"kept %d" % queue_id, queue_id)
+    world.advance(1_000)
+    world.isolate(master.name)
+    world.without_authority.add(master.name)
+    assert master.broker is not None
+    operator = master.broker.connect()
+    answers = []
+    if how == "right before a kill":
+        store_of(master).delete_topic("t")
+        master.kill()
+    else:
+        answers += [operator.begin(Request.DELETE_TOPIC_IN_BROKER, {"topic": "t"})]
+    if how == "again":
+        answers += [operator.begin(Request.UPDATE_AND_CREATE_TOPIC, MADE | {"topic": "t"})]
+        answers += [operator.begin_send("t", b"never")]
+        answers += [operator.begin(Request.DELETE_TOPIC_IN_BROKER, {"topic": "t"})]
+    world.until(lambda: world.serving is copy)
+    assert not [one for one in answers if one and one.now.code == Response.SUCCESS]
+    world.mend()
+    world.without_authority.clear()
+    if how == "right before a kill":
+        master.start()
+    world.until(world.are_in_sync)
+    copy.kill()
+    world.until(lambda: world.serving is master)
+    assert bodies(world, master, 2) == [[b"kept 0"], [b"kept 1"]]

@@ -62,6 +62,10 @@ class CopyEffects(Protocol):
     def take_over(self) -> None:
         """Become master: the present one hands over."""
 
+    def has_deleted_alone(self, log_offset: int) -> bool:
+        """Whether this member has deleted topics that the master has, where their logs part at
+        this offset."""
+
 
 class Copy:
     """One connection to a master. The caller closes it after RemoteProtocolError or Cut."""
@@ -140,7 +144,9 @@ class Copy:
             if welcome.starts_at % self._log.segment_size:
                 raise RemoteProtocolError(f"no file begins at log offset {welcome.starts_at}")
             self._log.begin_at(welcome.starts_at)
-        elif welcome.starts_at != self._log.end_offset:
+        elif welcome.starts_at != self._log.end_offset or self._beside.has_deleted_alone(
+            welcome.starts_at
+        ):
             raise Cut(welcome.starts_at, is_anew=False)
         self._beside.adopt(welcome.epoch, welcome.history)
         self._reader.size_max = FRAME_SIZE_MAX

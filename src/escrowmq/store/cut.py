@@ -7,8 +7,13 @@ from __future__ import annotations
 from datetime import UTC
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.ports import Disk, former_path
 from escrowmq.base.store_settings import StoreSettings
+from escrowmq.store.consume_queue import FOLDER
+from escrowmq.store.deletions import Deleted
+from escrowmq.store.queue_snapshot import PATH, Snapshot, read_snapshot
 from escrowmq.store.recovery import ABORT
 from escrowmq.store.store import Store
 from escrowmq.store.store_parts import StoreState
@@ -40,6 +45,9 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
     """Cut the log at an offset; durable when this returns. After a crash in the middle, some of the
     bytes after the offset may remain, without gaps."""
     _forget(disk)
+    snapshot, undeleted = _without_own_deletions(disk, at)
+    if undeleted:
+        read_from = 0  # their queues are in the log alone
     held = StoreState(disk, settings, boot="", zone=UTC)
     held.checkpoint.load(_ALL)
     saved = held.checkpoint.value
@@ -57,6 +65,31 @@ def cut_log(disk: Disk, settings: StoreSettings, *, at: int, read_from: int) -> 
         segments.make(start).sync()
     segments.close()
     held.checkpoint.close()
+    for topic in undeleted:
+        _remove_queues(disk, topic)
+    if undeleted:  # last of all: while it is not written, the log is cut again
+        disk.replace(PATH, msgspec.json.encode(snapshot))
+
+
+def _without_own_deletions(disk: Disk, at: int) -> tuple[Snapshot, list[str]]:
+    """The store's note without the topics that this member has deleted and the log's master has;
+    and these topics."""
+    found = read_snapshot(disk) or Snapshot()
+    deleted = Deleted()
+    deleted.load(found.deleted, found.latest_ms)
+    topics = deleted.undo_own(at)
+    found.deleted = deleted.of_topic
+    found.queue_ends = {name: of for name, of in found.queue_ends.items() if name not in topics}
+    return found, topics
+
+
+def _remove_queues(disk: Disk, topic: str) -> None:
+    folder = f"{FOLDER}/{topic}"
+    for queue in disk.names(folder):
+        for name in disk.names(f"{folder}/{queue}"):
+            disk.remove(f"{folder}/{queue}/{name}")
+        disk.remove(f"{folder}/{queue}")
+    disk.remove(folder)
 
 
 def _forget(disk: Disk) -> None:

@@ -22,6 +22,11 @@ class Deletion(msgspec.Struct, rename="camel", array_like=True):
 
     log_end: int
     stored_ms: int
+    is_own: bool = False
+    """Whether this member of a group has deleted it, as the master. Where the log that it shares
+    with a later master ends before that, its copies never confirmed the deletion."""
+    before: tuple[int, int] | None = None
+    """Of an own one: the latest deletion of such a topic before it that was confirmed."""
 
     def covers(self, log_offset: int, stored_ms: int) -> bool:
         """Whether a record existed already when the topic was deleted."""
@@ -46,12 +51,39 @@ class Deleted:
         """Note whether the notes could be written to their file."""
         self.is_kept = is_kept
 
-    def note(self, topic: str, *, log_end: int, stored_ms: int) -> None:
-        """Note that a topic is about to be deleted."""
-        self.of_topic.pop(topic, None)  # else the newest note takes the place of the oldest
+    def note(
+        self, topic: str, *, log_end: int, stored_ms: int, confirmed: int | None = None
+    ) -> None:
+        """Note that a topic is about to be deleted; at a group's master, with the offset up to
+        which the log is confirmed."""
+        known = self.of_topic.pop(topic, None)  # else the newest takes the place of the oldest
         while len(self.of_topic) >= _TOPICS_MAX:
             del self.of_topic[next(iter(self.of_topic))]
-        self.of_topic[topic] = Deletion(log_end, max(stored_ms, self.latest_ms))
+        found = Deletion(log_end, max(stored_ms, self.latest_ms))
+        if confirmed is not None:
+            found.is_own = True
+            if known is not None:
+                is_confirmed = known.log_end < confirmed
+                found.before = (known.log_end, known.stored_ms) if is_confirmed else known.before
+        self.of_topic[topic] = found
+
+    def has_own(self, log_offset: int) -> bool:
+        """Whether this member has deleted a topic that its group's master has, where their logs
+        part at this offset."""
+        return any(one.is_own and one.log_end >= log_offset for one in self.of_topic.values())
+
+    def undo_own(self, log_offset: int) -> list[str]:
+        """Forget the deletions that `has_own` is about; return their topics."""
+        undone = [
+            topic
+            for topic, found in self.of_topic.items()
+            if found.is_own and found.log_end >= log_offset
+        ]
+        for topic in undone:
+            before = self.of_topic.pop(topic).before
+            if before is not None:
+                self.of_topic[topic] = Deletion(*before)
+        return undone
 
     def covers(self, topic: str, log_offset: int, stored_ms: int) -> bool:
         """Whether a record of a topic existed already when that topic was deleted."""

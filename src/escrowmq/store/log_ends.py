@@ -92,6 +92,11 @@ class LogEnds:
         self._hides_unconfirmed = True
         self.wait_for_copies(timeout_ms=timeout_ms)
 
+    @property
+    def leads_group(self) -> bool:
+        """Whether this is the log of a group's master."""
+        return self._hides_unconfirmed
+
     def are_in_sync(self, copies: int) -> None:
         """Note how many members of a group have what is confirmed, including this one. If it is the
         only one, what is durable here is confirmed."""

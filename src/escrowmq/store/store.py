@@ -327,13 +327,25 @@ class Store:
             return 0
         self.dispatcher.unqueue(set(doomed))
         self.flusher.forget_queues()
-        self.deleted.note(topic, log_end=self.log.end_offset, stored_ms=self.log.stored_ms)
+        confirmed = self.ends.confirmed if self.ends.leads_group else None
+        log = self.log
+        self.deleted.note(
+            topic, log_end=log.end_offset, stored_ms=log.stored_ms, confirmed=confirmed
+        )
         note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them
         for queue in doomed:
             queue.remove()
         if self.on_deleted is not None:
             self.on_deleted(topic)
         return len(doomed)
+
+    @property
+    def has_noted_deletions(self) -> bool:
+        """Whether a start will know of all deletions. If their file had no space, it is tried
+        again."""
+        if not self.deleted.is_kept:
+            note_deletions(self._state)
+        return self.deleted.is_kept
 
     def clean_queues(self, live_topics: Iterable[str]) -> list[str]:
         """Remove the queues of all other topics. Returns which ones."""

@@ -16,6 +16,9 @@ FOUND = (
     900859,  # on a full disk the index got out of order, and a failed sync was given up for that
     901212,  # on a full disk a start did not note the boot; the next one cut a damaged end off
     800048,  # a replaced master whose syncs failed denied its successor's halves for good
+    1000073,  # of a queue that was not known to be old, the records that waited were dropped
+    1000235,  # a replaced master deleted a topic, and lacked it when it led again
+    1000278,  # a deletion that the full disk had no space for was acknowledged
 )
 """Worlds that had a promise broken once."""
 

@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.store.queue_snapshot import read_snapshot
+from escrowmq.testing.disk import _BLOCK_SIZE as BLOCK_SIZE
 from escrowmq.testing.disk import Loss, SimDisk
 from tests.harness.caller import Caller
 from tests.harness.exchange import SMALL, Exchange
@@ -190,3 +191,26 @@ def test_random_lives_of_a_topic_keep_what_was_acknowledged(seed: int) -> None:
             caller = exchange.connect("p")
         done.append(kind)
         assert caller.bodies("T") == model, done
+
+
+def test_a_deletion_that_cannot_be_noted_is_not_acknowledged() -> None:
+    """The note has no space, while the smaller table of topics has."""
+    exchange, caller = opened()
+    for number in range(80):  # their deletions make the note long
+        topic = f"{number}".ljust(127, "x")
+        exchange.create_topic(topic, 1)
+        assert caller.send(topic, b"x").code == 0
+        assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
+    send(caller, "old", 2)
+    disk = exchange.disk
+    exchange.advance(10_000)
+    disk.room = disk.used + BLOCK_SIZE
+    reply = caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
+    assert "no space to note that" in str(reply.remark), reply
+    assert reply.code == Response.SYSTEM_ERROR
+    disk.room = None
+    delete(caller)
+    exchange.create_topic("T", 1)
+    bodies = send(caller, "new", 1)
+    exchange.crash(Loss.NOTHING)
+    assert exchange.connect().bodies("T") == bodies

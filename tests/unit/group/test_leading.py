@@ -34,6 +34,9 @@ class CopyEffects:
     def take_over(self) -> None:
         raise AssertionError("nobody asks for it")
 
+    def has_deleted_alone(self, log_offset: int) -> bool:
+        return False
+
 
 class Pair:
     """A master's end and a copy's, with nothing between them."""

@@ -303,6 +303,10 @@ class GroupCopy(Part):
                 f"{self._log.end_offset}"
             )
 
+    def has_deleted_alone(self, log_offset: int) -> bool:
+        """Whether this member has deleted topics as a master that had been replaced."""
+        return self._store.deleted.has_own(log_offset)
+
     def take_over(self) -> None:
         """Become master: the present one hands over. With a disk that takes no messages, it is
         left to wait, and asks another member."""

@@ -34,6 +34,10 @@ from escrowmq.delivery.topics import (
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Store
 
+_NOT_NOTED: Final = (
+    "the topic is deleted, and the disk has no space to note that: delete it again when it has, "
+    "else its messages may be back after a restart"
+)
 _MIXED: Final = "MIXED"
 
 
@@ -163,6 +167,9 @@ class TopicHandlers:
             self._forget_popped(topic)
             self._stats.forget(topic)
         self._offsets.forget_topics(doomed)
+        if not self._store.has_noted_deletions:
+            # Not a Refusal: much of it is done.
+            return Answer(Response.SYSTEM_ERROR, remark=_NOT_NOTED)
         return DONE
 
     def _retry_topics(self, name: str) -> list[str]:
