@@ -32,8 +32,8 @@ class Ticket:
     """Where a delivery came from, and whether it is settled."""
 
     __slots__ = (
-        "asked_level", "desk", "end", "generation", "has_ack_waiting", "is_settled", "keeps_acks",
-        "level", "receipt", "source", "taken",
+        "asked_level", "desk", "due_s", "end", "generation", "has_ack_waiting", "is_settled",
+        "keeps_acks", "level", "receipt", "source", "taken",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,8 @@ class Ticket:
         self.generation = generation
         self.receipt = receipt
         """The receipt with which a popped message is acknowledged."""
+        self.due_s = 0.0
+        """When a popped message becomes visible to others, by this client's steady clock."""
         self.is_settled = False
         self.level: int | None = None
         """The decision, once settled: None for consumed, otherwise a delay level."""

@@ -13,6 +13,7 @@ import msgspec
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.command import Command
+from escrowmq.base.log_throttle import RepeatedErrors
 from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.consumption import Reading, ReadingParts
@@ -72,10 +73,12 @@ class PopReader:
     @property
     def waiting_count(self) -> int:
         """Messages that have not been taken and are still hidden from others."""
-        now_ms = self._reading.instance.clock.now_ms()
-        while self._waiting and _receipt(self._waiting[0][0]).due_ms <= now_ms:
+        now_s, count = self._reading.instance.now(), len(self._waiting)
+        while self._waiting and _ticket(self._waiting[0][0]).due_s <= now_s:
             self._waiting.popleft()  # others get it now
             self.finish()
+        if len(self._waiting) < count:
+            self._log_overdue(count - len(self._waiting))
         return len(self._waiting)
 
     def take(self, count: int) -> list[HeldMessage]:
@@ -125,9 +128,9 @@ class PopReader:
                 await self._room.wait()
             clock = self._reading.instance.clock
             try:
-                asked_ms = clock.now_ms()
+                asked_ms, asked_s = clock.now_ms(), self._reading.instance.now()
                 reply = await self._pop()
-                self._judge(reply)
+                self._judge(reply, asked_s)
                 pause_s = self._pause_s(reply, clock.now_ms() - asked_ms)
                 if pause_s:
                     await asyncio.sleep(pause_s)
@@ -168,7 +171,18 @@ class PopReader:
             timeout_ms=options.pull_wait_ms + _ANSWER_LATE_MS,
         )
 
-    def _judge(self, reply: Command) -> None:
+    def _popped_s(self, asked_s: float, invisible_ms: int) -> float:
+        """When an answer's messages were popped, by this client's steady clock: the broker's wall
+        clock, of which the answer speaks, may be minutes away from ours.
+
+        It was between request and answer. The earlier is assumed, so that nothing is handed out
+        that others have. But where a broker may hold a request for longer than it hides messages,
+        they would be over before they are here: half of their time is left to them."""
+        options, now_s = self._reading.options, self._reading.instance.now()
+        popped_s = max(asked_s, now_s - invisible_ms / 2_000)
+        return min(popped_s, asked_s + options.pull_wait_ms / 1_000)  # this process may have stood
+
+    def _judge(self, reply: Command, asked_s: float) -> None:
         self.popped_ms = self._reading.instance.clock.now_ms()
         if reply.code not in _NOTHING and reply.code != Response.SUCCESS:
             raise response_error(reply.code, reply.remark, address=self.queue.broker_name)
@@ -190,7 +204,9 @@ class PopReader:
             topic = reading.instance.options.unwrap(self.queue.topic)
             packed = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~_PACKED)
             message = received(packed, topic=topic, broker_name=name, kind=reading.kind())
-            reading.stamp_popped(message, self, receipt)
+            popped_s = self._popped_s(asked_s, receipt.invisible_ms)
+            due_s = popped_s + receipt.invisible_ms / 1_000
+            reading.stamp_popped(message, self, receipt, due_s=due_s)
             self.held_count += 1
             fits = wanted.kind == SQL92 or wanted.wants(stored.properties.get(Property.TAGS, ""))
             if fits:
@@ -214,6 +230,17 @@ class PopReader:
             return False
         return True
 
+    def _log_overdue(self, count: int) -> None:
+        reading, topic = self._reading, self._reading.instance.options.unwrap(self.queue.topic)
+        ending = reading.repeated.ending("overdue", round(reading.instance.now() * 1_000))
+        if ending is not None:
+            _log.warning(
+                "%d popped messages of %s waited here for longer than their invisible time, and "
+                "are left to others: handlers are slower than messages come; give the consumer a "
+                "smaller prefetch_max, more concurrency or a longer invisible_ms%s",
+                count, topic, ending,
+            )  # fmt: skip
+
     async def _failed(self, error: EscrowMQError) -> None:
         level = logging.DEBUG if self._has_failed else logging.WARNING
         self._has_failed = True
@@ -221,10 +248,15 @@ class PopReader:
         await asyncio.sleep(_FAILED_PAUSE_S)
 
 
-def _receipt(message: HeldMessage) -> Receipt:
+def _ticket(message: HeldMessage) -> Ticket:
     assert message.ticket is not None
-    assert isinstance(message.ticket.receipt, Receipt)
-    return message.ticket.receipt
+    return message.ticket
+
+
+def _receipt(message: HeldMessage) -> Receipt:
+    receipt = _ticket(message).receipt
+    assert isinstance(receipt, Receipt)
+    return receipt
 
 
 class PopReading(Reading):
@@ -238,11 +270,15 @@ class PopReading(Reading):
     ) -> None:
         super().__init__(instance, options, **parts)
         self.pop_readers: dict[MessageQueue, PopReader] = {}
+        self.repeated = RepeatedErrors()
         self._unused: list[HeldMessage] = []
 
-    def stamp_popped(self, message: HeldMessage, reader: PopReader, receipt: Receipt) -> None:
+    def stamp_popped(
+        self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, due_s: float
+    ) -> None:
         """Make a message a delivery of a pop."""
         message.ticket = Ticket(self, reader, receipt=receipt)
+        message.ticket.due_s = due_s
         self.decorate(message)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:

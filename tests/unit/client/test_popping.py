@@ -22,14 +22,14 @@ POP: dict[str, Any] = {"mode": "pop", "pull_wait_ms": 500}
 NOW_MS = 1 << 50
 
 
-def give(script: Script, *records: bytes, popped_ms: int = NOW_MS) -> None:
+def give(script: Script, *records: bytes, popped_ms: int = NOW_MS, hidden_ms: int = 60_000) -> None:
     """Answer the next pop with these, later ones with nothing."""
     left = [records]
 
     def pop(link: Link, command: Command) -> None:
         if left:
             told = {
-                "popTime": str(popped_ms), "invisibleTime": "60000", "reviveQid": "0",
+                "popTime": str(popped_ms), "invisibleTime": str(hidden_ms), "reviveQid": "0",
                 "startOffsetInfo": "0 0 0", "restNum": "0",
             }  # fmt: skip
             link.reply(command, ext=told, body=b"".join(left.pop()))
@@ -96,14 +96,28 @@ def test_a_receipt_that_cannot_be_read_holds_up_no_other_message(
     run(go)
 
 
-def test_what_waited_too_long_is_not_handed_out() -> None:
+def test_what_waited_too_long_is_not_handed_out(caplog: pytest.LogCaptureFixture) -> None:
     async def go() -> None:
         async with a_script() as (names, script):
-            give(script, record(0), popped_ms=1)
+            give(script, record(0), record(1), hidden_ms=0)
             async with Consumer(names, group="g", topic="T", **POP) as consumer:
                 await script.broker.until(lambda: len(script.asked(Request.POP_MESSAGE)) == 2)
                 assert await consumer.receive(9, timeout_s=0.01) == []
             assert script.asked(Request.CHANGE_MESSAGE_INVISIBLETIME) == []
+
+    run(go)
+    (told,) = [each.getMessage() for each in caplog.records if "waited" in each.getMessage()]
+    assert told.startswith("2 popped messages of T")
+
+
+@pytest.mark.parametrize("popped_ms", [1, 1 << 50])
+def test_the_broker_s_clock_may_be_wrong(popped_ms: int) -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            give(script, record(0), popped_ms=popped_ms)
+            async with Consumer(names, group="g", topic="T", **POP) as consumer:
+                (message,) = await consumer.receive(9, timeout_s=5)
+                assert message.queue_offset == 0
 
     run(go)
 
