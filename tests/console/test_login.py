@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import socket
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from escrowmq.console.calls import OPERATIONS
-from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.options import ConsoleOptions, LocalUser
 from escrowmq.console.routes import PAGES
 from escrowmq.console.sessions import FAILURES_MAX
 from escrowmq.testing import Account, Broker
-from tests.harness.console import ADMIN, HOST, VIEWER, Browser, before, console, program
+from tests.harness.console import (
+    ADMIN,
+    HOST,
+    PATIENCE_S,
+    VIEWER,
+    Browser,
+    before,
+    console,
+    program,
+)
 
 
 def test_nothing_is_shown_to_strangers(port: int) -> None:
@@ -182,6 +194,56 @@ def test_accounts_of_the_brokers_log_in_with_their_secrets() -> None:
         login = {"name": "service1", "password": "secret-of-service"}
         assert service.send("/login", login, csrf="").status == 303
         assert "read-only" in service.get("/").words()
+
+
+OPERATOR = Account("operator1", "secret-of-operator", is_admin=True)
+
+
+@pytest.mark.parametrize("is_program", [False, True])
+def test_guesses_at_the_same_time_are_counted_too(is_program: bool) -> None:
+    guesses = [f"guess {nth}" for nth in range(3 * FAILURES_MAX)]
+    gate = threading.Barrier(len(guesses))
+    with (
+        Broker(sockets=True, accounts=[OPERATOR]) as broker,
+        before(broker, login="accounts", users=()) as port,
+        ThreadPoolExecutor(len(guesses)) as threads,
+    ):
+
+        def guess(password: str) -> int:
+            user = LocalUser(name=OPERATOR.access_key, password=password, may_change=True)
+            gate.wait(PATIENCE_S)
+            if is_program:
+                return program(port, user).call("GET", "/overview").status
+            return Browser(port).log_in(user).status
+
+        told = Counter(threads.map(guess, guesses))
+        assert told == {401: FAILURES_MAX, 429: len(guesses) - FAILURES_MAX}
+
+
+def test_a_program_s_calls_at_the_same_time_are_one_login() -> None:
+    count = 2 * FAILURES_MAX
+    gate = threading.Barrier(count)
+    with (
+        Broker(sockets=True, accounts=[OPERATOR]) as broker,
+        before(broker, login="accounts", users=()) as port,
+        ThreadPoolExecutor(count) as threads,
+    ):
+        user = LocalUser(name=OPERATOR.access_key, password=OPERATOR.secret_key, may_change=True)
+
+        def call(_: int) -> int:
+            gate.wait(PATIENCE_S)
+            return program(port, user).call("GET", "/brokers").status
+
+        assert set(threads.map(call, range(count))) == {200}
+
+
+def test_a_login_that_no_broker_could_judge_is_no_wrong_password() -> None:
+    with socket.socket() as nobody:
+        nobody.bind((HOST, 0))
+        address = f"{HOST}:{nobody.getsockname()[1]}"
+        with console(ConsoleOptions(name_servers=address, login="accounts", users=())) as port:
+            told = [Browser(port).log_in().status for _ in range(FAILURES_MAX + 1)]
+            assert set(told) == {503}
 
 
 def test_a_cluster_that_is_not_there_is_told() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import secrets
 from collections import OrderedDict
@@ -42,12 +43,18 @@ class Accounts:
         self._now_s = now_s
         self._attempts = Attempts(now_s)
         self._proved: OrderedDict[bytes, tuple[float, SessionUser]] = OrderedDict()
+        self._proving: dict[tuple[bytes, str], asyncio.Task[SessionUser]] = {}
+        """Attempts under way, of which there are only so many."""
 
     async def prove(self, name: str, password: str, address: str) -> SessionUser:
         """Return the user with this name and password. Raises Problem if they are wrong, or after
         too many failed attempts."""
-        self._attempts.check(address)
-        who = await self._find_user(name, password)
+        self._attempts.begin(address)
+        try:
+            who = await self._find_user(name, password)
+        except BaseException:
+            self._attempts.withdraw(address)
+            raise
         if who is None:
             self._attempts.failed(address)
             audit("login_failed", name=name, peer=address)  # as often as that may happen
@@ -61,11 +68,21 @@ class Accounts:
         at_s, who = self._proved.get(key, (0.0, None))
         if who is not None and self._now_s() - at_s < _PROVED_S:
             return who
-        who = await self.prove(name, password, address)
-        self._proved[key] = (self._now_s(), who)
+        # A program's calls at the same time are one attempt: else many would be too many.
+        proving = self._proving.get((key, address))
+        if proving is None:
+            proving = asyncio.ensure_future(self.prove(name, password, address))
+            self._proving[key, address] = proving
+            proving.add_done_callback(lambda done: self._note_proof(key, address, done))
+        return await asyncio.shield(proving)
+
+    def _note_proof(self, key: bytes, address: str, proving: asyncio.Task[SessionUser]) -> None:
+        del self._proving[key, address]
+        if proving.cancelled() or proving.exception() is not None:
+            return
+        self._proved[key] = (self._now_s(), proving.result())
         while len(self._proved) > _PROVED_MAX:
             self._proved.popitem(last=False)
-        return who
 
     async def _find_user(self, name: str, password: str) -> SessionUser | None:
         if not name or not password or max(len(name), len(password)) > _NAME_MAX * 4:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
@@ -145,29 +145,43 @@ def same(given: str, expected: str) -> bool:
 
 
 class Attempts:
-    """Failed logins, counted by address; after too many, attempts are refused for a while."""
+    """Failed logins, counted by address; after too many, attempts are refused for a while.
+
+    An attempt is counted before anybody is asked whether it is right: guesses made at the same time
+    would all pass a limit that counts only what is known to have failed."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._failures: OrderedDict[str, deque[float]] = OrderedDict()
         self._all: deque[float] = deque(maxlen=FAILURES_ALL_MAX)
+        self._under_way: Counter[str] = Counter()
 
-    def check(self, address: str) -> None:
-        """Raise Problem if this address, or all addresses together, failed too often."""
-        since_s = self._now_s() - FAILURE_SPAN_S
-        mine = self._failures.get(address, ())
-        recent = [at_s for at_s in mine if at_s > since_s]
-        is_flooded = len(self._all) == FAILURES_ALL_MAX and self._all[0] > since_s
-        if len(recent) >= FAILURES_MAX or is_flooded:
-            first_s = recent[0] if len(recent) >= FAILURES_MAX else self._all[0]
-            wait_s = int(first_s + FAILURE_SPAN_S - self._now_s()) + 1
+    def begin(self, address: str) -> None:
+        """Count an attempt, until `failed`, `passed` or `withdraw`. Raises Problem if this address,
+        or all addresses together, failed too often, or would if all that is under way fails."""
+        now_s = self._now_s()
+        since_s = now_s - FAILURE_SPAN_S
+        mine = [at_s for at_s in self._failures.get(address, ()) if at_s > since_s]
+        everybodys = [at_s for at_s in self._all if at_s > since_s]
+        under_way = self._under_way
+        for failures, pending, count_max in (
+            (mine, under_way[address], FAILURES_MAX),
+            (everybodys, under_way.total(), FAILURES_ALL_MAX),
+        ):
+            if len(failures) + pending < count_max:
+                continue
+            is_full = len(failures) >= count_max
+            wait_s = int(failures[0] + FAILURE_SPAN_S - now_s) + 1 if is_full else 1
+            what = "failed logins" if is_full else "logins at the same time"
             raise Problem(
-                429, "too_many_attempts", f"too many failed logins; try again in {wait_s} s",
+                429, "too_many_attempts", f"too many {what}; try again in {wait_s} s",
                 f"{FAILURES_MAX} failures in {FAILURE_SPAN_S:.0f} s are allowed",
             )  # fmt: skip
+        under_way[address] += 1
 
     def failed(self, address: str) -> None:
-        """Count a failed login."""
+        """An attempt failed."""
+        self.withdraw(address)
         now_s = self._now_s()
         while len(self._failures) >= ADDRESSES_MAX and address not in self._failures:
             self._failures.popitem(last=False)
@@ -176,8 +190,15 @@ class Attempts:
         self._all.append(now_s)
 
     def passed(self, address: str) -> None:
-        """Forget the failures of an address after a successful login."""
+        """An attempt succeeded: forget the failures of its address."""
+        self.withdraw(address)
         self._failures.pop(address, None)
+
+    def withdraw(self, address: str) -> None:
+        """Forget an attempt of which nobody could say whether it was right."""
+        self._under_way[address] -= 1
+        if not self._under_way[address]:
+            del self._under_way[address]
 
 
 def _digest(secret: str) -> bytes:

@@ -67,34 +67,68 @@ def test_a_token_holds_for_its_time_and_until_it_is_revoked() -> None:
     assert found.bearer(token) is None
 
 
+def guess(attempts: Attempts, address: str) -> None:
+    attempts.begin(address)
+    attempts.failed(address)
+
+
 def test_who_guesses_has_to_wait_and_others_have_not() -> None:
     clock = Clock()
     attempts = Attempts(clock)
     for _ in range(sessions.FAILURES_MAX):
-        attempts.check("192.0.2.1")
-        attempts.failed("192.0.2.1")
+        guess(attempts, "192.0.2.1")
     with pytest.raises(Problem, match="try again in 301 s") as refused:
-        attempts.check("192.0.2.1")
+        attempts.begin("192.0.2.1")
     assert refused.value.status == 429
-    attempts.check("192.0.2.2")
+    attempts.begin("192.0.2.2")
     clock.now_s += sessions.FAILURE_SPAN_S + 1
-    attempts.check("192.0.2.1")
+    attempts.begin("192.0.2.1")
 
 
 def test_guesses_from_everywhere_are_bounded_together() -> None:
     clock = Clock()
     attempts = Attempts(clock)
     for nth in range(sessions.FAILURES_ALL_MAX):
-        attempts.failed(f"192.0.2.{nth}")
-    with pytest.raises(Problem):
-        attempts.check("198.51.100.1")
+        guess(attempts, f"192.0.2.{nth}")
+    with pytest.raises(Problem, match="try again in 301 s"):
+        attempts.begin("198.51.100.1")
     clock.now_s += sessions.FAILURE_SPAN_S + 1
-    attempts.check("198.51.100.1")
+    attempts.begin("198.51.100.1")
 
 
 def test_a_login_forgives_the_failures_before_it() -> None:
     attempts = Attempts(Clock())
+    for _ in range(sessions.FAILURES_MAX - 1):
+        guess(attempts, "192.0.2.1")
+    attempts.begin("192.0.2.1")
+    attempts.passed("192.0.2.1")
+    for _ in range(sessions.FAILURES_MAX):
+        guess(attempts, "192.0.2.1")
+
+
+@pytest.mark.parametrize(
+    ("count_max", "address"),
+    [(sessions.FAILURES_MAX, "192.0.2.1"), (sessions.FAILURES_ALL_MAX, "192.0.2.{}")],
+)
+def test_guesses_under_way_count_as_well(count_max: int, address: str) -> None:
+    attempts = Attempts(Clock())
+    for nth in range(count_max):
+        attempts.begin(address.format(nth))
+    with pytest.raises(Problem, match="try again in 1 s"):
+        attempts.begin("192.0.2.1")
+    attempts.withdraw("192.0.2.1")
+    attempts.begin("192.0.2.1")
+
+
+def test_a_login_forgives_no_guess_that_is_under_way() -> None:
+    attempts = Attempts(Clock())
+    for _ in range(sessions.FAILURES_MAX):
+        attempts.begin("192.0.2.1")
+    attempts.passed("192.0.2.1")
+    attempts.begin("192.0.2.1")
+    with pytest.raises(Problem):
+        attempts.begin("192.0.2.1")
     for _ in range(sessions.FAILURES_MAX):
         attempts.failed("192.0.2.1")
-    attempts.passed("192.0.2.1")
-    attempts.check("192.0.2.1")
+    with pytest.raises(Problem, match="try again in 301 s"):
+        attempts.begin("192.0.2.1")
