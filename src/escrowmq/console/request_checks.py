@@ -13,11 +13,15 @@ import msgspec
 from starlette.requests import Request
 
 from escrowmq.console.accounts import Accounts
+from escrowmq.console.live import MEDIA_TYPE
 from escrowmq.console.problems import Problem
 from escrowmq.console.sessions import Session, Sessions, SessionUser, same
 
 BODY_MAX: Final = 256 * 1024
 """Bytes of a request's body."""
+
+LIVE: Final = "x-live"
+"""A page that asks for itself has this header: only its figures are shown."""
 
 _PATIENCE_S: Final = 10.0
 FIELDS_MAX: Final = 1_000
@@ -82,8 +86,11 @@ def address_of(request: Request) -> str:
 
 
 def session_of(request: Request, sessions: Sessions) -> Session | None:
-    """The browser's session; None without one."""
-    return sessions.find(request.cookies.get(sessions.cookie, ""))
+    """The browser's session; None without one. What an open page asks by itself does not keep it:
+    a page that nobody attends is to be logged out."""
+    headers = request.headers
+    is_use = LIVE not in headers and headers.get("accept", "") != MEDIA_TYPE
+    return sessions.find(request.cookies.get(sessions.cookie, ""), is_use=is_use)
 
 
 def check_origin(request: Request) -> None:

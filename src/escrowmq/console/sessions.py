@@ -104,8 +104,9 @@ class Sessions:
         csrf = secrets.token_urlsafe(_TOKEN_SIZE)
         return self._sessions.add(Session(who=who, csrf=csrf, began_s=now_s, seen_s=now_s))
 
-    def find(self, cookie: str) -> Session | None:
-        """The session of a cookie; None if it has ended or expired."""
+    def find(self, cookie: str, *, is_use: bool = True) -> Session | None:
+        """The session of a cookie; None if it has ended or expired. It stays for longer, unless
+        nobody used it."""
         found = self._sessions.get(cookie)
         if found is None:
             return None
@@ -113,7 +114,8 @@ class Sessions:
         if now_s - found.seen_s > IDLE_S or now_s - found.began_s > AGE_MAX_S:
             self._sessions.drop(cookie)
             return None
-        found.seen_s = now_s
+        if is_use:
+            found.seen_s = now_s
         return found
 
     def end(self, cookie: str) -> None:

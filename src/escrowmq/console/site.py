@@ -29,6 +29,7 @@ from escrowmq.console.options import ConsoleOptions
 from escrowmq.console.problems import Problem
 from escrowmq.console.request_checks import (
     CSRF,
+    LIVE,
     address_of,
     check_csrf,
     check_origin,
@@ -53,9 +54,6 @@ _PLACES: Final = (
 """What the side of each page leads to."""
 
 SEE_OTHER: Final = 303
-LIVE: Final = "x-live"
-"""A page that asks for itself has this header: only its figures are shown."""
-
 SOON_S: Final = 0.1
 """How long a page waits for a figure without which it can be shown."""
 

@@ -70,7 +70,11 @@ async function look() {
   timer = 0;
   if (document.hidden || !parts().length) return;
   try {
-    const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "error" });
+    const answer = await fetch(location.href, { headers: { "X-Live": "1" }, redirect: "manual" });
+    if (answer.type === "opaqueredirect") {  // to the login
+      tell("logged out, load the page again");
+      return;
+    }
     if (answer.ok) {
       show(await answer.text());
       pause_ms = EVERY_MS;
