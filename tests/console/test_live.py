@@ -7,9 +7,11 @@ import http.client
 import re
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from typing import Any
 
 import pytest
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Message
 
 from escrowmq.console import live
 from escrowmq.testing import Broker
@@ -140,6 +142,31 @@ def test_a_page_is_drawn_once_for_all_that_follow_it() -> None:
 
     asyncio.run(main())
     assert drawn == 3
+
+
+def test_streams_count_from_when_they_are_granted() -> None:
+    async def draw() -> Response:
+        return Response("page")
+
+    async def send(_: Message) -> None:
+        return None
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def main() -> None:
+        streams = live.Streams(lambda: False)
+        given: dict[str, Any] = {"is_over": lambda: False, "finish": str}
+        of_one = [streams.begin("page", draw, session="a", **given) for _ in range(6)]
+        assert [each.status_code for each in of_one] == [200] * 4 + [503] * 2
+        others = [streams.begin("page", draw, session=str(nth), **given) for nth in range(64)]
+        assert [each.status_code for each in others] == [200] * 60 + [503] * 4
+        scope = {"type": "http", "asgi": {"spec_version": "2.3"}}
+        for each in of_one + others:  # every browser is gone before its stream began
+            await each(scope, receive, send)
+        assert streams.count == 0
+
+    asyncio.run(main())
 
 
 def test_forms_that_are_sent_again_are_those_of_the_session(port: int, browser: Browser) -> None:

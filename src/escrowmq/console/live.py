@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable
 from typing import Final
 
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from escrowmq.console.rings import STEP_S
 
@@ -60,6 +61,40 @@ class _Followed:
         self._turn.set_result(False)
 
 
+class _Place:
+    """One of the streams that may be open at a time; taken when it is granted, not when its first
+    event is asked for, so that requests at the same time cannot all have the last one."""
+
+    def __init__(self, taken: Counter[str], session: str) -> None:
+        self._taken = taken
+        self._session = session
+        self._is_left = False
+        taken[session] += 1
+
+    def leave(self) -> None:
+        """Leave it to another stream; again does nothing."""
+        if self._is_left:
+            return
+        self._is_left = True
+        self._taken[self._session] -= 1
+        if not self._taken[self._session]:
+            del self._taken[self._session]
+
+
+class _Stream(StreamingResponse):
+    """Leaves its place although its browser may be gone before the first event."""
+
+    def __init__(self, events: AsyncIterator[bytes], place: _Place) -> None:
+        super().__init__(events, media_type=MEDIA_TYPE)
+        self._place = place
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._place.leave()
+
+
 class Streams:
     """The open streams."""
 
@@ -84,14 +119,13 @@ class Streams:
         """
         if self.count >= STREAMS_MAX or self._open[session] >= STREAMS_OF_SESSION_MAX:
             return Response("too many pages are followed\n", 503, media_type="text/plain")
-        events = self._events(page, draw, session, is_over, finish)
-        return StreamingResponse(events, media_type=MEDIA_TYPE)
+        place = _Place(self._open, session)
+        return _Stream(self._events(page, draw, place, is_over, finish), place)
 
     async def _events(
-        self, page: Hashable, draw: Draw, session: str, is_over: Callable[[], bool],
+        self, page: Hashable, draw: Draw, place: _Place, is_over: Callable[[], bool],
         finish: Callable[[str], str],
     ) -> AsyncIterator[bytes]:  # fmt: skip
-        self._open[session] += 1
         followed = self._follow(page, draw)
         try:
             yield _AS_BEFORE  # so that the browser knows that it is connected
@@ -110,7 +144,7 @@ class Streams:
                 elif silent_count % _ALIVE_EVERY == 0:
                     yield _AS_BEFORE
         finally:
-            self._open[session] -= 1
+            place.leave()
             self._leave(page, followed)
 
     def _follow(self, page: Hashable, draw: Draw) -> _Followed:
