@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from escrowmq.console import account_clients
 from escrowmq.console.calls import OPERATIONS
 from escrowmq.console.options import ConsoleOptions, LocalUser
 from escrowmq.console.routes import PAGES
@@ -244,6 +245,20 @@ def test_a_login_that_no_broker_could_judge_is_no_wrong_password() -> None:
         with console(ConsoleOptions(name_servers=address, login="accounts", users=())) as port:
             told = [Browser(port).log_in().status for _ in range(FAILURES_MAX + 1)]
             assert set(told) == {503}
+
+
+def test_an_account_for_which_there_is_no_place_is_told_so(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(account_clients, "DESKS_MAX", 0)
+    with before(broker) as port:
+        browser = Browser(port)
+        browser.log_in()
+        page = browser.get("/")
+        assert page.status == 503
+        assert "accounts are at work" in page.words()
+        assert program(port).call("GET", "/overview").json["code"] == "too_many_accounts"
+        assert browser.get("/readyz").status == 503
 
 
 def test_a_cluster_that_is_not_there_is_told() -> None:

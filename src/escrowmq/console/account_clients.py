@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Final
 
 from escrowmq.aio import Admin, Credentials
@@ -12,10 +13,12 @@ from escrowmq.console.collector import Collector
 from escrowmq.console.jobs import Jobs
 from escrowmq.console.memo import Memo
 from escrowmq.console.options import ConsoleOptions
+from escrowmq.console.problems import Problem
 from escrowmq.errors import EscrowMQError
 
 DESKS_MAX: Final = 32
-"""Accounts that are at work at a time; the one that was so longest ago loses its connections."""
+"""Accounts that have connections at a time. The one that was at work longest ago loses them; one
+that is at work, or has a job running, does not."""
 
 
 class AccountClient:
@@ -28,6 +31,21 @@ class AccountClient:
         self.memo = Memo(now_s)
         self.collector = Collector(self.admin, self.memo, now_s)
         self.jobs = Jobs(now_s)
+        self._uses_count = 0
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep it from being closed for somebody else, while a page or a call needs it."""
+        self._uses_count += 1
+        try:
+            yield
+        finally:
+            self._uses_count -= 1
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether nobody would miss it."""
+        return not self._uses_count and not self.jobs.running_count
 
     async def admin(self) -> Admin:
         """The opened client. Raises NoNameServer while no name server answers."""
@@ -56,18 +74,27 @@ class AccountClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def of(self, credentials: Credentials | None) -> AccountClient:
-        """The desk of an account."""
+        """The desk of an account. Raises Problem if too many others are at work."""
         found = self._desks.get(credentials)
         if found is None:
+            if len(self._desks) >= DESKS_MAX:
+                self._close_resting()
             found = AccountClient(lambda: self.client(credentials), self._now_s)
             self._desks[credentials] = found
         self._desks.move_to_end(credentials)
-        while len(self._desks) > DESKS_MAX:
-            _, oldest = self._desks.popitem(last=False)
-            task = asyncio.ensure_future(oldest.close())
-            self._closing.add(task)
-            task.add_done_callback(self._closing.discard)
         return found
+
+    def _close_resting(self) -> None:
+        resting = [name for name, desk in self._desks.items() if desk.is_resting]
+        if not resting:
+            raise Problem(
+                503, "too_many_accounts", f"{DESKS_MAX} accounts are at work, as many as may be",
+                "try again soon",
+            )  # fmt: skip
+        desk = self._desks.pop(resting[0])
+        task = asyncio.ensure_future(desk.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     def client(self, credentials: Credentials | None) -> Admin:
         """A client that signs as an account; not open yet."""
@@ -81,11 +108,12 @@ class AccountClients:
 
     async def is_reachable(self) -> tuple[bool, str]:
         """Whether a name server answers; and the reason if none does."""
-        desk = self.of(None)
         try:
-            admin = await desk.admin()
-            await desk.memo.get("brokers", admin.brokers.all)
-        except EscrowMQError as error:
+            desk = self.of(None)
+            with desk.in_use():
+                admin = await desk.admin()
+                await desk.memo.get("brokers", admin.brokers.all)
+        except (EscrowMQError, Problem) as error:
             return False, str(error)
         return True, "ready"
 

@@ -69,6 +69,11 @@ class Jobs:
         task.add_done_callback(lambda _: self._tasks.pop(job.id, None))
         return job
 
+    @property
+    def running_count(self) -> int:
+        """How many are running."""
+        return len(self._tasks)
+
     async def _run(self, job: Job, steps: Steps) -> None:
         try:
             async for failure in steps():

@@ -99,7 +99,8 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
             )  # fmt: skip
         wanted = self.read(given)
         try:
-            found = await self.handler(caller, wanted)
+            with caller.desk.in_use():
+                found = await self.handler(caller, wanted)
         except EscrowMQError as error:
             raise problem_of(error) from error
         if self.changes and not getattr(wanted, "dry_run", False):

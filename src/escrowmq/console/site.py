@@ -287,9 +287,14 @@ class Site:
             if request.headers.get("accept", "") == MEDIA_TYPE:
                 check_origin(request)
                 return self._stream(request, session, show)
-            return await show(Page(self, request, session))
+            return await self._show(Page(self, request, session), show)
 
         return self._guarded(serve)
+
+    async def _show(self, page: Page, show: Shown) -> Response:
+        """Render a page, whose account keeps its connections until the last of its calls."""
+        with page.caller.desk.in_use():
+            return await show(page)
 
     def _stream(self, request: Request, session: Session, show: Shown) -> Response:
         """Stream a page. It is rendered once for all browsers of an account, with a placeholder for
@@ -298,7 +303,7 @@ class Site:
 
         async def draw() -> Response:
             try:
-                return await show(Page(self, request, everybody))
+                return await self._show(Page(self, request, everybody), show)
             except Problem as problem:
                 return Response(status_code=problem.status)
             except Exception:  # noqa: BLE001 - one page; logged with its trace
@@ -328,9 +333,12 @@ class Site:
 
     def _problem(self, request: Request, problem: Problem) -> Response:
         session = session_of(request, self._sessions)
-        if session is None:
+        try:
+            page = None if session is None else Page(self, request, session)
+        except Problem:  # too many accounts are at work
+            page = None
+        if page is None:
             return self.html("stranger.html", problem.status, problem=problem.refused)
-        page = Page(self, request, session)
         return page.render("problem.html", problem.status, problem=problem.refused)
 
 
