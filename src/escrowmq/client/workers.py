@@ -87,7 +87,8 @@ class Workers:
             result: Any = None
             error: BaseException | None = None
             try:
-                result = work(*given)
+                # Given up before its turn: its message is with somebody else by now.
+                result = None if future.cancelled() else work(*given)
             except Exception as raised:  # noqa: BLE001 - handed to who asked
                 error = raised
             except BaseException as raised:  # noqa: BLE001 - SystemExit ends no client's loop

@@ -9,6 +9,7 @@ import pytest
 
 import escrowmq
 import escrowmq.aio
+from escrowmq.client import workers as workers_module
 from escrowmq.client.client_settings import ClientOptions
 from escrowmq.client.producer_settings import MessageFields, ProducerOptions, ProducerSettings
 from escrowmq.client.send_room import SendRoom
@@ -173,6 +174,24 @@ def test_work_that_hangs_can_be_given_up_and_its_thread_ends_afterwards() -> Non
             while sum(each.name == "test-hanging" for each in threading.enumerate()) > 1:
                 await workers.run(int)
         assert await workers.run(lambda: 8) == 8
+        workers.close()
+
+    run(go)
+
+
+def test_work_given_up_before_a_thread_took_it_never_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(workers_module, "LEFT_ALONE_MAX", 0)
+
+    async def go() -> None:
+        workers, release = Workers(threads_max=1, name="test-queued"), threading.Event()
+        done: list[str] = []
+        hanging = workers.run(release.wait, DEADLINE_S)
+        assert not workers.give_up(hanging)
+        queued = workers.run(done.append, "given up")
+        assert not workers.give_up(queued)
+        release.set()
+        await workers.run(done.append, "wanted")
+        assert done == ["wanted"]
         workers.close()
 
     run(go)
