@@ -64,6 +64,25 @@ def test_what_failed_comes_again(server: Server, topic: str) -> None:
         assert after.receive(timeout_s=3) == []
 
 
+def test_a_handler_may_take_longer_than_a_message_is_hidden(server: Server, topic: str) -> None:
+    hidden_s = 2
+    group, runs, deliveries = unique("CG"), [], []
+    shared: dict[str, Any] = {"group": group, "topic": topic, "invisible_ms": hidden_s * 1_000}
+
+    def handle(message: escrowmq.Delivery) -> None:
+        deliveries.append(message.deliveries_before)
+        # Another member would get it now.
+        with escrowmq.Consumer(server.nameserver, **shared, **POP) as other:
+            runs.append(other.receive(timeout_s=3 * hidden_s))
+
+    with escrowmq.Consumer(server.nameserver, handler=handle, **shared, **POP):
+        send(server, topic, [b"slow"])
+        until("an end", lambda: runs, within_s=DEADLINE_S)
+    assert (runs, deliveries) == ([[]], [0])
+    with escrowmq.Consumer(server.nameserver, **shared, **POP) as after:
+        assert after.receive(timeout_s=2 * hidden_s) == []
+
+
 def test_what_is_rejected_is_a_dead_letter(server: Server, topic: str) -> None:
     send(server, topic, [b"bad"])
     group = unique("CG")

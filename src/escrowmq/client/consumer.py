@@ -19,7 +19,7 @@ from escrowmq.client.consumer_settings import (
     ConsumerSettings,
     split_consumer_settings,
 )
-from escrowmq.client.consumption import KeptOffsets, Reading
+from escrowmq.client.consumption import Reading
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.redelivery import BROKER_DECIDES
 from escrowmq.client.core.routes import MessageQueue
@@ -35,8 +35,7 @@ from escrowmq.client.handler_runs import Handling
 from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Iteration, IterationSlots, Slot
-from escrowmq.client.offsets import BrokerOffsets, QueueBounds
-from escrowmq.client.popping import PopReading
+from escrowmq.client.offsets import QueueBounds, offsets_of
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.send_backs import SendBacks
@@ -103,20 +102,19 @@ class Consumer(KeywordGroup, Tidy):
         self.wire_group = self.instance.options.wrap(group)
         self._calls = self._caller()
         self._producer = Producer(group=_RETURNS_GROUP, instance=self.instance)
-        kind_of_reading = PopReading if self.options.mode == "pop" else Reading
-        self._reading = kind_of_reading(
+        self._reading = self._kind_of_reading()(
             self.instance,
             self.options,
             group=self.wire_group,
-            offsets=self._offsets(),
+            offsets=offsets_of(self.instance, self.wire_group, self.options),
             returns=SendBacks(self.instance, self._producer, group=self.wire_group),
             stamp=self._stamp,
             kind=self._kind(),
         )
         self._bounds = QueueBounds(self.instance)
-        handler, watch = self.options.handler, self._reading.watch
+        handler, reading, watch = self.options.handler, self._reading, self._reading.watch
         self._handling = (
-            Handling(handler, self.options, take=self._reading.take, watch=watch)
+            Handling(handler, self.options, take=reading.take, hold=reading.hold, watch=watch)
             if handler is not None
             else None
         )
@@ -343,20 +341,12 @@ class Consumer(KeywordGroup, Tidy):
         if isinstance(message, PlainDelivery):
             message.portal = self._calls
 
-    def _offsets(self) -> KeptOffsets:
-        if self.options.is_broadcasting:
-            from escrowmq.client.offset_file import FileOffsets
+    def _kind_of_reading(self) -> type[Reading]:
+        if self.options.mode != "pop":
+            return Reading
+        from escrowmq.client.popping import PopReading
 
-            return FileOffsets(
-                self.instance,
-                self.options.offsets_folder,
-                group=self.wire_group,
-                start=self.options.consume_from,
-            )
-        options = self.options
-        return BrokerOffsets(
-            self.instance, self.wire_group, options.consume_from, keeps_start=options.auto_commit
-        )
+        return PopReading
 
     def _subscribe_first(self) -> None:
         topics = check_topics(self.options.topics)

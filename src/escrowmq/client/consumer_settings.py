@@ -138,7 +138,9 @@ class ConsumerOptions(msgspec.Struct, kw_only=True, frozen=True):
     close_timeout_ms: int = 5_000
     """How long close() waits for running handlers."""
     invisible_ms: int = 60_000
-    """How long a popped message is hidden from others (mode `pop`)."""
+    """How long a popped message is hidden from others (mode `pop`). While a handler, or the body of
+    a loop over the consumer, has it, it stays hidden, up to `consume_timeout_ms`; not after
+    `receive()`."""
     offsets_folder: str = ""
     """Where offsets are kept (broadcasting)."""
     interceptors: Sequence[Interceptor] = ()

@@ -17,7 +17,7 @@ from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import Subscription
 from escrowmq.client.core.trace_records import ConsumeEnd
-from escrowmq.client.delivery import HeldMessage, Ticket
+from escrowmq.client.delivery import HeldMessage, Hold, NoHold, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
@@ -31,7 +31,6 @@ _log = logging.getLogger(__name__)
 
 _KEEP_HERE_S: Final = 5.0
 """If no broker takes a message back, it is handed out again here after this time."""
-
 
 _CLOCKS_APART_MS: Final = 60_000
 """How far a broker's clock, by which messages are found, may be behind ours."""
@@ -95,6 +94,7 @@ class Reading:
         self._found_at_first: dict[str, frozenset[MessageQueue]] = {}
         """Queues found first, by topic, while it is subscribed to."""
         self.locks = Locks(instance, self.wire_group)
+        self.hold: Callable[[Sequence[HeldMessage]], Hold] = lambda _: NoHold()
         self.is_paused = False
         self._leaving: dict[MessageQueue, QueueFetcher] = {}
         self.sharing = AssignmentCallbacks(

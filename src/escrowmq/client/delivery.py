@@ -28,6 +28,26 @@ class DeliveryOwner(Protocol):
         """Settle those of a handler's messages that it did not settle itself."""
 
 
+class Hold(Protocol):
+    """Keeps messages from others while a handler, or the body of a loop, has them."""
+
+    def end(self) -> None:
+        """It no longer has them."""
+
+    def let_go(self) -> None:
+        """It no longer has them; callable from any thread."""
+
+
+class NoHold:
+    """Where the messages' queue is this member's own, nobody else gets them."""
+
+    def end(self) -> None:
+        """Do nothing."""
+
+    def let_go(self) -> None:
+        """Do nothing."""
+
+
 class Ticket:
     """Where a delivery came from, and whether it is settled."""
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from escrowmq.client.consumer_settings import ConsumerOptions, Handler
 from escrowmq.client.core.callables import is_coroutine
 from escrowmq.client.core.trace_records import ConsumeEnd
-from escrowmq.client.delivery import HeldMessage
+from escrowmq.client.delivery import HeldMessage, Hold
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
 from escrowmq.client.user_failures import is_failure
@@ -30,11 +30,18 @@ class Handling:
     """`open` starts; `close` lets running handlers end and starts no more."""
 
     def __init__(
-        self, handler: Handler, options: ConsumerOptions, *, take: Take, watch: InterceptorCalls
+        self,
+        handler: Handler,
+        options: ConsumerOptions,
+        *,
+        take: Take,
+        hold: Callable[[Sequence[HeldMessage]], Hold],
+        watch: InterceptorCalls,
     ) -> None:
         self._handler: Callable[[Any], Any] = handler
         self._options = options
         self._take = take
+        self._hold = hold
         self._watch = watch
         self._is_coroutine = is_coroutine(handler)
         self._is_closing = False
@@ -110,6 +117,7 @@ class Handling:
 
     async def _handle(self, batch: list[HeldMessage]) -> None:
         level: int | None = None
+        hold = self._hold(batch)
         try:
             await self.call(batch)
         except TimeoutError:
@@ -119,6 +127,8 @@ class Handling:
             if not self._is_failure(error):
                 raise
             level = self._log_redelivery(batch, ConsumeEnd.EXCEPTION, "failed", error)
+        finally:
+            hold.end()
         await self._settle(batch, level)
 
     def _is_failure(self, error: BaseException) -> bool:

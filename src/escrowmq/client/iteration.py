@@ -7,7 +7,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, Protocol, Self
 
 from escrowmq.client.core.redelivery import BROKER_DECIDES
-from escrowmq.client.delivery import Delivery, HeldMessage
+from escrowmq.client.delivery import Delivery, HeldMessage, Hold
 from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
@@ -21,18 +21,26 @@ class Slot:
     """The messages that an iteration holds. They are put here at the moment when they are taken
     from their queues, so that an interrupt on their way to the loop's body cannot lose them."""
 
-    __slots__ = ("arrived", "handed")
+    __slots__ = ("arrived", "handed", "holds")
 
     def __init__(self) -> None:
         self.arrived: list[HeldMessage] = []
         """Taken, and not delivered yet."""
         self.handed: list[HeldMessage] = []
         """Delivered together, and perhaps not settled yet."""
+        self.holds: list[Hold] = []
+        """They keep all of these from others."""
 
     def hand_over(self) -> list[HeldMessage]:
         """Deliver what has arrived: from now on the loop has it."""
         self.handed, self.arrived = self.arrived, []
         return self.handed
+
+    def end_holds(self) -> None:
+        """The messages are about to be settled."""
+        holds, self.holds = self.holds, []
+        for hold in holds:
+            hold.end()
 
 
 class IterationSlots:
@@ -46,12 +54,14 @@ class IterationSlots:
     async def empty(self, slot: Slot) -> None:
         """Acknowledge what an iteration delivered before; messages that ended iterations still hold
         are redelivered."""
+        slot.end_holds()
         if slot.handed:
             await self._reading.settle_batch(slot.handed, None)
             slot.handed = []
         self._slots.pop(id(slot), None)
         while self._left:
             left = self._left.pop()
+            left.end_holds()
             self._return_taken(left)
             if self._slots.pop(id(left), None) is not None and left.handed:
                 await self._reading.settle_batch(left.handed, BROKER_DECIDES)
@@ -63,6 +73,7 @@ class IterationSlots:
         reading = self._reading
         found = await reading.take(count_max)
         slot.arrived.extend(found)
+        slot.holds.append(reading.hold(found))
         self._slots[id(slot)] = slot
         now = reading.instance.now
         until = now() + (0.0 if reading.options.is_orderly else within_s)
@@ -74,10 +85,13 @@ class IterationSlots:
             if not more:
                 return
             slot.arrived.extend(more)
+            slot.holds.append(reading.hold(more))
 
     def leave(self, slot: Slot) -> None:
         """An iteration ended, perhaps by an exception: its last messages are redelivered when
         another iteration begins. Callable from any thread."""
+        for hold in slot.holds:
+            hold.let_go()
         if slot.arrived or slot.handed:
             self._left.append(slot)
 
@@ -85,6 +99,7 @@ class IterationSlots:
         """Settle the last delivered messages; put back those that reached no caller."""
         slots, self._slots, self._left = self._slots, {}, []
         for slot in slots.values():
+            slot.end_holds()
             self._return_taken(slot)
             if slot.handed:
                 await self._reading.settle_batch(slot.handed, level)

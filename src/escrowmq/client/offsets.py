@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.client.consumer_settings import Start
+from escrowmq.client.consumer_settings import ConsumerOptions, Start
 from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MessageQueue, queue_fields
 from escrowmq.client.instance import Instance
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError, response_error
+
+if TYPE_CHECKING:
+    from escrowmq.client.offset_file import FileOffsets
 
 _log = logging.getLogger(__name__)
 
@@ -173,3 +176,15 @@ class BrokerOffsets:
         if generation == reader.shelf.generation:
             reader.committed = queue_offset
         return None
+
+
+def offsets_of(
+    instance: Instance, group: str, options: ConsumerOptions
+) -> BrokerOffsets | FileOffsets:
+    """The offsets of a consumer: in a folder of its own if it is broadcasting."""
+    if options.is_broadcasting:
+        from escrowmq.client.offset_file import FileOffsets
+
+        folder = options.offsets_folder
+        return FileOffsets(instance, folder, group=group, start=options.consume_from)
+    return BrokerOffsets(instance, group, options.consume_from, keeps_start=options.auto_commit)

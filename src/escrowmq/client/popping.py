@@ -18,13 +18,21 @@ from escrowmq.base.message import Property, SysFlag
 from escrowmq.client.consumer_settings import ConsumerOptions
 from escrowmq.client.consumption import Reading, ReadingParts
 from escrowmq.client.core.message import received
-from escrowmq.client.core.popping import ALL_QUEUES, ack_fields, hidden_ms, pop_fields, receipt_of
+from escrowmq.client.core.popping import (
+    ALL_QUEUES,
+    ack_fields,
+    hidden_ms,
+    pop_fields,
+    receipt_of,
+    renewed_receipt,
+)
 from escrowmq.client.core.pulling import EmptyAnswers, is_refusal
 from escrowmq.client.core.redelivery import NEVER
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.subscription import SQL92
 from escrowmq.client.delivery import HeldMessage, Ticket
 from escrowmq.client.instance import Instance
+from escrowmq.client.pop_renewals import PopRenewals
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.codec.compression import decompress
 from escrowmq.codec.pop_receipt import Receipt
@@ -271,6 +279,10 @@ class PopReading(Reading):
         super().__init__(instance, options, **parts)
         self.pop_readers: dict[MessageQueue, PopReader] = {}
         self.repeated = RepeatedErrors()
+        self._renewals = PopRenewals(
+            instance, options, renew=self._renew_receipt, errors=self.repeated
+        )
+        self.hold = self._renewals.begin
         self._unused: list[HeldMessage] = []
 
     def stamp_popped(
@@ -338,6 +350,8 @@ class PopReading(Reading):
         reader = ticket.source
         assert isinstance(reader, PopReader)
         try:
+            await self._renewals.finish(ticket)
+            self._log_late(message, ticket)
             await self._settle_at_broker(message, level)
         except EscrowMQError as error:
             # It is redelivered when its time is over: never lost, perhaps duplicated.
@@ -380,15 +394,32 @@ class PopReading(Reading):
         hidden = hidden_ms(level, deliveries_before=message.deliveries_before)
         await self._hide(message, hidden)
 
-    async def _hide(self, message: HeldMessage, hidden: int) -> None:
-        more = {"invisibleTime": str(hidden)}
-        await self._ask(message, Request.CHANGE_MESSAGE_INVISIBLETIME, more)
+    def _log_late(self, message: HeldMessage, ticket: Ticket) -> None:
+        now_s = self.instance.now()
+        if now_s <= ticket.due_s:
+            return
+        ending = self.repeated.ending("late", round(now_s * 1_000))
+        if ending is not None:
+            _log.warning(
+                "%s was settled %.1f s after its invisible time, and is probably redelivered: "
+                "raise invisible_ms, which is %d, or use handler= or a loop over the consumer, "
+                "which keep messages hidden for up to consume_timeout_ms%s",
+                message.message_id, now_s - ticket.due_s, self.options.invisible_ms, ending,
+            )  # fmt: skip
 
-    async def _ask(self, message: HeldMessage, code: int, more: dict[str, str]) -> None:
+    async def _renew_receipt(self, message: HeldMessage) -> Receipt:
+        reply = await self._hide(message, self.options.invisible_ms)
+        return renewed_receipt(_receipt(message), reply.ext or {})
+
+    async def _hide(self, message: HeldMessage, hidden: int) -> Command:
+        more = {"invisibleTime": str(hidden)}
+        return await self._ask(message, Request.CHANGE_MESSAGE_INVISIBLETIME, more)
+
+    async def _ask(self, message: HeldMessage, code: int, more: dict[str, str]) -> Command:
         topic = self.instance.options.wrap(message.topic)
         fields = ack_fields(_receipt(message), topic=topic, group=self.wire_group)
         address = self.instance.address_of(message.broker_name)
-        await self.instance.ask(address, code, {**fields, **more})
+        return await self.instance.ask(address, code, {**fields, **more})
 
     async def _give_up_pops(self, queues: list[MessageQueue]) -> None:
         left: list[HeldMessage] = []
@@ -398,7 +429,7 @@ class PopReading(Reading):
 
     async def _show_again(self, messages: list[HeldMessage]) -> None:
         results = await asyncio.gather(
-            *(self._hide(message, _AT_ONCE_MS) for message in messages), return_exceptions=True
+            *(self._show_one_again(message) for message in messages), return_exceptions=True
         )
         for error in results:
             if isinstance(error, Exception):
@@ -407,3 +438,7 @@ class PopReading(Reading):
                     "is over: %s",
                     error,
                 )
+
+    async def _show_one_again(self, message: HeldMessage) -> None:
+        await self._renewals.finish(_ticket(message))
+        await self._hide(message, _AT_ONCE_MS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+
 from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.fixed_limits import POP_MESSAGES_MAX
 from escrowmq.base.message import Property, StoredMessage
@@ -74,6 +76,23 @@ def receipt_of(stored: StoredMessage, ext: dict[str, str], *, broker_name: str) 
     except (KeyError, ValueError) as error:
         raise RemoteProtocolError(
             f"the pop's answer does not say where queue {stored.queue_id} begins: {error}"
+        ) from error
+
+
+def renewed_receipt(receipt: Receipt, ext: dict[str, str]) -> Receipt:
+    """The receipt of a message whose invisible time was changed, by the broker's answer. The old
+    one is void; the new one is of this message alone."""
+    try:
+        return msgspec.structs.replace(
+            receipt,
+            start_offset=receipt.queue_offset,
+            pop_ms=int(ext["popTime"]),
+            invisible_ms=int(ext["invisibleTime"]),
+            revive_queue=int(ext["reviveQid"]),
+        )
+    except (KeyError, ValueError) as error:
+        raise RemoteProtocolError(
+            f"the answer to a change of the invisible time has no valid receipt: {error}"
         ) from error
 
 

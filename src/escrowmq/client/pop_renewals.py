@@ -1,0 +1,143 @@
+"""Keeps popped messages hidden from others while a handler, or the body of a loop, has them.
+
+RocketMQ's remoting clients do not: ConsumeMessagePopConcurrentlyService drops the result of a
+handler that took longer, so that each run of it is followed by another. Its gRPC clients leave it
+to the proxy, which renews as long as they are connected."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from escrowmq.base.log_throttle import RepeatedErrors
+from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.delivery import HeldMessage, Hold, Ticket
+from escrowmq.client.instance import Instance
+from escrowmq.codec.pop_receipt import Receipt
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 1.0
+"""Pause after a renewal that failed; shorter where the message would be lost to others by then."""
+
+Renew = Callable[[HeldMessage], Awaitable[Receipt]]
+"""Hides a message for another `invisible_ms` from now on; returns its new receipt."""
+
+
+class PopRenewals:
+    """Renews the messages of one consumer."""
+
+    def __init__(
+        self, instance: Instance, options: ConsumerOptions, *, renew: Renew, errors: RepeatedErrors
+    ) -> None:
+        self.instance = instance
+        self.left_s = options.invisible_ms / 3_000
+        """A message is renewed when so much of its time is left: a third."""
+        self.again_s = min(_AGAIN_S, self.left_s / 4)
+        self.span_s = options.consume_timeout_ms / 1_000
+        """What takes longer than a handler may is given up, and its message left to others."""
+        self._renew = renew
+        self._errors = errors
+        self._under_way: dict[Ticket, asyncio.Task[None]] = {}
+
+    def begin(self, messages: Sequence[HeldMessage]) -> Hold:
+        """Keep messages hidden until the hold ends."""
+        return _Renewing(self, messages)
+
+    async def finish(self, ticket: Ticket) -> None:
+        """Wait for a renewal under way: its answer has the receipt by which a message is settled,
+        and the old one is void."""
+        task = self._under_way.get(ticket)
+        if task is not None:
+            await asyncio.wait({task})
+
+    def start(self, messages: Sequence[HeldMessage]) -> asyncio.Task[None]:
+        """Renew messages now. Raises ClientClosed or UsageError if there can be no task."""
+        task = self.instance.spawn(self._renew_all(messages))
+        for message in messages:
+            assert message.ticket is not None
+            self._under_way[message.ticket] = task
+        return task
+
+    async def _renew_all(self, messages: Sequence[HeldMessage]) -> None:
+        try:
+            await asyncio.gather(*map(self._renew_one, messages))
+        finally:
+            for message in messages:
+                assert message.ticket is not None
+                del self._under_way[message.ticket]
+
+    async def _renew_one(self, message: HeldMessage) -> None:
+        ticket, asked_s = message.ticket, self.instance.now()
+        assert ticket is not None
+        try:
+            receipt = await self._renew(message)
+        except EscrowMQError as error:
+            ending = self._errors.ending("renewal", round(asked_s * 1_000))
+            if ending is not None:
+                _log.warning(
+                    "%s cannot be kept hidden from others now: %s; tried again until its time is "
+                    "over%s", message.message_id, error, ending,
+                )  # fmt: skip
+            return
+        ticket.receipt = receipt
+        ticket.due_s = asked_s + receipt.invisible_ms / 1_000
+
+
+class _Renewing:
+    """A hold of popped messages."""
+
+    def __init__(self, renewals: PopRenewals, messages: Sequence[HeldMessage]) -> None:
+        self._renewals = renewals
+        self._messages = messages
+        self._until_s = renewals.instance.now() + renewals.span_s
+        self._is_over = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._plan()
+
+    def end(self) -> None:
+        """A renewal under way goes on: it is waited for when its message is settled."""
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def let_go(self) -> None:
+        """A timer is of its own loop's thread: it does nothing when it fires."""
+        self._is_over = True
+
+    def _plan(self, *, pause_s: float = 0.0) -> None:
+        now_s = self._renewals.instance.now()
+        dues = [message.ticket.due_s for message in self._open(now_s) if message.ticket]
+        if self._is_over or not dues:
+            return
+        at_s = max(min(dues) - self._renewals.left_s, now_s + pause_s)
+        if at_s < self._until_s:
+            self._timer = self._renewals.instance.loop.call_at(at_s, self._start)
+
+    def _open(self, since_s: float, until_s: float = math.inf) -> list[HeldMessage]:
+        """Messages that are not settled, and become visible to others in that time."""
+        return [
+            message for message in self._messages
+            if (ticket := message.ticket) and not ticket.is_settled
+            and since_s < ticket.due_s <= until_s
+        ]  # fmt: skip
+
+    def _start(self) -> None:
+        if self._is_over:
+            return
+        renewals, now_s = self._renewals, self._renewals.instance.now()
+        # Those that would follow soon as well; and timers may fire a moment early.
+        chosen = self._open(now_s, now_s + 1.5 * renewals.left_s)
+        try:
+            renewals.start(chosen).add_done_callback(self._renewed)
+        except EscrowMQError:  # the client is closed, or has too much to do
+            self._plan(pause_s=renewals.again_s)
+
+    def _renewed(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled():
+            soon_s = self._renewals.instance.now() + 1.5 * self._renewals.left_s
+            self._plan(pause_s=self._renewals.again_s if self._open(0.0, soon_s) else 0.0)
