@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, Protocol, TypedDict, Unpack
+from typing import Final, TypedDict, Unpack
 
 from escrowmq.base.delay_levels import DELAY_LEVELS_S
 from escrowmq.base.message import Topic
@@ -21,6 +21,7 @@ from escrowmq.client.delivery import HeldMessage, Hold, NoHold, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
+from escrowmq.client.offsets import KeptOffsets
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.rebalance import Rebalancer
@@ -34,22 +35,6 @@ _KEEP_HERE_S: Final = 5.0
 
 _CLOCKS_APART_MS: Final = 60_000
 """How far a broker's clock, by which messages are found, may be behind ours."""
-
-
-class KeptOffsets(Protocol):
-    """A store of offsets."""
-
-    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of a queue; None if there is none."""
-
-    def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker has an offset of the group in some queue of the topic."""
-
-    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Store changed offsets."""
 
 
 class ReadingParts(TypedDict):
@@ -340,6 +325,8 @@ class Reading:
             elif not await self.return_to_broker(message, level):
                 self._keep_here(message, reader, _KEEP_HERE_S)
                 return
+        elif level is not None and reader.has_passed(message, ticket.generation):
+            await self._return_passed(message, level)
         reader.finish(message, ticket.generation)
 
     async def settle_batch(self, batch: list[HeldMessage], level: int | None) -> None:
@@ -368,8 +355,8 @@ class Reading:
 
     async def _move_to_dead_letters(self, message: HeldMessage, reader: QueueFetcher) -> None:
         generation = reader.shelf.generation
-        while not self.options.is_broadcasting and not await self.return_to_broker(message, NEVER):
-            await asyncio.sleep(_KEEP_HERE_S)
+        if not self.options.is_broadcasting:
+            await self._return_at_last(message, NEVER)
         reader.finish(message, generation)
 
     def take_ticket(self, message: HeldMessage, level: int | None) -> Ticket | None:
@@ -404,6 +391,17 @@ class Reading:
             self.readers.get(reader.queue) is reader
             and reader.shelf.generation == ticket.generation
         )
+
+    async def _return_passed(self, message: HeldMessage, level: int) -> None:
+        if self.options.is_broadcasting or not self.is_known:  # nobody reads the group's retries
+            _log.warning("%s failed, and its queue has moved on: it is lost", message.message_id)
+        elif not await self.return_to_broker(message, level):
+            self.instance.spawn(self._return_at_last(message, level))
+
+    async def _return_at_last(self, message: HeldMessage, level: int) -> None:
+        """Return a message that has no place here, whenever a broker takes it."""
+        while not await self.return_to_broker(message, level):
+            await asyncio.sleep(_KEEP_HERE_S)
 
     def detach(self, message: HeldMessage) -> HeldMessage:
         """Detach a delivery from its queue: settling it no longer has any effect."""
@@ -442,6 +440,9 @@ class Reading:
         is_over = level == NEVER or (attempts_max and message.deliveries_before >= attempts_max)
         if level is not None and is_over and self._is_ours(reader, message.ticket):
             level = None if await self.return_to_broker(message, NEVER) else level
+        elif level is not None and reader.has_passed(message, generation):
+            await self._return_passed(message, level)
+            level = None
         if level is None:
             reader.finish(message, generation)
         else:

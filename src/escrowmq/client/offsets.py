@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
@@ -17,12 +17,25 @@ from escrowmq.client.instance import Instance
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.errors import EscrowMQError, response_error
 
-if TYPE_CHECKING:
-    from escrowmq.client.offset_file import FileOffsets
-
 _log = logging.getLogger(__name__)
 
 _COMMITS_AT_ONCE_MAX: Final = 64
+
+
+class KeptOffsets(Protocol):
+    """A store of offsets."""
+
+    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of a queue; None if there is none."""
+
+    def are_kept(self, queue: MessageQueue) -> bool:
+        """Whether a broker has an offset of the group in some queue of the topic."""
+
+    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
+        """Store changed offsets."""
 
 
 class QueueBounds:
@@ -178,9 +191,7 @@ class BrokerOffsets:
         return None
 
 
-def offsets_of(
-    instance: Instance, group: str, options: ConsumerOptions
-) -> BrokerOffsets | FileOffsets:
+def offsets_of(instance: Instance, group: str, options: ConsumerOptions) -> KeptOffsets:
     """The offsets of a consumer: in a folder of its own if it is broadcasting."""
     if options.is_broadcasting:
         from escrowmq.client.offset_file import FileOffsets

@@ -113,6 +113,12 @@ class QueueFetcher:
         if self.shelf.finish(message.queue_offset, generation=generation):
             self._room.set()
 
+    def has_passed(self, message: HeldMessage, generation: int) -> bool:
+        """Whether the queue has moved on to a place behind a message that was taken, by a seek or
+        by its broker, which has deleted what is old: it is not read again by anybody."""
+        is_left = self.shelf.generation != generation
+        return is_left and message.queue_offset < self.shelf.begin_offset
+
     def give_back(self, messages: list[HeldMessage], generation: int) -> None:
         """Put taken messages back."""
         self.shelf.give_back(messages, generation=generation)

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from escrowmq.aio import Consumer
-from escrowmq.base.codes import Request
+from escrowmq.base.codes import Request, Response
+from escrowmq.base.command import Command
+from escrowmq.client import consumption
 
+from .peer import Link
 from .test_consumer import QUEUE, QUICK, a_script, record
 
 
@@ -49,3 +53,63 @@ def test_a_queue_whose_giving_up_failed_can_be_read_again(
 
     asyncio.run(go())
     assert "planted" in caplog.text
+
+
+@pytest.mark.parametrize("is_orderly", [False, True])
+@pytest.mark.parametrize("moved_to", [7, 0])
+def test_a_failed_message_that_its_queue_was_moved_past_is_not_lost(
+    moved_to: int, is_orderly: bool
+) -> None:
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0), 7: record(7)}
+            script.broker.answers[Request.LOCK_BATCH_MQ] = lambda link, command: link.reply(
+                command,
+                body=json.dumps({"lockOKMQSet": json.loads(command.body)["mqSet"]}).encode(),
+            )
+            settings = {**QUICK, "is_orderly": is_orderly}
+            async with Consumer(names, group="g", topic="T", **settings) as consumer:
+                (first,) = await consumer.receive(1)
+                await script.broker.until(lambda: script.is_asked_at(1))
+                script.codes = [(Response.PULL_OFFSET_MOVED, moved_to)]
+                script.broker.requests.clear()
+                await consumer.seek(QUEUE, 1)  # pulls again
+                await script.broker.until(lambda: script.is_asked_at(moved_to))
+                await first.retry()
+                (second,) = await consumer.receive(1)
+                assert second.queue_offset == moved_to
+            backs = [ext["offset"] for ext in script.asked(Request.CONSUMER_SEND_MSG_BACK)]
+            # It is read again from 0, so that returning it would double it.
+            assert backs == (["1000"] if moved_to == 7 else [])
+
+    asyncio.run(go())
+
+
+def test_a_failed_message_of_a_place_that_was_left_waits_for_a_broker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumption, "_KEEP_HERE_S", 0.01)
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.records = {0: record(0)}
+            tries: list[Command] = []
+
+            def take_back(link: Link, command: Command) -> None:
+                tries.append(command)
+                code = Response.SYSTEM_ERROR if len(tries) == 1 else Response.SUCCESS
+                link.reply(command, code, remark="planted")
+
+            script.broker.answers |= {
+                Request.CONSUMER_SEND_MSG_BACK: take_back,
+                Request.SEND_MESSAGE_V2: lambda link, command: link.reply(
+                    command, Response.NO_PERMISSION, remark="planted"
+                ),
+            }
+            async with Consumer(names, group="g", topic="T", **QUICK) as consumer:
+                (first,) = await consumer.receive(1)
+                await consumer.seek(QUEUE, 7)
+                await first.retry()
+                await script.broker.until(lambda: len(tries) == 2)
+
+    asyncio.run(go())

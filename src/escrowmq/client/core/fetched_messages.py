@@ -19,6 +19,8 @@ class Shelf(Generic[M]):
     def __init__(self, *, next_offset: int) -> None:
         self.next_offset = next_offset
         """The offset to fetch from next."""
+        self.begin_offset = next_offset
+        """Where it began, or was reset to: messages from there on are fetched again."""
         self.generation = 0
         """Grows with each reset; messages of an older generation are ignored."""
         self.size = 0
@@ -89,7 +91,7 @@ class Shelf(Generic[M]):
     def reset(self, queue_offset: int) -> None:
         """Continue at another offset; forget all messages held."""
         self.generation += 1
-        self.next_offset = queue_offset
+        self.next_offset = self.begin_offset = queue_offset
         self.size = 0
         self._waiting.clear()
         self._open.clear()
