@@ -86,7 +86,8 @@ class PeekHandlers:
             return refusal.with_fields(_peek_fields(has_message=False))
         if self._popper.has_message(header, now_ms):
             return Answer(ext=_peek_fields(has_message=True))
-        born_ms = header.born_time or now_ms
+        self._pops.set_birth(asked)
+        born_ms = header.born_time
         until_ms = born_ms + header.poll_time - MARGIN_MS
         if header.poll_time <= 0 or until_ms <= now_ms:
             return Answer(ext=_peek_fields(has_message=False))

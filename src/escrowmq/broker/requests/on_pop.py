@@ -19,6 +19,7 @@ from escrowmq.broker.reads.pop_reader import Pop, Popper, PopResult
 from escrowmq.broker.requests.on_heartbeats import language_name
 from escrowmq.codec.headers import PopHeader
 from escrowmq.codec.pop_receipt import encode_offsets, encode_starts
+from escrowmq.delivery.client_clocks import ClientClocks
 from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.held_pops import Place, Polls
 from escrowmq.delivery.held_pulls import LongPoll, weight_of
@@ -73,6 +74,7 @@ class PopHandlers:
         self._orders = orders
         self._on_freed = on_freed
         self._selectors = Selectors()
+        self._clocks = ClientClocks()
         self._again: deque[tuple[Place, int]] = deque()
         self._tell_arrivals: Callable[[int], None] = _ignore_arrivals
         self.polls: Polls[Pop] = Polls(
@@ -89,6 +91,7 @@ class PopHandlers:
     def pop(self, asked: Asked[PopHeader]) -> Reply:
         """Hand out messages, or hold the request until there are some."""
         now_ms = asked.now_ms
+        self.set_birth(asked)
         pop = self._judge(asked, now_ms)
         if isinstance(pop, Refusal):
             return pop
@@ -100,6 +103,11 @@ class PopHandlers:
             return self._pop_answer(pop, finds, Response.SUCCESS)
         code = self._hold(pop, finds, now_ms)
         return HELD if code is None else self._pop_answer(pop, finds, code)
+
+    def set_birth(self, asked: Asked[PopHeader]) -> None:
+        """Translate a request's time of birth to the broker's clock."""
+        header = asked.header
+        header.born_time = self._clocks.born_ms(asked.peer.id, header.born_time, asked.now_ms)
 
     def set_arrival_server(self, tell: Callable[[int], None]) -> None:
         """Use this function to serve waiting requests with what arrived in this input, before a new
@@ -128,7 +136,7 @@ class PopHandlers:
 
     def _judge(self, asked: Asked[PopHeader], now_ms: int) -> Pop | Refusal:
         header = asked.header
-        born_ms = header.born_time or now_ms
+        born_ms = header.born_time
         refusal = self._refusal(asked, born_ms, now_ms)
         if refusal is not None:
             return refusal.with_fields(_EMPTY)
@@ -144,6 +152,7 @@ class PopHandlers:
         header, settings = asked.header, self._settings
         front = f"the broker[{settings.advertised_host}] pop message"
         if now_ms - born_ms - header.poll_time > LATE_MS:
+            self._clocks.forget(asked.peer.id)  # its clock may have been set back
             return Refusal(Response.POLLING_TIMEOUT, f"{front} is timeout too much")
         refusal = self._popper.broker_refusal("pop")
         if refusal is not None:
@@ -312,6 +321,7 @@ class PopHandlers:
     def lost(self, peer: int) -> None:
         """A client has disconnected."""
         self.polls.lost(peer)
+        self._clocks.forget(peer)
 
     def wake(self, now_ms: int) -> None:
         """Serve the pops that can be served now, or have waited long enough."""

@@ -327,6 +327,24 @@ def test_no_more_polls_than_allowed_wait(world: World) -> None:
     assert world.take_replies(3) == []
 
 
+@pytest.mark.parametrize("ahead_ms", [70_000, -70_000])
+def test_a_client_s_clock_may_be_wrong(world: World, consumer: PopConsumer, ahead_ms: int) -> None:
+    world.send("a")
+    consumer.invisible_ms = 60_000
+    assert bodies(consumer.ask(bornTime=world.now_ms + ahead_ms)) == ["a"]
+    consumer.wait(bornTime=world.now_ms + ahead_ms)
+    world.run(15_000)
+    (reply,) = world.take_replies(consumer.peer)
+    assert (reply.code, reply.remark) == (210, "NO_MESSAGE_IN_QUEUE")
+
+
+def test_a_client_s_clock_may_be_set_back(world: World, consumer: PopConsumer) -> None:
+    world.send("a")
+    consumer.ask(maxMsgNums=0)
+    assert consumer.ask(bornTime=world.now_ms - 70_000).code == 210
+    assert bodies(consumer.ask(bornTime=world.now_ms - 70_000)) == ["a"]
+
+
 # -- errors --------------------------------------------------------------------------------------
 
 
@@ -340,6 +358,7 @@ def test_the_refusals_of_a_pop(world: World, consumer: PopConsumer) -> None:
         return reply.code, reply.remark
 
     host = "the broker[127.0.0.1] pop message"
+    assert refusal(topic="U")[0] == 17
     assert refusal(bornTime=START_MS - 501) == (210, f"{host} is timeout too much")
     assert refusal(maxMsgNums=33) == (29, f"{host}'s num is greater than 32")
     assert refusal(topic="U")[0] == 17
