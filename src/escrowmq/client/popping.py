@@ -59,6 +59,10 @@ _FAILED_PAUSE_S: Final = 1.0
 _AT_ONCE_MS: Final = 1_000
 _NOTHING: Final = frozenset({Response.POLLING_TIMEOUT, Response.PULL_NOT_FOUND})
 
+_TOO_LATE: Final = "timeout too much"
+"""In RocketMQ's remark (PopMessageProcessor) to a pop that was born too long ago, by the client's
+clock. Its code is that of any poll without messages."""
+
 
 class PopReader:
     """Pops one topic from one broker while there is room."""
@@ -197,6 +201,8 @@ class PopReader:
         self._has_failed = False
         self._reading.inbox.clear_refusal(self)
         if reply.code != Response.SUCCESS:
+            if _TOO_LATE in (reply.remark or ""):
+                self._log_too_late()
             return
         reading = self._reading
         wanted = reading.subscribed(self.queue.topic)
@@ -237,6 +243,15 @@ class PopReader:
             self._reading.instance.spawn(self._reading.settle(message, NEVER))
             return False
         return True
+
+    def _log_too_late(self) -> None:
+        reading, name = self._reading, self.queue.broker_name
+        ending = reading.repeated.ending(f"late {name}", round(reading.instance.now() * 1_000))
+        if ending is not None:
+            _log.warning(
+                "broker %s takes pops for too late, and answers none: this machine's clock is "
+                "probably behind the broker's; set both by NTP%s", name, ending,
+            )  # fmt: skip
 
     def _log_overdue(self, count: int) -> None:
         reading, topic = self._reading, self._reading.instance.options.unwrap(self.queue.topic)

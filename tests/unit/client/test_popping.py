@@ -122,6 +122,23 @@ def test_the_broker_s_clock_may_be_wrong(popped_ms: int) -> None:
     run(go)
 
 
+def test_a_broker_that_takes_pops_for_late_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    def refuse(link: Link, command: Command) -> None:
+        remark = "the broker[127.0.0.1] pop message is timeout too much"
+        link.reply(command, Response.POLLING_TIMEOUT, remark=remark)
+
+    async def go() -> None:
+        async with a_script() as (names, script):
+            script.broker.answers[Request.POP_MESSAGE] = refuse
+            async with Consumer(names, group="g", topic="T", **POP):
+                await script.broker.until(lambda: len(script.asked(Request.POP_MESSAGE)) == 3)
+
+    run(go)
+    told = [each.getMessage() for each in caplog.records if "clock" in each.getMessage()]
+    assert len(told) == 1
+    assert "this machine's clock is probably behind" in told[0]
+
+
 def test_what_nobody_took_is_shown_again_at_the_end() -> None:
     async def go() -> None:
         async with a_script() as (names, script):
