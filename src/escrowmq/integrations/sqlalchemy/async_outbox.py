@@ -136,7 +136,10 @@ class AsyncOutbox(AsyncOutboxBase):
                 await work.run_sync(self._hooks.check_connection)
             yield tx
             tx.end()
-            await work.commit()
+            if isinstance(work, AsyncConnection):
+                await work.run_sync(self._hooks.commit)
+            else:
+                await work.commit()
         except BaseException:
             with contextlib.suppress(Exception):  # the connection is lost; the exception matters
                 await work.rollback()
@@ -144,8 +147,6 @@ class AsyncOutbox(AsyncOutboxBase):
         finally:
             tx.end()
             leave(plain)
-        if isinstance(work, AsyncConnection):
-            await work.run_sync(self._hooks.finish)
 
     def send(
         self,

@@ -8,9 +8,9 @@ import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
-from sqlalchemy import Connection, Engine, event
+from sqlalchemy import Connection, Engine, RootTransaction, event
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import SingletonThreadPool, StaticPool
 
@@ -42,6 +42,14 @@ _in_blocks: weakref.WeakKeyDictionary[Session | Connection, Hooks] = weakref.Wea
 """Connections with an open block, and the outbox of the block."""
 
 
+class _Left(NamedTuple):
+    """Messages that were stored right before a COMMIT."""
+
+    sent: StagedMessages
+    transaction: Callable[[], object]
+    """The transaction, or None if it is gone. Not held: it holds its connection."""
+
+
 class _Gathered:
     """The messages of one transaction."""
 
@@ -63,9 +71,7 @@ class Hooks:
         self._course = course
         self._style = engine.dialect.paramstyle
         self._open: weakref.WeakKeyDictionary[Connection, _Gathered] = weakref.WeakKeyDictionary()
-        self._left: weakref.WeakKeyDictionary[Connection, StagedMessages] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._left: weakref.WeakKeyDictionary[Connection, _Left] = weakref.WeakKeyDictionary()
         self._is_closed = False
         self._board = switchboard(engine)
         self._board.join(self)
@@ -74,6 +80,13 @@ class Hooks:
         """Accept no more messages. Transactions that have some run to their end."""
         self._is_closed = True
         self._leave_when_idle()
+
+    def commit(self, connection: Connection) -> None:
+        """Commit a connection at the end of its block."""
+        # Messages of a transaction that the block has prepared are of the one that ends now.
+        self.forget_left(connection, except_of=connection.get_transaction())
+        connection.commit()
+        self.finish(connection)
 
     # -- gathering ---------------------------------------------------------------------------
 
@@ -104,13 +117,25 @@ class Hooks:
         session.info.setdefault(_SLOT, {})[self] = weakref.ref(connection)
         return connection
 
+    def forget_left(
+        self, connection: Connection, *, except_of: RootTransaction | None = None
+    ) -> None:
+        """Call it before a commit that `finish` follows. What was left by an earlier transaction is
+        not reported then: the database may have refused its COMMIT, of which no event tells, and
+        its marker says what became of it."""
+        left = self._left.get(connection)
+        if left is not None and (except_of is None or left.transaction() is not except_of):
+            del self._left[connection]
+
     def finish(self, connection: Connection) -> None:
-        """If the connection has committed messages, report it to the brokers."""
-        sent = self._left.pop(connection, None)
-        if sent is not None:
+        """A commit has succeeded: if the connection had messages for it, report it to the
+        brokers."""
+        left = self._left.pop(connection, None)
+        # Messages of a transaction that is still there are prepared, or its commit has failed.
+        if left is not None and connection.get_transaction() is None:
             with contextlib.suppress(Exception):  # the connection is lost
-                connection.info[_LEFT][self].remove(sent)
-            sent.committed()
+                connection.info[_LEFT][self].remove(left.sent)
+            left.sent.committed()
 
     def check_connection(self, connection: Connection) -> None:
         """Raise UsageError unless messages can commit with the connection's transaction."""
@@ -132,8 +157,7 @@ class Hooks:
 
     def before_commit(self, connection: Connection) -> None:
         """Send the transaction's messages."""
-        # Of an earlier transaction, whose COMMIT the database may have refused: no event says so.
-        self._left.pop(connection, None)
+        self.forget_left(connection)
         try:
             self._hand_over(connection)
         except BaseException:
@@ -158,7 +182,9 @@ class Hooks:
         )
         if sent is None:
             return
-        self._left[connection] = sent
+        transaction = connection.get_transaction()
+        assert transaction is not None
+        self._left[connection] = _Left(sent, weakref.ref(transaction))
         left = connection.info.setdefault(_LEFT, {}).setdefault(self, [])
         left.append(sent)
         del left[:-_LEFT_MAX]
@@ -166,12 +192,12 @@ class Hooks:
     def before_prepare(self, connection: Connection) -> None:
         """Send the transaction's messages; if it raises, the transaction can still be rolled
         back."""
-        self._left.pop(connection, None)
+        self.forget_left(connection)
         self._hand_over(connection, is_long=True)
 
     def before_commit_unprepared(self, connection: Connection) -> None:
         """Send the messages of a transaction that only the end of its connection can roll back."""
-        self._left.pop(connection, None)
+        self.forget_left(connection)
         try:
             self._hand_over(connection)
         except BaseException:
@@ -181,7 +207,7 @@ class Hooks:
     def after_rollback(self, connection: Connection) -> None:
         """Drop the transaction's messages."""
         self._open.pop(connection, None)
-        self._left.pop(connection, None)  # its marker tells what became of it
+        self.forget_left(connection)
         self._leave_when_idle()
 
     def savepoint(self, connection: Connection, name: str) -> None:
@@ -313,12 +339,23 @@ class Hooks:
                     connection.commit()
 
 
+@event.listens_for(Session, "before_commit")
+def _before_commit(session: Session) -> None:
+    for hooks, connection in _connections_of(session):
+        hooks.forget_left(connection)
+
+
 @event.listens_for(Session, "after_commit")
 def _after_commit(session: Session) -> None:
+    for hooks, connection in _connections_of(session):
+        hooks.finish(connection)
+
+
+def _connections_of(session: Session) -> Iterator[tuple[Hooks, Connection]]:
     for hooks, connection in session.info.get(_SLOT, {}).items():
         found = connection()
         if found is not None:
-            hooks.finish(found)
+            yield hooks, found
 
 
 @event.listens_for(Session, "after_begin")

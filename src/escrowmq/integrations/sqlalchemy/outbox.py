@@ -89,7 +89,10 @@ class Outbox(OutboxBase):
                 self._hooks.check_connection(work)
             yield tx
             tx.end()
-            work.commit()
+            if isinstance(work, Connection):
+                self._hooks.commit(work)
+            else:
+                work.commit()
         except BaseException:
             with contextlib.suppress(Exception):  # the connection is lost; the exception matters
                 work.rollback()
@@ -97,8 +100,6 @@ class Outbox(OutboxBase):
         finally:
             tx.end()
             leave(work)
-        if isinstance(work, Connection):
-            self._hooks.finish(work)
 
     def send(
         self,
