@@ -16,6 +16,8 @@ import pytest
 import escrowmq
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from escrowmq.integrations.dbapi import AsyncOutbox, Outbox
+from escrowmq.integrations.outbox import unsent_messages
+from escrowmq.testing import Broker
 from tests.interop import servers
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
@@ -186,6 +188,46 @@ def test_asyncpgs_nested_transactions_take_their_messages_back(
 
     asyncio.run(go())
     wait_bodies(server, topic, [b"1", b"2"])
+
+
+def test_nothing_is_lost_behind_savepoints_that_asyncpg_has_rolled_back(
+    escrowmq_broker: Broker, postgres_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It releases none of them. Those over the bound were not noticed, and a rollback to one of
+    them removed every message, while the database committed."""
+    monkeypatch.setattr(unsent_messages, "SAVEPOINTS_MAX", 2)
+
+    async def roll_back(block: contextlib.AbstractAsyncContextManager[Any]) -> None:
+        with contextlib.suppress(KeyError):
+            async with block:
+                raise KeyError
+
+    async def go() -> None:
+        connection = await asyncpg.connect(postgres_address)
+        await connection.execute(TABLE)
+        async with escrowmq.aio.Producer(group="shop", topics=["T"]) as producer:
+            outbox = AsyncOutbox(producer, lambda: asyncpg.connect(postgres_address))
+            await outbox.create_tables()
+            async with outbox.transaction(connection) as tx:
+                await tx.send("T", b"1")
+                for _ in range(4):
+                    await roll_back(connection.transaction())
+                    await roll_back(tx.savepoint())
+                async with tx.savepoint(), connection.transaction():
+                    await tx.send("T", b"2")
+            with pytest.raises(UsageError, match="nothing was sent, and all is rolled back: a tra"):
+                async with outbox.transaction(connection) as tx:
+                    await connection.execute("insert into orders values ('never')")
+                    await tx.send("T", b"never")
+                    for _ in range(3):
+                        await connection.execute("savepoint mine")
+                        await connection.execute("rollback to mine")
+            assert await connection.fetch("select * from orders") == []
+            await producer.flush()
+        await connection.close()
+
+    asyncio.run(go())
+    assert escrowmq_broker.delivered("T") == [b"1", b"2"]
 
 
 # -- the block's own transaction -------------------------------------------------------------

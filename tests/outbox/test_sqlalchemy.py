@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -24,7 +25,9 @@ from sqlalchemy.orm import (
 
 import escrowmq
 from escrowmq.errors import EscrowMQError, InvalidMessage, MarkerNotWritten, UsageError
+from escrowmq.integrations.outbox import unsent_messages
 from escrowmq.integrations.sqlalchemy import AsyncOutbox, Outbox
+from escrowmq.testing import Broker
 from tests.interop import servers
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
@@ -123,6 +126,24 @@ def test_whoever_commits_the_session_sends_its_messages(
         session.commit()
         outbox.send(session, topic, b"never committed")
     wait_bodies(server, topic, [b"1", b"2"])
+
+
+def test_savepoints_that_were_rolled_back_are_not_counted(
+    escrowmq_broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """SQLAlchemy releases none of them: an import that skips rows failed at the 10,001st."""
+    monkeypatch.setattr(unsent_messages, "SAVEPOINTS_MAX", 2)
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/shop.db")
+    with escrowmq.Producer(group="shop", topics=["T"]) as producer:
+        outbox = Outbox(producer, engine)
+        outbox.create_tables()
+        with Session(engine) as session, outbox.transaction(session) as tx:
+            tx.send("T", b"1")
+            for _ in range(4):
+                session.begin_nested().rollback()
+        producer.flush()
+    engine.dispose()
+    assert escrowmq_broker.delivered("T") == [b"1"]
 
 
 def test_what_a_rolled_back_savepoint_sent_is_not_sent(

@@ -136,6 +136,22 @@ class _Block:
     async def settle(self) -> None:
         """Wait until all statements so far have been noticed."""
 
+    async def savepoint(self, name: str) -> None:
+        """Make a savepoint."""
+        self._unsent.savepoint(name)
+        await self.work.execute(Statement(f"savepoint {name}"))
+
+    async def roll_back_to(self, name: str) -> None:
+        """Roll a savepoint back; its name is not used again."""
+        self._unsent.rolled_back_to(name)
+        self._unsent.released(name)
+        await self.work.execute(Statement(f"rollback to savepoint {name}"))
+
+    async def release(self, name: str) -> None:
+        """Release a savepoint."""
+        await self.work.execute(Statement(f"release savepoint {name}"))
+        self._unsent.released(name)
+
     async def finish(self) -> None:
         """The user's code has ended. Raises UsageError if it has ended the transaction."""
 
@@ -161,6 +177,17 @@ class _AsyncpgBlock(_Block):
 
     async def settle(self) -> None:
         await asyncio.sleep(0)  # asyncpg tells its listeners in the loop's next turn
+
+    # The listener notes all savepoints, these too, each in its turn.
+
+    async def savepoint(self, name: str) -> None:
+        await self.work.execute(Statement(f"savepoint {name}"))
+
+    async def roll_back_to(self, name: str) -> None:
+        await self.work.execute(Statement(f"rollback to savepoint {name}"))
+
+    async def release(self, name: str) -> None:
+        await self.work.execute(Statement(f"release savepoint {name}"))
 
     async def finish(self) -> None:
         await self.settle()
@@ -318,18 +345,13 @@ class AsyncTransaction:
         block of the driver's own `connection.transaction()` does the same."""
         self._savepoints_count += 1
         name = f"escrowmq_{self._savepoints_count}"
-        work = self._block.work
-        await self._block.settle()
-        self.unsent.savepoint(name)
-        await work.execute(Statement(f"savepoint {name}"))
+        await self._block.savepoint(name)
         try:
             yield
         except BaseException:
-            self.unsent.rolled_back_to(name)
-            await work.execute(Statement(f"rollback to savepoint {name}"))
+            await self._block.roll_back_to(name)
             raise
-        await work.execute(Statement(f"release savepoint {name}"))
-        self.unsent.released(name)
+        await self._block.release(name)
 
     def end(self) -> list[Message]:
         """Refuse further sends; return what was sent."""
@@ -408,6 +430,7 @@ class AsyncOutbox(AsyncOutboxBase):
         self, work: Work, family: SqlFamily, tx: AsyncTransaction
     ) -> Marked | None:
         messages = tx.end()
+        tx.unsent.check_tracked()
         if not messages:
             return None
         converse = functools.partial(self._converse, work, family)

@@ -23,9 +23,12 @@ END_WITNESS: Final = f"release savepoint {_WITNESS}"
 
 _SAVEPOINT: Final = re.compile(
     r"\s*(savepoint|rollback\s+(?:(?:work|transaction)\s+)?to(?:\s+savepoint)?|"
-    r"release(?:\s+savepoint)?)\s+(\"[^\"]+\"|\w+)\s*;?\s*",
+    r"release(?:\s+savepoint)?)\s+(\"(?:[^\"]|\"\")+\"|[\w$]+)\s*;?\s*",
     re.IGNORECASE,
 )
+
+_USED_ONCE: Final = ("__asyncpg_savepoint_", "escrowmq_")
+"""How the names of asyncpg's own savepoints begin, and those of `tx.savepoint()`."""
 
 
 def ended_inside() -> UsageError:
@@ -141,13 +144,21 @@ class SavepointListener:
         if found is None or record.exception is not None:
             return
         verb, name = found[1].lower(), found[2]
-        name = name if name.startswith('"') else name.lower()
+        name = name[1:-1].replace('""', '"') if name.startswith('"') else name.lower()
+        try:
+            self._note(verb, name)
+        except UsageError as error:  # asyncpg calls this from the event loop, which would log it
+            self._unsent.lose_track(str(error))
+
+    def _note(self, verb: str, name: str) -> None:
         if verb == "savepoint":
             self._unsent.savepoint(name)
-        elif verb.startswith("rollback"):
-            self._unsent.rolled_back_to(name)
-        else:
-            self._unsent.released(name)
+            return
+        if verb.startswith("rollback"):
+            self._unsent.known_rolled_back_to(name)
+            if not name.startswith(_USED_ONCE):  # asyncpg releases none that it has rolled back
+                return
+        self._unsent.released(name)
 
 
 Raised = tuple[type[BaseException] | None, BaseException | None, TracebackType | None]

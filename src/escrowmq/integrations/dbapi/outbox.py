@@ -211,6 +211,7 @@ class Transaction:
             yield
         except BaseException:
             self.unsent.rolled_back_to(name)
+            self.unsent.released(name)  # nobody knows its name
             self._execute(f"rollback to savepoint {name}")
             raise
         self._execute(f"release savepoint {name}")

@@ -16,17 +16,60 @@ SAVEPOINTS_MAX: Final = 10_000
 """Savepoints of one transaction that are open at the same time."""
 
 
+class Savepoints:
+    """The open savepoints of a transaction, and what had been sent when each was made: a number
+    that grows with each message. A name that is made again hides the older one until it is
+    released, as in SQL."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[str, int]] = []
+
+    def make(self, name: str, sent: int) -> None:
+        """A savepoint is made."""
+        if len(self._open) >= SAVEPOINTS_MAX:
+            raise UsageError(
+                f"a transaction that sends messages can have at most {SAVEPOINTS_MAX} open "
+                f"savepoints, and {name!r} is one more; release some, also after a rollback to "
+                "them, or use several transactions"
+            )
+        self._open.append((name, sent))
+
+    def roll_back(self, name: str) -> int | None:
+        """A savepoint was rolled back: it stays, and later ones are gone. Returns what had been
+        sent when it was made; None if it is not known."""
+        at = self._find(name)
+        if at is None:
+            return None
+        del self._open[at + 1 :]
+        return self._open[at][1]
+
+    def release(self, name: str) -> None:
+        """A savepoint was released, and with it all later ones."""
+        at = self._find(name)
+        if at is not None:
+            del self._open[at:]
+
+    def _find(self, name: str) -> int | None:
+        for at in range(len(self._open) - 1, -1, -1):
+            if self._open[at][0] == name:
+                return at
+        return None
+
+
 class UnsentMessages:
     """The messages sent in one transaction so far. A rollback to a savepoint removes those sent
     since it was made."""
 
     def __init__(self) -> None:
         self.messages: list[Message] = []
-        self._savepoints: dict[str, int] = {}
+        self._savepoints = Savepoints()
+        self._lost = ""
 
     def add(self, message: Message) -> None:
         """Add a message. Raises InvalidMessage if no broker would accept it."""
         check_message(message, body_size_max=_ANY_SIZE)
+        if self._lost:
+            raise UsageError(self._lost)
         if len(self.messages) >= BUNDLE_MESSAGES_MAX:
             raise UsageError(
                 f"a database transaction can send at most {BUNDLE_MESSAGES_MAX} messages; "
@@ -36,24 +79,39 @@ class UnsentMessages:
 
     def savepoint(self, name: str) -> None:
         """A savepoint is made."""
-        if len(self._savepoints) >= SAVEPOINTS_MAX:
-            raise UsageError(
-                f"a transaction that sends messages can have at most {SAVEPOINTS_MAX} open "
-                "savepoints; release some"
-            )
-        # The same name again hides the first one, as in SQL: PostgreSQL's and SQLite's first one
-        # is found again behind the release, which is no news to those that make names of numbers.
-        self._savepoints.pop(name, None)
-        self._savepoints[name] = len(self.messages)
+        self._savepoints.make(name, len(self.messages))
 
     def rolled_back_to(self, name: str) -> None:
         """A savepoint was rolled back; if it was made before anything was sent, all messages are
         removed."""
-        # The savepoint stays, as in SQL: it may be rolled back to again.
-        del self.messages[self._savepoints.get(name, 0) :]
+        del self.messages[self._savepoints.roll_back(name) or 0 :]
 
     def released(self, name: str) -> None:
         """A savepoint was released, and with it all later ones; their messages stay."""
-        if name in self._savepoints:
-            while self._savepoints.popitem()[0] != name:
-                pass
+        self._savepoints.release(name)
+
+    # -- where savepoints are noticed afterwards ---------------------------------------------
+
+    def lose_track(self, why: str) -> None:
+        """It is not known any more which messages were rolled back: none is removed from now on,
+        and nothing can be added."""
+        self._lost = self._lost or why
+
+    def known_rolled_back_to(self, name: str) -> None:
+        """`rolled_back_to` where all savepoints are noticed: one that is unknown was missed."""
+        if self._lost:
+            return
+        sent = self._savepoints.roll_back(name)
+        if sent is not None:
+            del self.messages[sent:]
+        elif self.messages:
+            self.lose_track(
+                f"the savepoint {name!r} was rolled back, and the outbox has not noticed where it "
+                "was made, so it cannot tell which messages were sent behind it; run `savepoint` "
+                "as a statement of its own, or use tx.savepoint() or connection.transaction()"
+            )
+
+    def check_tracked(self) -> None:
+        """Raise UsageError if it is not known which messages were rolled back: do not commit."""
+        if self._lost and self.messages:
+            raise UsageError(f"nothing was sent, and all is rolled back: {self._lost}")

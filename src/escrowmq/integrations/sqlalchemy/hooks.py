@@ -227,6 +227,7 @@ class Hooks:
         gathered = self._open.get(connection)
         if gathered is not None:
             gathered.unsent.rolled_back_to(name)
+            gathered.unsent.released(name)  # SQLAlchemy gives no name twice, and releases none
 
     def released(self, connection: Connection, name: str) -> None:
         """Forget the savepoint."""

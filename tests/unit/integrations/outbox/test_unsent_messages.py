@@ -56,3 +56,45 @@ def test_released_savepoints_are_forgotten_with_those_inside_them() -> None:
     unsent.add(Message("T", b"y"))
     unsent.rolled_back_to("last")
     assert [message.body for message in unsent.messages] == [b"x"]
+
+
+def sent_between(unsent: UnsentMessages, steps: str) -> bytes:
+    """Lower case sends a message; an upper case letter makes a savepoint, or, behind < and >, rolls
+    it back and releases it."""
+    verb = ""
+    for step in steps:
+        if step in "<>":
+            verb = step
+        elif step.islower():
+            unsent.add(Message("T", step.encode()))
+        elif verb:
+            (unsent.known_rolled_back_to if verb == "<" else unsent.released)(step)
+            verb = ""
+        else:
+            unsent.savepoint(step)
+    return said(unsent)
+
+
+def test_a_name_that_is_made_again_hides_the_older_one_until_its_release() -> None:
+    """PostgreSQL's and SQLite's. A rollback to the older one removed all messages."""
+    assert sent_between(UnsentMessages(), "aSbSc<S") == b"ab"
+    assert sent_between(UnsentMessages(), "aSbSc>Sd<S") == b"a"
+    assert sent_between(UnsentMessages(), "aSbSc<S<Sd") == b"abd"
+
+
+def test_a_rollback_forgets_later_savepoints_with_their_names() -> None:
+    assert sent_between(UnsentMessages(), "SaTb<Sc>T<S") == b""
+    assert sent_between(UnsentMessages(), "TaSbT<Sc<T") == b""
+
+
+def test_what_cannot_be_tracked_fails_the_commit_and_removes_nothing() -> None:
+    unsent = UnsentMessages()
+    unsent.known_rolled_back_to("missed, with nothing to lose")
+    unsent.check_tracked()
+    assert sent_between(unsent, "aSb<X<S") == b"ab"
+    for step in (unsent.check_tracked, lambda: unsent.add(Message("T", b"c"))):
+        with pytest.raises(UsageError, match=r"the savepoint 'X' was rolled back.*tx\.savepoint"):
+            step()
+    is_empty = UnsentMessages()
+    is_empty.lose_track("planted")
+    is_empty.check_tracked()
