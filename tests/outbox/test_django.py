@@ -113,6 +113,58 @@ def test_an_atomic_block_commits_or_takes_all_back(
     assert "commit" not in vars(connections["shop"])
 
 
+def test_a_savepoint_of_the_programs_own_takes_its_messages_back(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    """Django notes only the savepoints of its blocks. Behind one with the marker's row, MariaDB and
+    SQLite refused the commit."""
+    with transaction.atomic("shop"):
+        first = transaction.savepoint("shop")
+        add("1")
+        outbox.send(topic, b"1")
+        transaction.savepoint_rollback(first, "shop")
+        add("2")
+        outbox.send(topic, b"2")
+        second = transaction.savepoint("shop")
+        with transaction.atomic("shop"):
+            add("3")
+            outbox.send(topic, b"3")
+        transaction.savepoint_rollback(second, "shop")
+        third = transaction.savepoint("shop")
+        add("4")
+        outbox.send(topic, b"4")
+        transaction.savepoint_commit(third, "shop")
+        transaction.savepoint_rollback(second, "shop")
+        add("5")
+        outbox.send(topic, b"5")
+    assert orders() == ["2", "5"]
+    wait_bodies(server, topic, [b"2", b"5"])
+    with transaction.atomic("shop"):
+        outbox.send(topic, b"6")
+        transaction.set_rollback(True, "shop")
+    assert not [name for name in vars(connections["shop"]) if "escrowmq" in name]
+    assert "savepoint" not in vars(connections["shop"])
+
+
+def test_what_another_tool_has_replaced_is_called_and_stays(
+    server: Server, topic: str, outbox: Outbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody handed the messages over then."""
+    connection, calls = connections["shop"], list[str]()
+    own = connection.commit
+
+    def commit() -> None:
+        calls.append("commit")
+        own()
+
+    monkeypatch.setattr(connection, "commit", commit)
+    with transaction.atomic("shop"):
+        outbox.send(topic, b"1")
+    assert connection.commit is commit
+    assert calls == ["commit"]
+    wait_bodies(server, topic, [b"1"])
+
+
 def test_whatever_is_raised_before_the_commit_rolls_back(
     server: Server, topic: str, outbox: Outbox
 ) -> None:

@@ -2,7 +2,9 @@
 
 Django has no hook before a COMMIT. So the connection's own `commit` is replaced for a transaction
 that has messages. They wait among the connection's on-commit callbacks, from which Django itself
-removes those of rolled-back savepoints."""
+removes those of inner `atomic` blocks that are rolled back. It does not know which callbacks were
+registered behind a savepoint that the program made itself (`transaction.savepoint()`), so the
+connection's savepoints are noted too."""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import contextlib
 import functools
 import logging
 from collections.abc import Callable, Iterator
-from typing import Any, TypeVar, Unpack
+from typing import Any, Final, TypeVar, Unpack
 
 from django.db import DEFAULT_DB_ALIAS, connections
 
@@ -25,7 +27,7 @@ from escrowmq.integrations.outbox.hand_over import HandOver
 from escrowmq.integrations.outbox.staged_messages import StagedMessages
 from escrowmq.integrations.outbox.steps import Rows, SqlStep, Steps, run
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
-from escrowmq.integrations.outbox.unsent_messages import UnsentMessages
+from escrowmq.integrations.outbox.unsent_messages import Savepoints, UnsentMessages
 from escrowmq.integrations.outbox_base import OutboxBase, circuit_of, new_name
 
 _log = logging.getLogger(__name__)
@@ -77,9 +79,13 @@ class DjangoDatabase:
 class _Waiting:
     """A message among the on-commit callbacks. Calling it reports the commit to the brokers."""
 
-    def __init__(self, outbox: Outbox, message: Message, early: StagedMessages | None) -> None:
+    def __init__(
+        self, outbox: Outbox, message: Message, early: StagedMessages | None, *, number: int
+    ) -> None:
         self.outbox = outbox
         self.message = message
+        self.number = number
+        """Of the connection's messages; it grows."""
         self.early = early
         """Set where the marker is written with the first message."""
         self.marked: StagedMessages | None = None
@@ -133,7 +139,8 @@ class Outbox(OutboxBase):
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]
     ) -> None:
         """Send a message when the outermost `transaction.atomic` commits. If a savepoint is rolled
-        back (an inner `atomic` that raises), its messages are not sent."""
+        back (an inner `atomic` that raises, `transaction.savepoint_rollback`), its messages are
+        not sent."""
         message = message_of(topic, body, fields)
         connection = connections[self._using]
         if not connection.in_atomic_block:
@@ -151,8 +158,8 @@ class Outbox(OutboxBase):
         if early is None and marking.is_early(self._base.family):
             converse = functools.partial(self._converse, connection)
             early = self._course.write_marker(self._base.family, converse)
-        connection.on_commit(_Waiting(self, message, early))
-        _listen(connection)
+        number = _listen(connection).next_number()
+        connection.on_commit(_Waiting(self, message, early, number=number))
 
     def hand_over(self, connection: Any, waiting: list[_Waiting]) -> None:  # noqa: ANN401
         """For this module: write the marker and store the messages."""
@@ -206,13 +213,40 @@ def _is_test_case(connection: Any) -> bool:  # noqa: ANN401
     return any(block._from_testcase for block in connection.atomic_blocks)  # noqa: SLF001
 
 
-def _listen(connection: Any) -> None:  # noqa: ANN401
-    """Have a function called before this transaction commits."""
-    if "commit" in vars(connection):
-        return
+class _Listener:
+    """Replaces methods of a connection until its transaction ends."""
 
-    def commit() -> None:
-        del connection.commit
+    def __init__(self, connection: Any) -> None:  # noqa: ANN401
+        self._connection = connection
+        self._count = 0
+        self._savepoints = Savepoints()
+        # What another tool may have put there before.
+        self._replaced = {name: vars(connection).get(name) for name in _REPLACED}
+        self._own = {name: getattr(connection, name) for name in _REPLACED}
+        for name in _REPLACED:
+            setattr(connection, name, getattr(self, name))
+        setattr(connection, _LISTENER, self)
+
+    def end(self) -> None:
+        """Leave the connection as it was."""
+        delattr(self._connection, _LISTENER)
+        for name, method in self._replaced.items():
+            if method is None:
+                delattr(self._connection, name)
+            else:
+                setattr(self._connection, name, method)
+
+    def next_number(self) -> int:
+        """The number of a message that is sent now."""
+        self._count += 1
+        return self._count
+
+    # -- what Django calls -------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Hand the messages over, then commit."""
+        connection = self._connection
+        self.end()
         # Django's commit asks this too, but by then the messages would be stored.
         connection.validate_no_atomic_block()
         try:
@@ -228,7 +262,42 @@ def _listen(connection: Any) -> None:  # noqa: ANN401
             raise
         connection.commit()
 
-    connection.commit = commit
+    def rollback(self) -> None:
+        """Roll back; Django itself drops the messages."""
+        self.end()
+        self._connection.rollback()
+
+    def savepoint(self) -> Any:  # noqa: ANN401
+        """Make a savepoint; return its id."""
+        sid = self._own["savepoint"]()
+        self._savepoints.make(str(sid), self._count)
+        return sid
+
+    def savepoint_rollback(self, sid: object) -> None:
+        """Roll back to a savepoint, and drop the messages that were sent behind it."""
+        self._own["savepoint_rollback"](sid)
+        sent = self._savepoints.roll_back(str(sid))
+        if sent is None:  # it was made before the transaction's first message
+            self._savepoints.clear()
+        self._connection.run_on_commit = [
+            entry
+            for entry in self._connection.run_on_commit
+            if not isinstance(entry[1], _Waiting) or entry[1].number <= (sent or 0)
+        ]
+
+    def savepoint_commit(self, sid: object) -> None:
+        """Release a savepoint; its messages stay."""
+        self._own["savepoint_commit"](sid)
+        self._savepoints.release(str(sid))
+
+
+_REPLACED: Final = ("commit", "rollback", "savepoint", "savepoint_rollback", "savepoint_commit")
+_LISTENER: Final = "_escrowmq_listener"
+
+
+def _listen(connection: Any) -> _Listener:  # noqa: ANN401
+    """Have what this transaction does noticed, from its first message on."""
+    return vars(connection).get(_LISTENER) or _Listener(connection)
 
 
 def _roll_back(connection: Any) -> None:  # noqa: ANN401

@@ -43,6 +43,10 @@ class Savepoints:
         del self._open[at + 1 :]
         return self._open[at][1]
 
+    def clear(self) -> None:
+        """One that was made before all of them was rolled back."""
+        self._open.clear()
+
     def release(self, name: str) -> None:
         """A savepoint was released, and with it all later ones."""
         at = self._find(name)
@@ -84,7 +88,10 @@ class UnsentMessages:
     def rolled_back_to(self, name: str) -> None:
         """A savepoint was rolled back; if it was made before anything was sent, all messages are
         removed."""
-        del self.messages[self._savepoints.roll_back(name) or 0 :]
+        sent = self._savepoints.roll_back(name)
+        if sent is None:
+            self._savepoints.clear()
+        del self.messages[sent or 0 :]
 
     def released(self, name: str) -> None:
         """A savepoint was released, and with it all later ones; their messages stay."""
