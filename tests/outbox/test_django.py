@@ -165,6 +165,18 @@ def test_what_another_tool_has_replaced_is_called_and_stays(
     wait_bodies(server, topic, [b"1"])
 
 
+def test_a_message_that_is_changed_and_sent_again_is_two(
+    server: Server, topic: str, outbox: Outbox
+) -> None:
+    message = escrowmq.Message(topic, b"1")
+    with transaction.atomic("shop"):
+        outbox.send(message)
+        message.body = b"2"
+        outbox.send(message)
+        message.body = b"never sent"
+    wait_bodies(server, topic, [b"1", b"2"])
+
+
 def test_whatever_is_raised_before_the_commit_rolls_back(
     server: Server, topic: str, outbox: Outbox
 ) -> None:

@@ -318,7 +318,10 @@ def test_asyncio_does_the_same(
                         session.add(Order(id="2"))
                         await tx.send(topic, b"2")
                         raise KeyError
-                await outbox.send(session, topic, b"3")
+                message = escrowmq.Message(topic, b"3")
+                sending = outbox.send(session, message)
+                message.body = b"changed meanwhile"
+                await sending
                 await session.commit()
             scoped = async_scoped_session(async_sessionmaker(engine), asyncio.current_task)
             async with outbox.transaction(scoped) as tx:

@@ -43,6 +43,8 @@ class _Item(msgspec.Struct, eq=False):
     """One lingering message, and the caller to inform."""
 
     message: Message
+    """For interceptors; its sender may have changed it meanwhile."""
+    topic: str
     out: Outgoing
     entry: Entry
     deadline: float
@@ -149,6 +151,7 @@ class Lingering:
         entry = (out.flag, out.body, out.properties.encode())
         item = _Item(
             message=message,
+            topic=message.topic,
             out=out,
             entry=entry,
             deadline=now + timeout_ms / 1000,
@@ -197,9 +200,7 @@ class Lingering:
             if item.is_dropped:
                 self._report_result(item, None, None, asyncio.CancelledError())
             elif item.deadline <= now:
-                self._report_result(
-                    item, None, None, _late_error(item.message.topic, item.timeout_ms)
-                )
+                self._report_result(item, None, None, _late_error(item.topic, item.timeout_ms))
             else:
                 items.append(item)
         if items:
@@ -231,7 +232,7 @@ class Lingering:
             self._fail(items, error)
 
     async def _store(self, place: BatchPlace, items: Sequence[_Item]) -> None:
-        first, topic = items[0], items[0].message.topic
+        first, topic = items[0], items[0].topic
         out = first.out
         if len(items) > 1:
             out = batch_of(

@@ -15,7 +15,7 @@ from escrowmq.base.message import Property
 from escrowmq.client.checking import Checks, DatabaseCheck
 from escrowmq.client.client_settings import ClientOptions, client_options
 from escrowmq.client.closing import Closing
-from escrowmq.client.core.message import Message, ReceivedMessage
+from escrowmq.client.core.message import Message, ReceivedMessage, snapshot_of
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import Outcome, SendResult
 from escrowmq.client.core.validation import check_group, check_topic
@@ -321,7 +321,7 @@ class Producer(KeywordGroup, Tidy):
         only). `checker` names the one of the producer's `checkers` that answers for it.
         `check_after` (seconds, or a timedelta) delays the first check: use it if the transaction
         takes longer than the brokers' transactionTimeOut (6 s)."""
-        message = message_of(topic, body, fields) if topic is not None else None
+        message = snapshot_of(message_of(topic, body, fields)) if topic is not None else None
         self._warn_without_check()
         return Transaction(self, message, checker=checker, check_after=check_after)
 

@@ -18,7 +18,7 @@ from escrowmq.client.core.end_request import (
     settled_before,
     token_of,
 )
-from escrowmq.client.core.message import Message
+from escrowmq.client.core.message import Message, snapshot_of
 from escrowmq.client.core.send_attempts import SendAnswer
 from escrowmq.client.core.sending import Outcome, SendResult, half_properties, is_delayed, is_safe
 from escrowmq.client.core.verdicts import EndState
@@ -292,7 +292,7 @@ class Transaction(Tidy):
             raise UsageError(
                 f"a transaction has at most {BUNDLE_MESSAGES_MAX} messages; put more into each"
             )
-        message = message_of(topic, body, fields)
+        message = snapshot_of(message_of(topic, body, fields))
         if self._halves and not self._halves[0].signed_id:
             await self.settle(Outcome.ROLLBACK)
             raise ManyMessagesUnsupported(

@@ -95,6 +95,21 @@ def test_sends_of_one_topic_leave_as_one_batch_and_each_hears_of_its_own() -> No
     run(go)
 
 
+def test_what_is_changed_while_it_lingers_leaves_as_it_was_sent() -> None:
+    async def go() -> None:
+        async with lingering("T", "U") as (broker, producer):
+            message = Message("T", b"1")
+            tasks = await send_all(producer, message)
+            message.topic, message.body = "U", b"2"
+            tasks += await send_all(producer, message)
+            message.topic = "V"
+            await producer.flush()
+            assert sorted(told(broker)) == [[b"1"], [b"2"]]
+            assert [(await task).queue.topic for task in tasks] == ["T", "U"]
+
+    run(go)
+
+
 def test_a_message_without_company_leaves_as_itself_after_its_time() -> None:
     async def go() -> None:
         async with (

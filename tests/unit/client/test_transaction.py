@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -62,6 +63,37 @@ def test_a_clean_block_commits_and_the_half_is_told_as_one() -> None:
                     "bname": "b",
                 }
             ]
+
+    run(go)
+
+
+def test_a_message_that_is_changed_and_used_again_was_sent_as_it_was() -> None:
+    class Ends(Interceptor):
+        bodies: list[bytes]
+
+        def before_settle(
+            self, transaction_id: str, outcome: Outcome, messages: Sequence[Message]
+        ) -> None:
+            self.bodies = [message.body for message in messages]
+
+    async def go() -> None:
+        told = Ends()
+        async with (
+            a_place("T", signed_id="id-1") as (names, broker),
+            Producer(names.address, group="PG", interceptors=[told]) as producer,
+        ):
+            message = Message("T", b"1")
+            first = producer.transaction(message)
+            message.body = b"2"
+            async with first:
+                pass
+            assert told.bodies == [b"1"]
+            async with producer.transaction() as tx:
+                await tx.send(message)
+                message.body = b"3"
+                await tx.send(message)
+            assert told.bodies == [b"2", b"3"]
+        assert [each.body for each in broker.requests if each.code == SEND] == [b"1", b"2", b"3"]
 
     run(go)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Mapping
 from typing import Final, TypeVar, overload
 
 import msgspec
@@ -47,6 +48,27 @@ class Message(msgspec.Struct):
     def key_list(self) -> list[str]:
         """The keys as a list, in whatever form they were given."""
         return [self.keys] if isinstance(self.keys, str) else self.keys
+
+
+def snapshot_of(message: Message) -> Message:
+    """A message that is as this one is now. What is kept beyond the caller's call must be one:
+    programs change a message, its keys or its properties, and send it again."""
+    # Nobody has checked yet whether these are of the types that they should have.
+    body: object = message.body
+    keys: object = message.keys
+    properties: object = message.properties
+    return Message(
+        message.topic,
+        bytes(body) if isinstance(body, (bytearray, memoryview)) else message.body,
+        message.tag,
+        [*keys] if isinstance(keys, (list, set)) else message.keys,
+        dict(properties) if isinstance(properties, (dict, Mapping)) else message.properties,
+        message.order_key,
+        message.delay_level,
+        message.delay,
+        message.deliver_at,
+        message.flag,
+    )
 
 
 class ReceivedMessage(Message, kw_only=True):

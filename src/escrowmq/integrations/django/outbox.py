@@ -153,7 +153,7 @@ class Outbox(OutboxBase):
         waiting = [each for each in _waiting(connection) if each.outbox is self]
         unsent = UnsentMessages()  # for its bounds
         unsent.messages = [each.message for each in waiting]
-        unsent.add(message)
+        message = unsent.add(message)
         early = waiting[0].early if waiting else None
         if early is None and marking.is_early(self._base.family):
             converse = functools.partial(self._converse, connection)

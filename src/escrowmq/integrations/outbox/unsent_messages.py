@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.fixed_limits import BUNDLE_MESSAGES_MAX
-from escrowmq.client.core.message import Message
+from escrowmq.client.core.message import Message, snapshot_of
 from escrowmq.client.core.validation import check_message
 from escrowmq.errors import UsageError
 
@@ -69,8 +69,9 @@ class UnsentMessages:
         self._savepoints = Savepoints()
         self._lost = ""
 
-    def add(self, message: Message) -> None:
-        """Add a message. Raises InvalidMessage if no broker would accept it."""
+    def add(self, message: Message) -> Message:
+        """Add a message as it is now; return that. Raises InvalidMessage if no broker would
+        accept it."""
         check_message(message, body_size_max=_ANY_SIZE)
         if self._lost:
             raise UsageError(self._lost)
@@ -79,7 +80,9 @@ class UnsentMessages:
                 f"a database transaction can send at most {BUNDLE_MESSAGES_MAX} messages; "
                 "put more into each, or use several transactions"
             )
-        self.messages.append(message)
+        kept = snapshot_of(message)
+        self.messages.append(kept)
+        return kept
 
     def savepoint(self, name: str) -> None:
         """A savepoint is made."""

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import (
 from sqlalchemy.orm import Session
 from sqlalchemy.util import await_only, greenlet_spawn
 
-from escrowmq.client.core.message import Message
+from escrowmq.client.core.message import Message, snapshot_of
 from escrowmq.client.outbox_messages import Marked
 from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
@@ -160,7 +160,7 @@ class AsyncOutbox(AsyncOutboxBase):
         connection outside a block of `transaction`, when it is closed."""
         # Not a coroutine function: if it is not awaited, the error would not be reported.
         found = _resolve_work(work)
-        return found.run_sync(self._add, message_of(topic, body, fields))
+        return found.run_sync(self._add, snapshot_of(message_of(topic, body, fields)))
 
     def send_nowait(
         self,

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from escrowmq.base.message import StoredMessage
 from escrowmq.base.reserved import RESERVED
-from escrowmq.client.core.message import Message, received
+from escrowmq.client.core.message import Message, received, snapshot_of
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.sending import (
     Compression,
@@ -23,6 +23,20 @@ from escrowmq.errors import (
 
 NOW_MS = 1_700_000_000_000
 words = st.text(st.characters(categories=["L", "N"]), min_size=1)
+
+
+def test_a_snapshot_stays_as_it_is() -> None:
+    body, keys, properties = bytearray(b"1"), ["k"], {"shop": "3"}
+    seen = Message("T", body, "t", keys, properties, "o", 1, 2.0, 3.0, 4)  # type: ignore[arg-type]
+    snapshot = snapshot_of(seen)
+    assert snapshot == Message("T", b"1", "t", ["k"], {"shop": "3"}, "o", 1, 2.0, 3.0, 4)
+    body[:], seen.topic = b"2", "U"
+    keys.append("l")
+    properties["shop"] = "4"
+    assert (snapshot.topic, snapshot.body, snapshot.keys) == ("T", b"1", ["k"])
+    assert snapshot.properties == {"shop": "3"}
+    odd = Message("T", "not bytes", keys=5, properties=None)  # type: ignore[arg-type]
+    assert snapshot_of(odd) == odd, "whoever checks it says what is wrong"
 
 
 @given(words, st.lists(words), st.dictionaries(words, words), st.binary(min_size=1))

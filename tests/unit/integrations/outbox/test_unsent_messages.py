@@ -28,6 +28,14 @@ def test_a_savepoint_takes_back_what_came_behind_it() -> None:
     assert said(unsent) == b""
 
 
+def test_a_message_that_is_changed_and_sent_again_is_two() -> None:
+    unsent, message = UnsentMessages(), Message("T", b"1", keys=["a"])
+    assert unsent.add(message).keys == ["a"]
+    message.body = b"2"
+    unsent.add(message)
+    assert said(unsent) == b"12"
+
+
 def test_bounds_are_told_when_they_are_met() -> None:
     unsent = UnsentMessages()
     with pytest.raises(InvalidMessage):
