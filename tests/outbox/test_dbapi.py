@@ -129,6 +129,22 @@ def test_what_cannot_be_written_or_stored_rolls_back(
     assert orders(connect) == ["3"]
 
 
+def test_a_block_of_another_outbox_does_not_commit_the_one_around_it(
+    connect: Connect, outbox: Outbox, producer: escrowmq.Producer
+) -> None:
+    """Its end took the guard away from the connection, and its commit was that of all."""
+    connection, other = connect(), Outbox(producer, connect)
+    with pytest.raises(UsageError, match="Two outboxes need two connections"):
+        with outbox.transaction(connection):
+            add(connection, "never")
+            with other.transaction(connection):
+                add(connection, "never either")
+    with other.transaction(connection):
+        add(connection, "1")
+    connection.close()
+    assert orders(connect) == ["1"]
+
+
 def test_a_connection_that_commits_by_itself_is_refused(connect: Connect, outbox: Outbox) -> None:
     connection = connect()
     with outbox.transaction(connection):

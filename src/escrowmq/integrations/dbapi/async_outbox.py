@@ -383,7 +383,6 @@ class AsyncOutbox(AsyncOutboxBase):
         self._course = AsyncHandOver(
             producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
         )
-        self._in_blocks: set[int] = set()
         self._is_closed = False
         super().__init__(producer, self._base, circuit)
 
@@ -394,16 +393,14 @@ class AsyncOutbox(AsyncOutboxBase):
         name, driver = driver_of(connection, AWAITED)
         if self._is_closed:
             raise is_closed()
-        if id(connection) in self._in_blocks:
-            raise UsageError(
-                "this connection already has an open block of the outbox, which commits its "
-                "whole transaction; send inside that block, and use its savepoint() for "
-                "work that may be rolled back alone"
-            )
         unsent = UnsentMessages()
         block = _BLOCKS[name](connection, unsent)
-        await block.begin()
-        self._in_blocks.add(id(connection))
+        blocks.occupy(connection)
+        try:
+            await block.begin()
+        except BaseException:
+            blocks.vacate(connection)
+            raise
         tx = AsyncTransaction(self, block, driver.family, unsent)
         try:
             yield tx
@@ -415,8 +412,8 @@ class AsyncOutbox(AsyncOutboxBase):
             raise
         finally:
             tx.end()
+            blocks.vacate(connection)
             block.leave()
-            self._in_blocks.discard(id(connection))
         if marked is not None:
             marked.committed()
 

@@ -49,6 +49,27 @@ def owned_by_another() -> UsageError:
     )
 
 
+_occupied: Final[set[int]] = set()
+"""The ids of connections that have an open block, of any outbox: the inner one of two would commit
+what belongs to the outer one."""
+
+
+def occupy(connection: object) -> None:
+    """A block of an outbox begins. Raises UsageError if another one is open on the connection."""
+    if id(connection) in _occupied:
+        raise UsageError(
+            "this connection already has an open block of an outbox, which commits its whole "
+            "transaction; send inside that block, and use its savepoint() for work that may be "
+            "rolled back alone. Two outboxes need two connections"
+        )
+    _occupied.add(id(connection))
+
+
+def vacate(connection: object) -> None:
+    """The block has ended."""
+    _occupied.discard(id(connection))
+
+
 def is_nested_psycopg(connection: Any) -> bool:  # noqa: ANN401
     """Whether psycopg is inside a `connection.transaction()`, which alone can commit."""
     return bool(getattr(connection, "_num_transactions", 0))  # psycopg has no public name for it

@@ -255,7 +255,6 @@ class Outbox(OutboxBase):
         self._course = HandOver(
             producer.marked, new_name=new_name, way_out=circuit, on_kept=self._note_kept
         )
-        self._in_blocks: set[int] = set()
         self._is_closed = False
         super().__init__(producer, self._base, circuit)
 
@@ -266,16 +265,14 @@ class Outbox(OutboxBase):
         _, driver = driver_of(connection, PLAIN)
         if self._is_closed:
             raise is_closed()
-        if id(connection) in self._in_blocks:
-            raise UsageError(
-                "this connection already has an open block of the outbox, which commits its "
-                "whole transaction; send inside that block, and use its savepoint() for "
-                "work that may be rolled back alone"
-            )
         unsent = UnsentMessages()
         block = _block_on(connection, unsent)
-        block.begin()
-        self._in_blocks.add(id(connection))
+        blocks.occupy(connection)
+        try:
+            block.begin()
+        except BaseException:
+            blocks.vacate(connection)
+            raise
         tx = Transaction(self, connection, driver, unsent)
         try:
             yield tx
@@ -287,8 +284,8 @@ class Outbox(OutboxBase):
             raise
         finally:
             tx.end()
+            blocks.vacate(connection)
             block.leave()
-            self._in_blocks.discard(id(connection))
         if marked is not None:
             marked.committed()
 
