@@ -14,7 +14,7 @@ from escrowmq.client.producer import Producer
 from escrowmq.client.producer_settings import MessageFields, message_of
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import blocks
-from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, refuse_autocommit
+from escrowmq.integrations.dbapi.drivers import AWAITED, driver_of, must_begin, refuse_autocommit
 from escrowmq.integrations.outbox import marking, tables
 from escrowmq.integrations.outbox.circuit import KEPT_MAX_DEFAULT
 from escrowmq.integrations.outbox.failures import block_is_over, is_closed, not_written
@@ -58,7 +58,7 @@ class _CursorWork:
         self._name, self._driver = driver_of(connection, AWAITED)
 
     async def begin(self) -> None:
-        if self._name == "aiosqlite" and not self._connection.in_transaction:
+        if self._name == "aiosqlite" and must_begin(self._connection):
             await self._connection.execute("begin")
         refuse_autocommit(self._connection, self._driver)
 

@@ -19,9 +19,22 @@ class Driver(NamedTuple):
     is_autocommit: Callable[[Any], bool]
 
 
+def _commits_nothing(connection: Any) -> bool:  # noqa: ANN401
+    """Whether SQLite's driver is in the mode of Python 3.12 in which commit() does nothing, even
+    behind a BEGIN."""
+    inner = getattr(connection, "_connection", connection)  # aiosqlite does not show the mode
+    return getattr(inner, "autocommit", False) is True
+
+
+def must_begin(connection: Any) -> bool:  # noqa: ANN401
+    """Whether SQLite's driver must be told to begin a transaction. It begins none for a savepoint,
+    and none at all without an isolation level. Where commit() would not end it, none is begun."""
+    return not connection.in_transaction and not _commits_nothing(connection)
+
+
 def _sqlite_commits(connection: Any) -> bool:  # noqa: ANN401
-    if getattr(connection, "autocommit", False) is True:  # from Python 3.12 on
-        return True  # whose commit() does nothing, even behind a BEGIN
+    if _commits_nothing(connection):
+        return True
     # Without an isolation level, who writes BEGIN decides.
     return connection.isolation_level is None and not connection.in_transaction
 
@@ -60,8 +73,7 @@ def driver_of(connection: object, known: dict[str, Driver]) -> tuple[str, Driver
 
 def begin(connection: Any, driver: Driver) -> None:  # noqa: ANN401
     """Begin a transaction if the driver does not; raises UsageError if that is impossible."""
-    if driver.family is SqlFamily.SQLITE and not connection.in_transaction:
-        # Python's driver begins none for a savepoint, and none at all without an isolation level.
+    if driver.family is SqlFamily.SQLITE and must_begin(connection):
         connection.execute("begin")
     refuse_autocommit(connection, driver)
 

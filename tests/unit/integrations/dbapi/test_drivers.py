@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import sqlite3
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from escrowmq.errors import UsageError
 from escrowmq.integrations.dbapi import drivers
+from escrowmq.integrations.dbapi.async_outbox import work_on
 from escrowmq.integrations.dbapi.drivers import AWAITED, PLAIN, driver_of
 from escrowmq.integrations.outbox.steps import SqlStep
 from escrowmq.integrations.outbox.tables import SqlFamily, Statement
@@ -14,6 +17,15 @@ from escrowmq.integrations.outbox.tables import SqlFamily, Statement
 
 class Sub(sqlite3.Connection):
     """A connection of the user's own kind."""
+
+
+class Modern(sqlite3.Connection):
+    """As from Python 3.12 on, with autocommit=True: its commit() does nothing."""
+
+    autocommit = True
+
+    def commit(self) -> None:
+        pass
 
 
 @pytest.fixture
@@ -54,17 +66,33 @@ def test_a_transaction_is_begun_where_the_driver_would_not(connection: Any) -> N
         connection.rollback()
 
 
+def test_none_is_begun_that_commit_would_not_end(tmp_path: Path) -> None:
+    """It stayed open behind the refusal, with all that the program did next. And aiosqlite's was
+    not refused: messages were sent of transactions that never committed."""
+    modern = sqlite3.connect(tmp_path / "shop.db", factory=Modern)
+    with pytest.raises(UsageError, match="turn that off"):
+        drivers.begin(modern, PLAIN["sqlite3"])
+    assert not modern.in_transaction
+    modern.close()
+
+    async def go() -> None:
+        awaited = await aiosqlite.connect(tmp_path / "shop.db", factory=Modern)
+        with pytest.raises(UsageError, match="turn that off"):
+            await work_on(awaited).begin()
+        assert not awaited.in_transaction
+        assert drivers.commits_by_itself(awaited)
+        await awaited.close()
+
+    aiosqlite = pytest.importorskip("aiosqlite")
+    asyncio.run(go())
+
+
 def test_any_driver_is_asked_whether_it_commits_each_statement(connection: Any) -> None:
     class Asyncmy:
         def get_autocommit(self) -> int:
             return 1
 
     class Pg8000:
-        autocommit = True
-
-    class Modern(sqlite3.Connection):
-        """As from Python 3.12 on."""
-
         autocommit = True
 
     modern = sqlite3.connect(":memory:", factory=Modern)
