@@ -17,6 +17,8 @@ import escrowmq
 from escrowmq.client.delivery import HeldMessage
 from escrowmq.errors import EscrowMQError, MarkerNotWritten, UsageError
 from escrowmq.integrations.dbapi import AsyncOutbox, Outbox, consume_once
+from escrowmq.integrations.outbox import schema
+from escrowmq.integrations.outbox.tables import SqlFamily
 from tests.interop import servers
 from tests.interop.drivers import unique
 from tests.interop.servers import Server
@@ -276,3 +278,45 @@ def test_a_message_is_handled_once(connect: Connect, outbox: Outbox) -> None:
         handle(HeldMessage("T", b"x", message_id=number))
     assert orders(connect) == ["1", "2"]
     assert outbox.forget_handled() == 0
+
+
+@pytest.mark.parametrize("place", ["sqlite", "mariadb"], indirect=True)
+def test_work_behind_a_rollback_is_not_committed_without_its_record(
+    connect: Connect, outbox: Outbox
+) -> None:
+    """That the server has rolled all back, for a deadlock that the handler catches, looks the same
+    as a rollback in SQL."""
+    is_deadlocked = True
+
+    @consume_once(connect, group="mailer")
+    def handle(message: HeldMessage, connection: Any) -> None:
+        add(connection, "1")
+        if is_deadlocked:
+            connection.cursor().execute("rollback")
+        add(connection, "2")
+
+    with pytest.raises(MarkerNotWritten, match="Let the database's errors leave the handler"):
+        handle(HeldMessage("T", b"x", message_id="1"))
+    assert orders(connect) == []
+    is_deadlocked = False
+    for _ in range(2):
+        handle(HeldMessage("T", b"x", message_id="1"))
+    assert orders(connect) == ["1", "2"]
+
+
+def test_nor_where_connections_are_awaited(new_place: Callable[[str], Place]) -> None:
+    file = new_place("sqlite").address
+    change(lambda: sqlite3.connect(file), TABLE)
+    with sqlite3.connect(file) as made:
+        for statement in schema.statements(SqlFamily.SQLITE):
+            made.execute(statement.text)
+    made.close()
+
+    @consume_once(lambda: aiosqlite.connect(file), group="mailer")
+    async def handle(message: HeldMessage, connection: Any) -> None:
+        await connection.execute("rollback")
+        await connection.execute("insert into orders values ('2')")
+
+    with pytest.raises(MarkerNotWritten):
+        asyncio.run(handle(HeldMessage("T", b"x", message_id="1")))
+    assert orders(lambda: sqlite3.connect(file)) == []

@@ -348,6 +348,25 @@ def test_a_message_is_handled_once(outbox: Outbox) -> None:
             pass
 
 
+@pytest.mark.parametrize("place", ["sqlite", "mariadb"], indirect=True)
+def test_work_behind_a_rollback_is_not_committed_without_its_record(outbox: Outbox) -> None:
+    is_deadlocked = True
+
+    @consume_once(using="shop", group="mailer")
+    def handle(message: HeldMessage) -> None:
+        add("1")
+        if is_deadlocked:
+            execute("rollback")
+        add("2")
+
+    with pytest.raises(MarkerNotWritten):
+        handle(HeldMessage("T", b"x", message_id="1"))
+    is_deadlocked = False
+    execute("delete from orders")  # SQLite's driver has begun no other transaction
+    handle(HeldMessage("T", b"x", message_id="1"))
+    assert orders() == ["1", "2"]
+
+
 def test_the_migration_can_be_taken_back(using: str) -> None:
     call_command("migrate", "escrowmq", "zero", database="shop", verbosity=0)
     with pytest.raises(Exception, match="escrowmq_handled"):

@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session, sessionmaker
 
 import escrowmq
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.errors import UsageError
+from escrowmq.errors import MarkerNotWritten, UsageError
 from escrowmq.integrations.sqlalchemy import Outbox, consume_once
 from tests.interop.process import until
 from tests.interop.servers import Server
@@ -91,6 +91,25 @@ def test_a_second_delivery_meanwhile_waits_and_changes_nothing(
     for thread in threads:
         thread.join(30)
     assert orders(engine) == ["1"]
+
+
+@pytest.mark.parametrize("place", ["sqlite", "mariadb"], indirect=True)
+def test_work_behind_a_rollback_is_not_committed_without_its_record(
+    engine: sa.Engine, sessions: sessionmaker[Session]
+) -> None:
+    """A redelivery that has waited for the record writes one of its own as soon as a deadlock has
+    taken the first one away: so it proves nothing that there is one."""
+
+    @consume_once(sessions, group="mailer")
+    def handle(message: HeldMessage, session: Session) -> None:
+        if message.body == b"first":
+            session.execute(sa.text("rollback"))
+            handle(HeldMessage("T", b"redelivered", message_id="1"))
+        session.add(Order(id=message.body.decode()))
+
+    with pytest.raises(MarkerNotWritten):
+        handle(HeldMessage("T", b"first", message_id="1"))
+    assert orders(engine) == ["redelivered"]
 
 
 def test_a_session_of_the_wrong_kind_is_refused(sessions: sessionmaker[Session]) -> None:

@@ -78,7 +78,14 @@ async def _work_awaited(
         if _is_new(await transaction.changed(note), each):
             fresh.append(each)
     if fresh:
+        for statement in handled_once.begin_witness(family):
+            await transaction.execute(statement)
         await work(fresh if isinstance(given, list) else fresh[0], connection)
+        try:
+            for statement in handled_once.end_witness(family):
+                await transaction.execute(statement)
+        except Exception as error:
+            raise handled_once.rolled_back_meanwhile() from error
     for statement in handled_once.given_back(family, fresh, how):
         await transaction.execute(statement)
     await transaction.commit()
@@ -98,8 +105,15 @@ def _run_once(
         if _is_new(drivers.execute_on(connection, driver, note).rowcount, each):
             fresh.append(each)
     if fresh:
+        for statement in handled_once.begin_witness(driver.family):
+            drivers.execute_on(connection, driver, statement)
         result = work(fresh if isinstance(given, list) else fresh[0], connection)
         handled_once.check_result(work, result)
+        try:
+            for statement in handled_once.end_witness(driver.family):
+                drivers.execute_on(connection, driver, statement)
+        except Exception as error:
+            raise handled_once.rolled_back_meanwhile() from error
     for statement in handled_once.given_back(driver.family, fresh, how):
         drivers.execute_on(connection, driver, statement)
     connection.commit()

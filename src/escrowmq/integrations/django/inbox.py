@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from django.db import DEFAULT_DB_ALIAS, close_old_connections, connections, transaction
@@ -49,8 +50,9 @@ def consume_once(
                     messages = given if isinstance(given, list) else [given]
                     fresh = [each for each in messages if _is_new(each, using, how)]
                     if fresh:
-                        result = work(fresh if isinstance(given, list) else fresh[0])
-                        handled_once.check_result(work, result)
+                        with _witnessed(using):
+                            result = work(fresh if isinstance(given, list) else fresh[0])
+                            handled_once.check_result(work, result)
                     family = tables.family_of(connections[using].vendor)
                     for statement in handled_once.given_back(family, fresh, how):
                         execute_on(connections[using], statement)
@@ -61,6 +63,20 @@ def consume_once(
         return handled_once.named_like(handle, work)
 
     return decorate
+
+
+@contextlib.contextmanager
+def _witnessed(using: str) -> Iterator[None]:
+    """Raise MarkerNotWritten if the transaction ends in this block."""
+    family = tables.family_of(connections[using].vendor)
+    for statement in handled_once.begin_witness(family):
+        execute_on(connections[using], statement)
+    yield
+    try:
+        for statement in handled_once.end_witness(family):
+            execute_on(connections[using], statement)
+    except Exception as error:
+        raise handled_once.rolled_back_meanwhile() from error
 
 
 def _is_new(message: HeldMessage, using: str, how: How) -> bool:

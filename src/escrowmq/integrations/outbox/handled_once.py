@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar
 
 from escrowmq.client.core.callables import has_yield
 from escrowmq.client.delivery import HeldMessage
-from escrowmq.errors import UsageError
+from escrowmq.errors import MarkerNotWritten, UsageError
+from escrowmq.integrations.outbox.marking import is_early
 from escrowmq.integrations.outbox.tables import (
     TEXT_SIZE_MAX,
     SqlFamily,
@@ -55,6 +56,35 @@ def note(family: SqlFamily, message: HeldMessage, how: How) -> Statement:
     before."""
     statement = handle(family, *_place(message, how))
     return statement.in_schema(quoted_schema(family, how.schema))
+
+
+# -- whether the record is still in the transaction ------------------------------------------
+
+# MariaDB and MySQL roll back a whole transaction for a deadlock, SQLite for a full disk, and begin
+# another one if the handler catches the error (see `marking`). The record alone does not show it:
+# a redelivery that waited for it may have written one of its own by then. So a savepoint behind
+# the record does.
+_WITNESS: Final = "escrowmq_handled"
+
+
+def begin_witness(family: SqlFamily) -> list[Statement]:
+    """What to run between the records and the work."""
+    return [Statement(f"savepoint {_WITNESS}")] if is_early(family) else []
+
+
+def end_witness(family: SqlFamily) -> list[Statement]:
+    """What to run behind the work; if it fails, raise `rolled_back_meanwhile`."""
+    return [Statement(f"release savepoint {_WITNESS}")] if is_early(family) else []
+
+
+def rolled_back_meanwhile() -> MarkerNotWritten:
+    """The error for records that have gone with their transaction."""
+    return MarkerNotWritten(
+        "the handler's transaction has ended meanwhile, and with it the record of its message: the "
+        "database rolled it back, as it does for a deadlock, and the handler caught the error, or "
+        "the handler itself ended it. The rest is rolled back, and the message is delivered again. "
+        "Let the database's errors leave the handler, and do not commit in it"
+    )
 
 
 def given_back(family: SqlFamily, messages: Iterable[HeldMessage], how: How) -> list[Statement]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
 from escrowmq.client.core.callables import is_coroutine
@@ -71,9 +72,15 @@ def _new_messages(session: Session, given: Any, how: How) -> Any:  # noqa: ANN40
             "expected, and an async_sessionmaker for a coroutine function"
         )
     connection = session.connection()
+    found: Any = None
     if isinstance(given, list):
-        return [each for each in given if _is_new(connection, each, how)]
-    return given if _is_new(connection, given, how) else None
+        found = [each for each in given if _is_new(connection, each, how)]
+    elif _is_new(connection, given, how):
+        found = given
+    if found:
+        for statement in handled_once.begin_witness(tables.family_of(connection.dialect.name)):
+            connection.exec_driver_sql(statement.text)
+    return found
 
 
 def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
@@ -81,6 +88,11 @@ def _take_back(session: Session, fresh: Any, how: How) -> None:  # noqa: ANN401
     messages = fresh if isinstance(fresh, list) else [fresh]
     connection = session.connection()
     family = tables.family_of(connection.dialect.name)
+    try:
+        for statement in handled_once.end_witness(family):
+            connection.exec_driver_sql(statement.text)
+    except DBAPIError as error:
+        raise handled_once.rolled_back_meanwhile() from error
     for statement in handled_once.given_back(family, messages, how):
         text = statement.in_style(connection.dialect.paramstyle)
         connection.exec_driver_sql(text, statement.values)
