@@ -16,6 +16,7 @@ says whether the messages were sent and the rows deleted, or neither."""
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
@@ -172,11 +173,14 @@ def _decode_row(
 
 
 def bundles_of(rows: Sequence[KeptMessage]) -> list[list[KeptMessage]]:
-    """Rows by bundle, in the order of their first rows; incomplete bundles are left out."""
+    """Rows by bundle, in the order of their first rows, as far as these are complete. What comes
+    behind an incomplete bundle has to wait for it: it may have messages of the same topics."""
     found: dict[str, list[KeptMessage]] = {}
     for row in rows:
         found.setdefault(row.bundle, []).append(row)
-    return [bundle for bundle in found.values() if len(bundle) == bundle[0].together]
+    return list(
+        itertools.takewhile(lambda rows: len(rows) == rows[0].together, found.values()),
+    )
 
 
 def first_fit(bundles: Sequence[list[KeptMessage]]) -> list[list[KeptMessage]]:

@@ -1,7 +1,8 @@
 """One pass through the kept messages: decides which of them are sent next.
 
 They are sent in order, many in one transaction. If a transaction fails, its bundles are tried one
-by one; a bundle that fails again blocks its own topics, and no others, until the next pass.
+by one; a bundle that fails again blocks its topics until the next pass. A bundle with a blocked
+topic waits whole, and blocks its other topics too: no later message of these may overtake it.
 
 Rows are locked while their messages are sent, so that several processes take turns. MariaDB, MySQL
 and SQLite lock out everybody else who writes such rows, who would wait with them for a broker that
@@ -63,15 +64,19 @@ class KeptWalk:
         bundles = kept.bundles_of(rows)
         if self._bundle:
             self._bundle = ""
-            if bundles and self._blocked.isdisjoint(row.message.topic for row in rows):
+            topics = {row.message.topic for row in rows}
+            if not self._blocked.isdisjoint(topics):
+                self._blocked |= topics
+            elif bundles:
                 return bundles[0]
-            self._after = rows[0].position if rows else self._after
+            elif rows:  # never: a bundle is written and deleted whole
+                self._after = rows[0].position
             return []
         if not rows:
             self.is_over = True
             return []
         if not bundles:
-            self._bundle = rows[0].bundle  # there are more after this page
+            self._bundle = rows[0].bundle  # there are more after this page, or of blocked topics
             return []
         some = bundles[:1] if self._is_one_by_one else kept.first_fit(bundles)
         return [row for bundle in some for row in bundle]

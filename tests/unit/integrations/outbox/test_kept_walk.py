@@ -92,14 +92,37 @@ def test_a_topic_that_fails_holds_up_itself_alone(shop: Shop) -> None:
 
 def test_a_bundle_with_a_topic_that_fails_waits_whole(shop: Shop) -> None:
     shop.keep("A", "T1")
-    shop.keep("B", "U2", "T3")
-    shop.keep("C", "U4")
+    shop.keep("B", "V2")
+    shop.keep("C", "T3", "V4")
     shop.refused["T"] = PermissionDenied("planted")
     shop.go()
-    assert shop.delivered == ["U4"]
+    assert shop.delivered == ["V2"]
     del shop.refused["T"]
     shop.go()
-    assert shop.delivered == ["U4", "T1", "U2", "T3"]
+    assert shop.delivered == ["V2", "T1", "T3", "V4"]
+
+
+def test_none_overtakes_another_of_its_topic_that_waits_with_its_bundle(shop: Shop) -> None:
+    shop.keep("A", "T1")
+    shop.keep("B", "U2", "T3")
+    shop.keep("C", "U4", "V5")
+    shop.keep("D", "V6")
+    shop.keep("E", "W7")
+    shop.refused["T"] = PermissionDenied("planted")
+    shop.go()
+    assert shop.delivered == ["W7"]
+    del shop.refused["T"]
+    shop.go()
+    assert shop.delivered == ["W7", "T1", "U2", "T3", "U4", "V5", "V6"]
+
+
+def test_nor_one_of_which_a_page_has_only_a_part(shop: Shop) -> None:
+    first = kept.PAGE_COUNT - 1
+    shop.keep("A", *(f"T{number}" for number in range(first)))
+    shop.keep("B", "Ua", "Ub")
+    shop.keep("C", "Uc")
+    shop.go()
+    assert shop.delivered[first:] == ["Ua", "Ub", "Uc"]
 
 
 def test_a_bundle_larger_than_a_page_goes_whole(shop: Shop) -> None:
