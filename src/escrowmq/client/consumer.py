@@ -35,7 +35,8 @@ from escrowmq.client.handler_runs import Handling
 from escrowmq.client.help_and_completion import KeywordGroup, Settings, Tidy
 from escrowmq.client.instance import Instance
 from escrowmq.client.iteration import Batches, Iteration, IterationSlots, Slot
-from escrowmq.client.offsets import QueueBounds, offsets_of
+from escrowmq.client.kept_offsets import offsets_of
+from escrowmq.client.offsets import QueueBounds
 from escrowmq.client.portal import Caller, LoopCaller
 from escrowmq.client.producer import Producer
 from escrowmq.client.send_backs import SendBacks

@@ -21,7 +21,7 @@ from escrowmq.client.delivery import HeldMessage, Hold, NoHold, Ticket
 from escrowmq.client.inbox import Inbox
 from escrowmq.client.instance import Instance
 from escrowmq.client.interceptors import InterceptorCalls
-from escrowmq.client.offsets import KeptOffsets
+from escrowmq.client.kept_offsets import KeptOffsets
 from escrowmq.client.queue_fetcher import QueueFetcher
 from escrowmq.client.queue_locks import LOCK_LIFE_MS, RENEW_MS, Locks
 from escrowmq.client.rebalance import Rebalancer

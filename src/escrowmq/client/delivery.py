@@ -56,18 +56,11 @@ class Ticket:
         "keeps_acks", "level", "receipt", "source", "taken",
     )  # fmt: skip
 
-    def __init__(
-        self,
-        desk: DeliveryOwner,
-        source: object,
-        *,
-        generation: int = 0,
-        receipt: Receipt | None = None,
-    ) -> None:
+    def __init__(self, desk: DeliveryOwner, source: object, *, generation: int = 0) -> None:
         self.desk = desk
         self.source = source
         self.generation = generation
-        self.receipt = receipt
+        self.receipt: Receipt | None = None
         """The receipt with which a popped message is acknowledged."""
         self.due_s = 0.0
         """When a popped message becomes visible to others, by this client's steady clock."""
@@ -85,6 +78,11 @@ class Ticket:
         """Why it is redelivered, if it is."""
         self.taken: tuple[str, int] | None = None
         """For the trace: the delivery by which it was taken, and its time."""
+
+    def hide(self, receipt: Receipt, *, since_s: float) -> None:
+        """The message was popped, or renewed: others do not get it for its invisible time."""
+        self.receipt = receipt
+        self.due_s = since_s + receipt.invisible_ms / 1_000
 
     def settle(self, level: int | None) -> None:
         """Record the decision."""

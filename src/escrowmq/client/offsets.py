@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import Final, Protocol
+from typing import Final
 
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.message import Topic
-from escrowmq.client.consumer_settings import ConsumerOptions, Start
+from escrowmq.client.consumer_settings import Start
 from escrowmq.client.core.odd_answers import reading_from
 from escrowmq.client.core.reply_numbers import number_of
 from escrowmq.client.core.routes import MessageQueue, queue_fields
@@ -20,22 +20,6 @@ from escrowmq.errors import EscrowMQError, response_error
 _log = logging.getLogger(__name__)
 
 _COMMITS_AT_ONCE_MAX: Final = 64
-
-
-class KeptOffsets(Protocol):
-    """A store of offsets."""
-
-    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
-        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
-
-    async def committed(self, queue: MessageQueue) -> int | None:
-        """The stored offset of a queue; None if there is none."""
-
-    def are_kept(self, queue: MessageQueue) -> bool:
-        """Whether a broker has an offset of the group in some queue of the topic."""
-
-    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
-        """Store changed offsets."""
 
 
 class QueueBounds:
@@ -189,13 +173,3 @@ class BrokerOffsets:
         if generation == reader.shelf.generation:
             reader.committed = queue_offset
         return None
-
-
-def offsets_of(instance: Instance, group: str, options: ConsumerOptions) -> KeptOffsets:
-    """The offsets of a consumer: in a folder of its own if it is broadcasting."""
-    if options.is_broadcasting:
-        from escrowmq.client.offset_file import FileOffsets
-
-        folder = options.offsets_folder
-        return FileOffsets(instance, folder, group=group, start=options.consume_from)
-    return BrokerOffsets(instance, group, options.consume_from, keeps_start=options.auto_commit)

@@ -84,8 +84,7 @@ class PopRenewals:
                     "over%s", message.message_id, error, ending,
                 )  # fmt: skip
             return
-        ticket.receipt = receipt
-        ticket.due_s = asked_s + receipt.invisible_ms / 1_000
+        ticket.hide(receipt, since_s=asked_s)
 
 
 class _Renewing:

@@ -219,8 +219,7 @@ class PopReader:
             packed = msgspec.structs.replace(stored, sys_flag=stored.sys_flag & ~_PACKED)
             message = received(packed, topic=topic, broker_name=name, kind=reading.kind())
             popped_s = self._popped_s(asked_s, receipt.invisible_ms)
-            due_s = popped_s + receipt.invisible_ms / 1_000
-            reading.stamp_popped(message, self, receipt, due_s=due_s)
+            reading.stamp_popped(message, self, receipt, popped_s=popped_s)
             self.held_count += 1
             fits = wanted.kind == SQL92 or wanted.wants(stored.properties.get(Property.TAGS, ""))
             if fits:
@@ -301,11 +300,11 @@ class PopReading(Reading):
         self._unused: list[HeldMessage] = []
 
     def stamp_popped(
-        self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, due_s: float
+        self, message: HeldMessage, reader: PopReader, receipt: Receipt, *, popped_s: float
     ) -> None:
         """Make a message a delivery of a pop."""
-        message.ticket = Ticket(self, reader, receipt=receipt)
-        message.ticket.due_s = due_s
+        message.ticket = Ticket(self, reader)
+        message.ticket.hide(receipt, since_s=popped_s)
         self.decorate(message)
 
     async def take_over(self, topic: str, queues: list[MessageQueue]) -> bool:

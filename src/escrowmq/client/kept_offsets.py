@@ -1,0 +1,38 @@
+"""Where a consumer keeps the offsets up to which it has read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from escrowmq.client.consumer_settings import ConsumerOptions
+from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.instance import Instance
+from escrowmq.client.offsets import BrokerOffsets
+from escrowmq.client.queue_fetcher import QueueFetcher
+
+
+class KeptOffsets(Protocol):
+    """A store of offsets."""
+
+    async def begin(self, queue: MessageQueue, *, since_ms: int | None = None) -> int:
+        """Where to start in a queue; `since_ms` if the queue appeared while the consumer ran."""
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The stored offset of a queue; None if there is none."""
+
+    def are_kept(self, queue: MessageQueue) -> bool:
+        """Whether a broker has an offset of the group in some queue of the topic."""
+
+    async def keep(self, readers: Iterable[QueueFetcher]) -> None:
+        """Store changed offsets."""
+
+
+def offsets_of(instance: Instance, group: str, options: ConsumerOptions) -> KeptOffsets:
+    """The offsets of a consumer: in a folder of its own if it is broadcasting."""
+    if options.is_broadcasting:
+        from escrowmq.client.offset_file import FileOffsets
+
+        folder = options.offsets_folder
+        return FileOffsets(instance, folder, group=group, start=options.consume_from)
+    return BrokerOffsets(instance, group, options.consume_from, keeps_start=options.auto_commit)
