@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from escrowmq.broker.replication import group_copy, group_master, table_marks
+from escrowmq.broker.replication import group_copy, table_frames, table_marks
 from escrowmq.broker.replication.group_master import GroupMaster
 from escrowmq.group import leading, tables
 from escrowmq.group.history import History
@@ -98,7 +98,7 @@ def left_out_serves(patch: pytest.MonkeyPatch) -> None:
 def keys_not_copied(patch: pytest.MonkeyPatch) -> None:
     """The keys that sign transaction ids stay at the master that made them."""
     fewer = tables.COPIED - {"config/escrowKeys.json"}
-    for module in (tables, table_marks, group_master, group_copy, leading):
+    for module in (tables, table_marks, table_frames, group_copy, leading):
         if hasattr(module, "COPIED"):
             patch.setattr(module, "COPIED", fewer)
 
