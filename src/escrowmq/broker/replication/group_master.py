@@ -26,6 +26,7 @@ from escrowmq.broker.replication.table_marks import TableMarks, WatchedDisk
 from escrowmq.errors import SWITCHING_REMARK, RemoteProtocolError, UsageError
 from escrowmq.group.copy_streams import CopyStreams
 from escrowmq.group.drills import CUT_OFF, SWITCH, read_order
+from escrowmq.group.frames import encode_table
 from escrowmq.group.leading import CopyRefused, CopyStream, Epoch
 from escrowmq.group.membership import GroupMembership
 from escrowmq.group.tables import gone_key
@@ -284,8 +285,8 @@ class GroupMaster(Part):
 
     def table(self, path: str, data: bytes) -> None:
         """Send a table that has changed, in its turn."""
-        if (frame := self._frames.changed(path, data)) is not None:
-            self._add(path, frame)
+        if self._frames.changed(path, data) and self._streams.by_peer:
+            self._add(path, encode_table(path, data))
 
     def _deleted(self, topic: str) -> None:
         if self._streams.by_peer:

@@ -17,12 +17,12 @@ class TableFrames:
         self._latest: dict[str, bytes] = {}
         """A file may be written later than it is sent."""
 
-    def changed(self, path: str, data: bytes) -> bytes | None:
-        """The frame of a table that has changed; None if copies do not get it."""
+    def changed(self, path: str, data: bytes) -> bool:
+        """Note that a file has changed. Returns whether copies get it."""
         if path not in COPIED:
-            return None
+            return False
         self._latest[path] = data
-        return encode_table(path, data)
+        return True
 
     def deletion(self, topic: str) -> bytes:
         """The frame that says when a topic was deleted."""
