@@ -1,6 +1,6 @@
 """Topics that the master of a copied log has deleted: their queues are removed here as well.
 
-The log keeps the records of a deleted topic. A copy that was away reads them again, and then those
+The log keeps the records of a deleted topic. A copy that was down reads them again, and then those
 of the new topic of the same name, so what it removes has to end where the old topic did."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from escrowmq.codec.entries import ENTRY
 from escrowmq.store.consume_queue import ConsumeQueue
 from escrowmq.store.dispatch import Dispatch, DispatchRun, Unseen, UnseenRun
-from escrowmq.store.queue_snapshot import note_deletions
+from escrowmq.store.queue_snapshot import remove_queues
 from escrowmq.store.store_parts import StoreState
 
 
@@ -66,11 +66,7 @@ class CopiedDeletions:
 
     def _remove(self, doomed: list[ConsumeQueue]) -> None:
         self._forget_queues()
-        self._state.dispatcher.unqueue(set(doomed))
-        note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them
-        for queue in doomed:
-            del self._state.queues.by_key[queue.topic, queue.queue_id]
-            queue.remove()
+        remove_queues(self._state, doomed)
 
 
 def _ends_of(item: Unseen) -> list[tuple[ConsumeQueue, int]]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -95,6 +96,17 @@ def note_deletions(state: StoreState) -> None:
         state.deleted.kept(is_kept=False)
     else:
         state.deleted.kept(is_kept=True)
+
+
+def remove_queues(state: StoreState, doomed: Collection[ConsumeQueue]) -> None:
+    """Remove queues of topics that were deleted; their deletion is among the notes already. The
+    file without them comes first, else a start takes them for lost, or rebuilds them."""
+    for queue in doomed:
+        del state.queues.by_key[queue.topic, queue.queue_id]
+    state.dispatcher.unqueue(set(doomed))
+    note_deletions(state)
+    for queue in doomed:
+        queue.remove()
 
 
 def relieve_journal(state: StoreState) -> None:

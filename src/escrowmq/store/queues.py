@@ -103,13 +103,6 @@ class Queues:
             del self.by_key[queue.topic, queue.queue_id]
         return removed
 
-    def take(self, topic: str) -> list[ConsumeQueue]:
-        """Remove the queues of a topic from the table and return them; their files still exist."""
-        taken = self.of(topic)
-        for queue in taken:
-            del self.by_key[queue.topic, queue.queue_id]
-        return taken
-
     def close(self) -> None:
         """Close every file."""
         for queue in self:

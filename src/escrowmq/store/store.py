@@ -39,6 +39,7 @@ from escrowmq.store.queue_snapshot import (
     note_boot,
     note_deletions,
     relieve_journal,
+    remove_queues,
     write_snapshot,
 )
 from escrowmq.store.recovery import Recovered, Recovery
@@ -322,19 +323,16 @@ class Store:
     def delete_topic(self, topic: str) -> int:
         """Remove a topic's queues. Returns how many. Its records stay in the log until they are
         old."""
-        doomed = self.queues.take(topic)
+        doomed = self.queues.of(topic)
         if not doomed:
             return 0
-        self.dispatcher.unqueue(set(doomed))
         self.flusher.forget_queues()
         confirmed = self.ends.confirmed if self.ends.leads_group else None
         log = self.log
         self.deleted.note(
             topic, log_end=log.end_offset, stored_ms=log.stored_ms, confirmed=confirmed
         )
-        note_deletions(self._state)  # else a start takes the queues for lost, or rebuilds them
-        for queue in doomed:
-            queue.remove()
+        remove_queues(self._state, doomed)
         if self.on_deleted is not None:
             self.on_deleted(topic)
         return len(doomed)

@@ -118,7 +118,7 @@ def test_a_deleted_topic_is_no_damage_and_a_queue_that_began_again_is_told() -> 
     assert not [finding for finding in found.findings if "consumequeue" in finding.where]
     disk.small.pop("queues.json")  # as at RocketMQ, nothing notes the deletion
     store, _ = opened(disk)
-    store.queues.take("paid")[0].remove()  # and here a queue is lost while the broker runs
+    store.queues.by_key.pop(("paid", 0)).remove()  # and here a queue is lost while the broker runs
     store.put(message(9, topic="paid"), 3_000)
     store.close(4_000)
     disk.restart()

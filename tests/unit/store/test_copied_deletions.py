@@ -138,6 +138,7 @@ def test_a_start_knows_of_a_deletion() -> None:
     assert again.deleted.of_topic["orders"] == known
     assert again.queues_of("orders") == []
     assert not report.queues_mended
+    assert "the whole log is read" not in str(report.notes)
 
 
 def test_files_of_a_deleted_topic_are_not_synced_any_more() -> None:
