@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from escrowmq.base.background_rounds import Rounds
 from escrowmq.base.broker_settings import BrokerSettings
-from escrowmq.base.effects import Replace
 from escrowmq.base.measure import Family
 from escrowmq.base.ports import Chance, Disk
 from escrowmq.base.replica_settings import ReplicaSettings
@@ -19,7 +18,7 @@ from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
 from escrowmq.broker.assembly.shared_state import Broker
 from escrowmq.broker.front import Caller, Front, Refused
-from escrowmq.broker.part import Part
+from escrowmq.broker.part import Part, save_files
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_config import restore
 from escrowmq.broker.upkeep.start_checks import Opening, continue_time
@@ -298,11 +297,9 @@ class BrokerCore:
             return
         self._save_at_ms = now_ms + self.broker.settings.offsets_flush_ms
         for part in self._parts:
-            self.rounds.guard(part.name, partial(self._save_part, part, now_ms), now_ms)
-
-    def _save_part(self, part: Part, now_ms: int) -> None:
-        for path, data in part.files_to_save(now_ms):
-            self.broker.output.add(Replace(path, data))
+            self.rounds.guard(
+                part.name, partial(save_files, part, self.broker.output, now_ms), now_ms
+            )
 
     # -- what is to be done, and to be seen ----------------------------------------------------
 

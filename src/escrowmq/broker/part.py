@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sized
 from typing import Final, Protocol
 
+from escrowmq.base.effects import Replace
 from escrowmq.base.ports import Disk
+from escrowmq.broker.output import Output
 from escrowmq.broker.peer import Peer
 from escrowmq.delivery.delay_progress import NEVER_MS
 from escrowmq.store.config_tables import Take
@@ -72,3 +74,9 @@ class Part:
     def final_files(self, now_ms: int) -> tuple[File, ...]:
         """Files to save when the store is closed."""
         return self.files_to_save(now_ms)
+
+
+def save_files(part: Part, output: Output, now_ms: int) -> None:
+    """Have the files written that a part saves now."""
+    for path, data in part.files_to_save(now_ms):
+        output.add(Replace(path, data))

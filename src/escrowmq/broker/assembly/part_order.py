@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from escrowmq.base.background_rounds import Rounds
-from escrowmq.base.effects import Replace
 from escrowmq.base.ports import Disk
 from escrowmq.base.replica_settings import ReplicaSettings
 from escrowmq.broker.access.audit_log import Denials
@@ -35,7 +34,7 @@ from escrowmq.broker.fast.short_pulls import ShortPulls
 from escrowmq.broker.fast.short_puts import ShortPuts
 from escrowmq.broker.figures.transaction_metrics_file import HalfCounts
 from escrowmq.broker.front import Caller, CopyFront
-from escrowmq.broker.part import Part
+from escrowmq.broker.part import Part, save_files
 from escrowmq.broker.remoting import RemotingFront
 from escrowmq.broker.requests.arrivals import Arrivals
 from escrowmq.broker.requests.on_broker_group import MemberHandlers
@@ -185,8 +184,7 @@ class Assembly:
     def _save(self, b: Broker) -> None:
         """Save what the parts save from time to time."""
         for part in self.parts:
-            for path, data in part.files_to_save(b.moment.now_ms):
-                b.output.add(Replace(path, data))
+            save_files(part, b.output, b.moment.now_ms)
 
     def _be_member(
         self, b: Broker, membership: GroupMembership, disk: Disk, members: MemberHandlers
