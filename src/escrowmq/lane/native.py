@@ -1,6 +1,6 @@
 """The compiled functions, if there are any: they are built with the distribution on machines with a
 compiler, and not used with ESCROWMQ_PURE=1. Most have a plain Python version elsewhere, which is
-the reference. The functions that lay out requests have none: the general path defines what they do.
+the reference. The functions for requests have none: the general path defines what they do.
 
 `lay_out_sends` serves consecutive send requests (plain messages, halves and batches) as far as it
 can. `find_signed` finds what was signed in such requests, so that it can be verified first. Both
@@ -22,8 +22,8 @@ shapes, as txn/stored_halves does one by one.
 header of a reply to a pull before the records, as codec/pulled_reply does; `are_whole` verifies
 that the records match their entries, as codec/log_stretches.is_whole does.
 
-`find_repeated` finds which request another one repeats, and its numbers, as codec/repeated_requests
-does.
+`find_repeated` finds which request another one repeats, and its numbers
+(codec/repeated_requests).
 
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
