@@ -2,8 +2,9 @@
 
 A group's batch of a queue is kept here and in `config/consumerOrderInfo.json`: which messages,
 since when, until when, which of them are acknowledged, and how often each was delivered before. The
-consumer's offset stays at the first unacknowledged one, so if the file is lost, the batch is only
-redelivered at once."""
+consumer's offset stays at the first unacknowledged one, so if the file is lost, or saved before a
+kill, the rest of the batch is redelivered at once. RocketMQ takes the acknowledgement of a message
+whose batch it does not know for one of all messages before it."""
 
 from __future__ import annotations
 
@@ -184,12 +185,15 @@ class OrderTable:
         is_all = len(counts) == len(queue_offsets)
         return counts, min(counts.values()) if counts and is_all else 0
 
-    def acknowledge(self, line: GroupQueue, queue_offset: int, pop_ms: int) -> int:
+    def acknowledge(
+        self, line: GroupQueue, queue_offset: int, pop_ms: int, *, group_offset: int
+    ) -> int:
         """Acknowledge a message; return the group's new offset, ILLEGAL if it was not in flight,
-        IGNORED if it was redelivered since."""
+        IGNORED if it was redelivered since, or will be: of a batch that was lost, messages may be
+        acknowledged in their order only."""
         batch = self._batches.get(line)
         if batch is None:
-            return queue_offset + 1
+            return queue_offset + 1 if queue_offset == group_offset else IGNORED
         if not batch.diffs:
             return ILLEGAL
         if batch.pop_ms != pop_ms:
@@ -232,13 +236,16 @@ class OrderTable:
         if self._batches.pop(line, None) is not None:
             self.is_changed = True
 
-    def knows(self, line: GroupQueue) -> bool:
-        """Whether there is a batch of a queue."""
-        return line in self._batches
-
     def forget_topic(self, topic: str) -> None:
         """A topic was deleted; a new one of that name has other messages."""
-        for line in [line for line in self._batches if line[1] == topic]:
+        self._forget([line for line in self._batches if line[1] == topic])
+
+    def forget_group(self, group: str) -> None:
+        """A group was deleted; a new one of that name may read at once."""
+        self._forget([line for line in self._batches if line[0] == group])
+
+    def _forget(self, lines: list[GroupQueue]) -> None:
+        for line in lines:
             self.clear(line)
             self._holders.pop(line, None)
             self._leapt.pop(line, None)

@@ -172,7 +172,7 @@ def test_the_peers_own_spelling_of_the_file_is_read() -> None:
     line = ("G", "T", 0)
     assert table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=60_999)
     assert not table.is_blocked(line, attempt_id=None, invisible_ms=1, now_ms=61_000)
-    assert table.acknowledge(line, 4, 1_000) == 5
+    assert table.acknowledge(line, 4, 1_000, group_offset=3) == 5
     with pytest.raises(RemoteProtocolError):
         table.load(b"garbage", now_ms=2_000)
     assert not table.has_any
@@ -200,3 +200,59 @@ def test_acknowledged_progress_survives_a_kill(world: World, consumer: PopConsum
     consumer.ack(got)
     world.crash()
     assert [got.body for got in consumer.pop()] == ["b", "c"]
+
+
+def test_an_ack_of_a_batch_that_is_not_known_passes_no_message(
+    world: World, consumer: PopConsumer
+) -> None:
+    """The table of batches is saved every few seconds, and forgets what is a day old."""
+    world.send("old")
+    consumer.ack(*consumer.pop())
+    world.run(25 * 3_600_000)
+    world.topic("U")
+    world.send("other", topic="U")
+    PopConsumer(world, topic="U", is_order=True).pop()
+    world.run(6_000)
+    for text in "abc":
+        world.send(text)
+    first, _, third = consumer.pop()
+    world.crash()
+    consumer.ack(third)
+    consumer.ack(first)
+    assert [got.body for got in consumer.pop()] == ["b", "c"]
+
+
+def test_a_reset_is_kept_although_the_queue_was_not_read_at_once(world: World) -> None:
+    """A pop that is full does not read the queues behind: their batches stay what they were."""
+    world.topic("U", queues=2)
+    consumer = PopConsumer(world, topic="U", is_order=True)
+    for text in "abcd":
+        world.send(text, topic="U", queue=int(text in "cd"))
+    gots = consumer.pop()
+    assert [got.body for got in sorted(gots)] == ["a", "b", "c", "d"]
+    consumer.ack(*[got for got in gots if got.body in "ac"])
+    world.ask(
+        Request.INVOKE_BROKER_TO_RESET_OFFSET,
+        {"topic": "U", "group": "G", "timestamp": 0, "isForce": True},
+        peer=9,
+    )
+    world.run(1)
+    (first,) = consumer.pop(maxMsgNums=1)
+    consumer.ack(*[got for got in gots if got.body in "bd"])
+    consumer.ack(first)
+    found = [first.body]
+    while more := consumer.pop():
+        found += [got.body for got in more]
+        consumer.ack(*more)
+    assert sorted(found) == ["a", "b", "c", "d"]
+
+
+def test_a_group_that_is_made_again_is_not_kept_from_reading_by_the_former_one(
+    world: World,
+) -> None:
+    consumer = PopConsumer(world, is_order=True, invisible_ms=3_600_000)
+    world.send("a")
+    assert [got.body for got in consumer.pop()] == ["a"]
+    world.run(6_000)
+    world.ask(Request.DELETE_SUBSCRIPTIONGROUP, {"groupName": "G", "cleanOffset": True}, peer=9)
+    assert [got.body for got in consumer.pop()] == ["a"]

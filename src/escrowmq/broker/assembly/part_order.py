@@ -396,7 +396,7 @@ def _for_operators(b: Broker, disk: Disk, changes: Changes, pops: Pops) -> tuple
             groups=b.groups,
             offsets=b.offsets,
             clients=b.clients,
-            pops=pops.ledger,
+            forget_popped=pops.forget_group,
         ),
         ResetHandlers(
             settings=b.settings,

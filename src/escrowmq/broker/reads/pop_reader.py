@@ -168,11 +168,6 @@ class Popper:
         self, group: str, topic: str, queue_id: int, init_mode: int, now_ms: int, *, commits: bool
     ) -> int:
         """The offset where a group continues."""
-        if commits:
-            reset = self._offsets.take_reset(group, topic, queue_id)
-            if reset is not None:
-                self._orders.clear((group, topic, queue_id))
-                return reset  # it is committed already
         offset = self._offsets.get(group, topic, queue_id)
         if offset >= 0:
             return offset
@@ -286,8 +281,17 @@ class Popper:
         return again + plain if is_again_first else plain + again
 
     def _take(self, finds: PopResult, pop: Pop, topic: str, queue_id: int, now_ms: int) -> None:
-        header = pop.header
+        header, selector = pop.header, pop.selector
         store, offsets, group = self._store, self._offsets, header.consumer_group
+        left = header.max_msg_nums - finds.count
+        size_left = self._size_max - finds.size
+        has_room = left > 0 and size_left > 0 and self._ledger.has_room(group)
+        tests_left = selector.tested_max - finds.tested_count
+        has_tests = not selector.tested_max or tests_left > 0
+        # A reset is taken only where the queue is read: the batch that is popped then makes late
+        # acknowledgements void.
+        if has_room and has_tests and offsets.take_reset(group, topic, queue_id) is not None:
+            self._orders.clear((group, topic, queue_id))
         offset = self.offset(group, topic, queue_id, header.init_mode, now_ms, commits=True)
         if header.order and self._orders.is_blocked(
             (group, topic, queue_id),
@@ -296,14 +300,10 @@ class Popper:
             now_ms=now_ms,
         ):
             return  # messages after it do not count as the rest: they are unavailable
-        left = header.max_msg_nums - finds.count
-        size_left = self._size_max - finds.size
-        if left <= 0 or size_left <= 0 or not self._ledger.has_room(group):
+        if not has_room:
             finds.rest += max(0, store.bounds(topic, queue_id)[1] - offset)
             return
-        selector = pop.selector
-        tests_left = selector.tested_max - finds.tested_count
-        if selector.tested_max and tests_left <= 0:
+        if not has_tests:
             unread = max(0, store.bounds(topic, queue_id)[1] - offset)
             finds.rest += unread
             finds.has_skipped |= unread > 0

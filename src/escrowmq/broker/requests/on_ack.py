@@ -109,11 +109,9 @@ class AckHandlers:
         """Acknowledge a message of an orderly group's batch."""
         group, topic, queue_id = line = handle[:3]
         old = self._offsets.get(group, topic, queue_id)
-        # Without an offset and a batch it is from before the topic was deleted and created again:
-        # the message now at its offset was never handed out.
-        if queue_offset < old or (old < 0 and not self._orders.knows(line)):
+        if queue_offset < old:
             return None
-        offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms)
+        offset = self._orders.acknowledge(line, queue_offset, handle.pop_ms, group_offset=old)
         if offset == ILLEGAL:
             remark = (
                 f"offset is illegal, key:{topic}@{group}@{queue_id}, old:{old}, "

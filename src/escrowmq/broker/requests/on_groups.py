@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +20,6 @@ from escrowmq.codec.headers import DeleteGroupHeader, GroupHeader, GroupTopicHea
 from escrowmq.delivery.clients import Clients
 from escrowmq.delivery.groups import GroupConfig, GroupTable, is_group_name
 from escrowmq.delivery.offsets import OffsetTable
-from escrowmq.delivery.pop_ledger import PopLedger
 from escrowmq.delivery.topics import TopicTable, merge_attributes
 from escrowmq.errors import UsageError
 
@@ -39,14 +39,14 @@ class GroupHandlers:
         groups: GroupTable,
         offsets: OffsetTable,
         clients: Clients,
-        pops: PopLedger,
+        forget_popped: Callable[[str], None],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._groups = groups
         self._offsets = offsets
         self._clients = clients
-        self._pops = pops
+        self._forget_popped = forget_popped
 
     def put_group(self, asked: Asked[None]) -> Reply:
         """Create a consumer group or change it."""
@@ -88,7 +88,7 @@ class GroupHandlers:
         """Delete a group, and its offsets if requested."""
         header = asked.header
         self._groups.delete(header.group_name, asked.now_ms)
-        self._pops.forget_group(header.group_name)
+        self._forget_popped(header.group_name)
         if header.clean_offset:
             self._offsets.forget_group(header.group_name)
         if self._settings.creates_groups:

@@ -95,6 +95,11 @@ class Pops(Part):
         self.ledger.forget_topic(topic)
         self.orders.forget_topic(topic)
 
+    def forget_group(self, group: str) -> None:
+        """A group is deleted: nothing is in flight to it."""
+        self.ledger.forget_group(group)
+        self.orders.forget_group(group)
+
     @property
     def polls(self) -> tuple[Polls[Pop], Polls[Pop]]:
         """The requests that wait for messages, and those that wait for a notification."""
