@@ -28,6 +28,7 @@ class Newcomer(msgspec.Struct, kw_only=True, frozen=True):
 class Live(msgspec.Struct):
     """A broker's live entry."""
 
+    name: str
     peer: int
     heard_ms: int
     timeout_ms: int
@@ -57,7 +58,7 @@ class LiveBrokers:
         """A broker has registered."""
         timeout_ms = HEARTBEAT_TIMEOUT_MS if broker.timeout_ms is None else broker.timeout_ms
         self._by_address[broker.cluster, broker.address] = Live(
-            peer, now_ms, timeout_ms, version, broker.ha_address
+            broker.name, peer, now_ms, timeout_ms, version, broker.ha_address
         )
 
     def forget(self, cluster: str | None, address: str) -> None:
@@ -77,6 +78,11 @@ class LiveBrokers:
             for address, live in self._by_address.items()
             if live.heard_ms + live.timeout_ms < now_ms
         ]
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward."""
+        for live in self._by_address.values():
+            live.heard_ms += by_ms
 
     def on_connection(self, peer: int) -> list[Address]:
         """The brokers on one connection."""

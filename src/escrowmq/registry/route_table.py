@@ -91,11 +91,15 @@ class RouteTable:
         """Register a broker. None: a single topic cannot be the first registration."""
         self._check_room(broker, body)
         self.changes_count += 1
-        self._clusters.setdefault(broker.cluster, set()).add(broker.name)
+        self._leave_former_name(broker, now_ms)
         data = self._brokers.get(broker.name)
         if data is None:
             data = BrokerData({}, broker.name, broker.cluster)
             self._brokers[broker.name] = data
+        if data.cluster != broker.cluster:
+            self._leave_cluster(data)
+            data.cluster = broker.cluster
+        self._clusters.setdefault(broker.cluster, set()).add(broker.name)
         data.enable_acting_master = bool(broker.has_acting_master)
         data.zone_name = broker.zone
         addresses = data.broker_addrs
@@ -117,6 +121,20 @@ class RouteTable:
         self.live.enter(broker, body.version, peer=peer, now_ms=now_ms)
         self._take_filter_servers(broker, body.filter_servers)
         return self._welcome(broker, addresses)
+
+    def _leave_former_name(self, broker: Newcomer, now_ms: int) -> None:
+        """A broker that was restarted under another name is no longer at its address under the
+        former one. RocketMQ keeps that in the routes."""
+        former = self.live.get(broker.cluster, broker.address)
+        if former is not None and former.name != broker.name:
+            self.unregister(broker.cluster, broker.address, former.name, now_ms=now_ms)
+
+    def _leave_cluster(self, data: BrokerData) -> None:
+        """A broker name is no longer in its cluster."""
+        names = self._clusters.get(data.cluster or "", set())
+        names.discard(data.broker_name)
+        if not names:
+            self._clusters.pop(data.cluster or "", None)
 
     def _check_room(self, broker: Newcomer, body: RegistrationBody) -> None:
         if broker.name not in self._brokers and len(self._brokers) >= BROKERS_MAX:
@@ -224,13 +242,9 @@ class RouteTable:
         return len(gone)
 
     def _remove(self, address: Address, now_ms: int) -> None:
-        cluster, host = address
-        for data in list(self._brokers.values()):
-            if data.cluster == cluster and host in data.broker_addrs.values():
-                self.unregister(cluster, host, data.broker_name, now_ms=now_ms)
-                return
-        self.live.forget(cluster, host)
-        self._filter_servers.pop(address, None)
+        live = self.live.get(*address)
+        if live is not None:
+            self.unregister(*address, live.name, now_ms=now_ms)
 
     def unregister(
         self,
@@ -266,10 +280,7 @@ class RouteTable:
                 self._set_perm(name, lambda perm: perm & ~_WRITE)
             return
         del self._brokers[name]
-        names = self._clusters.get(cluster or "", set())
-        names.discard(name)
-        if not names:
-            self._clusters.pop(cluster or "", None)
+        self._leave_cluster(data)
         self._drop_topics_but(name, set())
 
     # -- topics ----------------------------------------------------------------------------------

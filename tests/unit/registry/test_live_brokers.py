@@ -23,6 +23,14 @@ def test_who_is_silent_for_as_long_as_it_said_is_gone() -> None:
     assert live.silent(HEARTBEAT_TIMEOUT_MS + 1) == [(("c", "a"), 1)]
 
 
+def test_a_clock_that_is_set_forward_makes_nobody_silent() -> None:
+    live = LiveBrokers()
+    live.enter(broker("a", 500), VERSION, peer=1, now_ms=0)
+    live.clock_leapt(10_000)
+    assert live.silent(10_500) == []
+    assert live.silent(10_501) == [(("c", "a"), 1)]
+
+
 def test_a_broker_is_found_by_its_address_and_by_its_connection() -> None:
     live = LiveBrokers()
     live.enter(broker("a"), VERSION, peer=1, now_ms=0)

@@ -18,8 +18,10 @@ def body(*topics: str, state: int = 0) -> RegistrationBody:
     )
 
 
-def broker(address: str, broker_id: int = 0, name: str = "b") -> Newcomer:
-    return Newcomer(cluster="c", address=address, name=name, broker_id=broker_id, ha_address="h")
+def broker(address: str, broker_id: int = 0, name: str = "b", cluster: str = "c") -> Newcomer:
+    return Newcomer(
+        cluster=cluster, address=address, name=name, broker_id=broker_id, ha_address="h"
+    )
 
 
 def test_brokers_and_topics_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,3 +94,35 @@ def test_a_live_entry_without_a_broker_is_dropped_too() -> None:
     assert table.expire(HEARTBEAT_TIMEOUT_MS + 1) == [1, 2]
     assert table.live.version_of("c", "one") is None
     assert table.topics() == []
+
+
+def test_brokers_that_change_their_cluster_one_by_one_can_be_lost() -> None:
+    table = RouteTable(NameServerSettings())
+    table.register(broker("m", cluster="old"), body("A", "B"), peer=1, now_ms=0)
+    table.register(broker("s", 1, cluster="old"), body("A", "B"), peer=2, now_ms=0)
+    table.lost(1, 10)
+    table.register(broker("m", cluster="new"), body("A", "B"), peer=3, now_ms=11)
+    table.lost(2, 20)
+    table.register(broker("s", 1, cluster="new"), body("A", "B"), peer=4, now_ms=21)
+    info = table.cluster_info()
+    assert info.cluster_addr_table == {"new": ["b"]}
+    assert info.broker_addr_table["b"].broker_addrs == {0: "m", 1: "s"}
+    table.lost(3, 30)
+    assert table.members("b") == {1: "s"}
+    table.lost(4, 40)
+    assert not table.cluster_info().broker_addr_table
+    assert not table.cluster_info().cluster_addr_table
+    assert table.route("A") is None
+
+
+def test_a_broker_that_changes_its_name_is_not_known_by_both() -> None:
+    """Its new connection comes before the old one is known to be lost."""
+    table = RouteTable(NameServerSettings())
+    table.register(broker("m", name="a"), body("A", "B"), peer=1, now_ms=0)
+    table.register(broker("m", name="b"), body("A", "B"), peer=2, now_ms=10)
+    table.lost(1, 20)
+    table.expire(30)
+    assert table.cluster_info().cluster_addr_table == {"c": ["b"]}
+    assert (table.members("a"), table.members("b")) == ({}, {0: "m"})
+    table.lost(2, 40)
+    assert not table.cluster_info().broker_addr_table
