@@ -264,13 +264,33 @@ class Clients:
         names = member.producers if member is not None else ()
         return max((self.producers[name][peer].seen_ms for name in names), default=-1)
 
-    def silent_since(self, limit_ms: int) -> Iterator[int]:
-        """Connections without a heartbeat since then."""
-        seen: dict[int, int] = {}
-        for channels in self.producers.values():
-            for peer, channel in channels.items():
-                seen[peer] = max(seen.get(peer, 0), channel.seen_ms)
-        for group in self.consumers.values():
-            for peer, channel in group.channels.items():
-                seen[peer] = max(seen.get(peer, 0), channel.seen_ms)
-        return (peer for peer, seen_ms in seen.items() if seen_ms < limit_ms)
+    def expire(self, limit_ms: int) -> tuple[set[int], list[ConsumerGroup]]:
+        """Remove members that no heartbeat has named since then; return their connections, and the
+        consumer groups that lost a member. Others on the same connection may live on: those of two
+        clients that share it, of which one was stopped and could not unregister."""
+        peers: set[int] = set()
+        groups: list[ConsumerGroup] = []
+        for name, channels in list(self.producers.items()):
+            for peer in _silent(channels, limit_ms):
+                self.stop_producing(name, peer)
+                peers.add(peer)
+        for name, group in list(self.consumers.items()):
+            silent = _silent(group.channels, limit_ms)
+            for peer in silent:
+                self.stop_consuming(name, peer)
+            peers.update(silent)
+            if silent:
+                groups.append(group)
+        return peers, groups
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: nobody has been silent for longer."""
+        all_channels = [*self.producers.values(), *(g.channels for g in self.consumers.values())]
+        # One heartbeat makes one channel for all of its groups.
+        different = {id(one): one for channels in all_channels for one in channels.values()}
+        for channel in different.values():
+            channel.seen_ms += by_ms
+
+
+def _silent(channels: Mapping[int, Channel], limit_ms: int) -> list[int]:
+    return [peer for peer, channel in channels.items() if channel.seen_ms < limit_ms]

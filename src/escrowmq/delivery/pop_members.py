@@ -102,6 +102,14 @@ class Poppers:
                     self._drop_channel(group, peer)
                 del self._groups[group.name]
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: no group is forgotten for that."""
+        for group in self._groups.values():
+            for channel in group.channels.values():
+                channel.seen_ms += by_ms
+            for subscription in group.subscriptions.values():
+                subscription.sub_version += by_ms
+
     def _drop_channel(self, group: ConsumerGroup, peer: int) -> None:
         del group.channels[peer]
         self._channels_count -= 1

@@ -115,9 +115,17 @@ def test_lost_connection_leaves_all_its_groups() -> None:
     assert clients.groups_on("T") == ["CG"]
 
 
-def test_silent_connection_is_one_without_any_heartbeat() -> None:
+def test_a_member_that_no_heartbeat_names_leaves_whatever_else_its_connection_has() -> None:
     clients = Clients()
     clients.produce("PG", channel(1, seen_ms=5))
+    clients.produce("OTHER", channel(1, seen_ms=9))
     clients.consume("CG", channel(1, seen_ms=9), [])
-    clients.produce("PG", channel(2, seen_ms=5))
-    assert list(clients.silent_since(6)) == [2]
+    clients.consume("LEFT", channel(1, seen_ms=5), [])
+    clients.consume("CG", channel(2, seen_ms=5), [])
+    peers, groups = clients.expire(6)
+    assert peers == {1, 2}
+    assert {group.name: list(group.channels) for group in groups} == {"CG": [1], "LEFT": []}
+    assert set(clients.producers) == {"OTHER"}
+    assert set(clients.consumers) == {"CG"}
+    assert (clients.client_id(1), clients.client_id(2)) == ("c1", None)
+    assert clients.expire(6) == (set(), [])

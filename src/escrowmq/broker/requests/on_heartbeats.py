@@ -243,8 +243,18 @@ class ClientHandlers(Part):
             idle_ms = self._settings.channel_idle_ms
             limit_ms = now_ms - idle_ms
             self._poppers.forget(now_ms, channel_idle_ms=idle_ms)
-            for peer in list(self._clients.silent_since(limit_ms)):
-                self._leave(peer)
+            peers, groups = self._clients.expire(limit_ms)
+            for peer in peers:
+                self._fingerprints.pop(peer, None)  # if it comes back, it names its topics again
+                if self._clients.client_id(peer) is None:
+                    self._poppers.lost(peer)
+            for group in groups:
+                self._member_left(group)
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: no client is dropped for that."""
+        self._clients.clock_leapt(by_ms)
+        self._poppers.clock_leapt(by_ms)
 
     def wake_at_ms(self) -> int:
         """When the next check is due."""
