@@ -286,7 +286,7 @@ def settled_before_durable(core: BrokerCore) -> None:
 
 def parked_kept_for_ever(core: BrokerCore) -> None:
     """What nobody can be asked about is not given up, however old it is."""
-    core.transactions.checker._age_max_hours = lambda: 1 << 40
+    core.transactions.checker._age_max_ms = lambda: 1 << 60
 
 
 def meter_drifts(core: BrokerCore) -> None:

@@ -73,5 +73,8 @@ class Core(Protocol):
     def wake_at_ms(self) -> int:
         """The shell calls `wake` by this time."""
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward by this much: timeouts keep their full length."""
+
     def take_effects(self) -> list[Effect]:
         """Return, and forget, the queued effects."""

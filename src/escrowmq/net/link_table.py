@@ -70,6 +70,11 @@ class Links:
         for link in self.values():
             link.close(flush_s=self._flush_s)
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: no connection has been idle for longer."""
+        for link in self.by_peer.values():
+            link.last_active_ms += by_ms
+
     def idle(self) -> Iterator[Link]:
         """Connections that have neither sent nor read anything for a long time."""
         now_ms = self._clock.now_ms()

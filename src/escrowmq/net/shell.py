@@ -172,6 +172,11 @@ class Shell:
         if found.account:
             self._notify_core(lambda: core.proved(link.peer, found.account))
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward, and does not show it yet."""
+        self.links.clock_leapt(by_ms)
+        self.core.clock_leapt(by_ms)
+
     def receive(self, link: Link, data: bytes, *, waited_ms: int = 0) -> None:
         """Process bytes from a peer that have waited at least this long."""
         spin = self.spin

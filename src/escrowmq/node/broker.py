@@ -142,7 +142,6 @@ class BrokerNode:
         """Load the store, then accept clients."""
         began_s = time.monotonic()
         self._clock.continue_from(self.core.open(self._clock.now_ms()))
-        self._clock.set_leap_listener(self.core.clock_leapt)
         _log.info(
             "broker %s of %s, EscrowMQ %s, has opened %s within %.1f s (%s)",
             self.labels["node_id"],
@@ -164,6 +163,7 @@ class BrokerNode:
             doors=doors,
             spin_s=spin_us / 1e6,
         )
+        self._clock.set_leap_listener(self._shell.clock_leapt)
         self._ports = ports
         membership = self._membership
         if self._ha_door is not None:

@@ -70,6 +70,7 @@ class NameServerNode:
         self._shell = Shell(
             self.core, self._clock, self._disk, name="nameserver", idle_ms=idle_ms, doors=doors
         )
+        self._clock.set_leap_listener(self._shell.clock_leapt)
         await self._shell.listen(Listener(self._door))
         self._shell.start()
 

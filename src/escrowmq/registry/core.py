@@ -235,6 +235,11 @@ class RegistryCore:
         """Expire silent brokers, and close peers with incomplete frames."""
         self.rounds.wake(now_ms)
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: no broker has been silent for longer."""
+        _log.warning("the clock was set forward by %.1f s", by_ms / 1000)
+        self.state.routes.live.clock_leapt(by_ms)
+
     def _expire(self, now_ms: int) -> None:
         if now_ms >= self._scan_at_ms:
             self._scan_at_ms = now_ms + self.state.settings.scan_interval_ms

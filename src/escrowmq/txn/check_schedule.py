@@ -42,7 +42,6 @@ UNPARKED_MAX: Final = 5_000
 """Halves made due per turn when a producer connects: some 5 ms."""
 
 RETRY_MS: Final = 1_000
-_HOUR_MS: Final = 3_600_000
 _NEVER_MS: Final = (1 << 62) - 1
 
 
@@ -95,12 +94,12 @@ class Checker:
         engine: Engine,
         settings: BrokerSettings,
         *,
-        age_max_hours: Callable[[], int],
+        age_max_ms: Callable[[], int],
         members: Callable[[str], list[LiveProducer]],
     ) -> None:
         self._engine = engine
         self._settings = settings
-        self._age_max_hours = age_max_hours
+        self._age_max_ms = age_max_ms
         self._members = members
         self.may_see: Callable[[int, str, str, str], bool] | None = None
         """Whether a connection may see and end a half: of a topic, of a group, with an account's
@@ -118,10 +117,6 @@ class Checker:
         self._has_room = False
         self.unconfirmed = UnconfirmedChecks()
         self.counters = CheckCounters()
-
-    @property
-    def _age_max_ms(self) -> int:
-        return self._age_max_hours() * _HOUR_MS
 
     # -- what happens outside ----------------------------------------------------------------
 
@@ -215,6 +210,15 @@ class Checker:
             pending.schedule(queue_offset, now_ms)
 
     # -- time --------------------------------------------------------------------------------
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: no check is due, and no client silent, before its time."""
+        self._engine.halves.pending.clock_leapt(by_ms)
+        self.unconfirmed.clock_leapt(by_ms)
+        for under_way in self._by_time:
+            under_way.asked_ms += by_ms
+        for peer in self._mute_until_ms:
+            self._mute_until_ms[peer] += by_ms
 
     def wake_at_ms(self) -> int:
         """When to call `due` next."""
@@ -385,14 +389,14 @@ class Checker:
             checks=checks,
             checks_max=self._settings.transaction_checks_max,
             age_ms=now_ms - row.stored_ms,
-            age_max_ms=self._age_max_ms,
+            age_max_ms=self._age_max_ms(),
             is_reachable=is_reachable,
         )
 
     def _park(self, queue_offset: int, group: str, stored_ms: int) -> None:
         self._engine.halves.park(queue_offset, group)
         # The log does not wait for its producers: too old, it is given up all the same.
-        self._engine.halves.pending.schedule(queue_offset, stored_ms + self._age_max_ms + 1)
+        self._engine.halves.pending.schedule(queue_offset, stored_ms + self._age_max_ms() + 1)
 
     def _count(self, queue_offset: int) -> int:
         count = self._engine.halves.pending.count_check(queue_offset)

@@ -365,6 +365,14 @@ class Pending:
                 break
         return taken
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: nothing is due earlier."""
+        for page in self.pages:
+            for at, due_ms in enumerate(page.due_ms):
+                if due_ms != NEVER_MS:
+                    page.due_ms[at] = due_ms + by_ms
+        self._drop_void()
+
     def _drop_void(self) -> None:
         """Drop void deadlines: those of parked halves are days ahead."""
         self._buckets.clear()

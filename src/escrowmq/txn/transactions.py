@@ -82,7 +82,7 @@ class Transactions:
         self.checker = Checker(
             self.engine,
             settings,
-            age_max_hours=lambda: store_settings.reserved_hours,
+            age_max_ms=lambda: store_settings.reserved_hours * HOUR_MS,
             members=members,
         )
         self.carrier = Carrier(self.engine, self.checker, store)

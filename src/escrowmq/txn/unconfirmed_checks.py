@@ -45,6 +45,12 @@ class UnconfirmedChecks:
         asked = self._of.pop(peer, ())
         return [queue_offset for queue_offset, at_ms in asked if at_ms > heard_ms]
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward, and the times of heartbeats with it."""
+        for peer, asked in self._of.items():
+            shifted = [(queue_offset, at_ms + by_ms) for queue_offset, at_ms in asked]
+            self._of[peer] = deque(shifted, maxlen=UNHEARD_MAX)
+
 
 def _never(peer: int) -> int:
     del peer

@@ -51,6 +51,9 @@ class Core:
 
     def synced(self, log_offset: int, now_ms: int) -> None: ...
 
+    def clock_leapt(self, by_ms: int) -> None:
+        self.leapt_ms = by_ms
+
     def sync_failed(self, reason: str, now_ms: int) -> None: ...
 
     def wake(self, now_ms: int) -> None: ...
@@ -328,6 +331,20 @@ def test_idle_peer_is_closed_and_a_busy_one_is_not(run: Run) -> None:
             await it.core.has(2)
             idle.close()
             busy.close()
+
+    run(main)
+
+
+def test_no_peer_is_idle_because_the_clock_was_set_forward(run: Run) -> None:
+    async def main() -> None:
+        async with running(idle_ms=60_000) as it:
+            peer = await it.connect()
+            await it.core.has(1)
+            links = it.shell.links
+            it.shell.clock_leapt(90_000)
+            assert links.by_peer[1].last_active_ms > SystemClock().now_ms() + 80_000
+            assert it.core.leapt_ms == 90_000
+            peer.close()
 
     run(main)
 

@@ -64,6 +64,9 @@ class EchoCore:
     def synced(self, log_offset: int, now_ms: int) -> None:
         self._note(f"synced {log_offset}")
 
+    def clock_leapt(self, by_ms: int) -> None:
+        self.leapt_ms = by_ms
+
     def sync_failed(self, reason: str, now_ms: int) -> None:
         self._note(f"failed {reason}")
 

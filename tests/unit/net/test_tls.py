@@ -71,6 +71,9 @@ class Core:
 
     def synced(self, log_offset: int, now_ms: int) -> None: ...
 
+    def clock_leapt(self, by_ms: int) -> None:
+        self.leapt_ms = by_ms
+
     def sync_failed(self, reason: str, now_ms: int) -> None: ...
 
     def wake(self, now_ms: int) -> None: ...

@@ -77,7 +77,7 @@ class Ground:
         self.checker = Checker(
             self.engine,
             self.settings,
-            age_max_hours=lambda: self.store_settings.reserved_hours,
+            age_max_ms=lambda: self.store_settings.reserved_hours * 3_600_000,
             members=lambda group: self.members.get(group, []),
         )
         return self.recovery.run(

@@ -97,6 +97,11 @@ class WaitingAnswers(Part):
                 return
             self._waiting.popleft().send_late(code)
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: none has waited for longer."""
+        for waiting in self._waiting:
+            waiting.since_ms += by_ms
+
     def wake_at_ms(self) -> int:
         """When the first timeout passes."""
         if not self._waiting:

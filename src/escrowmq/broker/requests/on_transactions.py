@@ -197,6 +197,10 @@ class EndHandlers(Part):
         if self.engine.halves.counters.expired:
             self._topics.ensure(Topic.CHECK_MAX_TIME, now_ms=now_ms)
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: checks are sent no earlier."""
+        self._checker.clock_leapt(by_ms)
+
     def wake_at_ms(self) -> int:
         """When a check is due next."""
         return self._checker.wake_at_ms()
