@@ -11,6 +11,7 @@ from escrowmq.base.codes import Request
 from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import RELEASED_AT_ONCE_MAX, RELEASED_SIZE_MAX
 from escrowmq.base.store_settings import StoreSettings
+from escrowmq.errors import StorageError
 from tests.harness.exchange import Caller, Exchange, Pending
 
 HOLD_MS = 10_000
@@ -280,3 +281,17 @@ def test_a_crowd_that_waits_for_a_large_message_is_answered_in_turns() -> None:
     assert sum(map(bool, crowd)) == 8
     exchange.advance(10)
     assert all(pending.now.body == crowd[0].now.body for pending in crowd)
+
+
+@pytest.mark.parametrize("kind", ["pull", "pop"])
+def test_what_waited_is_answered_although_its_messages_cannot_be_read(
+    exchange: Exchange, client: Caller, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pending = begin(exchange, client, kind)
+
+    def fail(*_: object, **__: object) -> None:
+        raise StorageError("no descriptor is left")
+
+    monkeypatch.setattr(exchange.core.broker.store, "get", fail)
+    exchange.advance(HOLD_MS + 1_000)
+    assert (pending.now.code, pending.now.remark) == (1, "no descriptor is left")

@@ -27,7 +27,7 @@ from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.orderly_pops import OrderTable
 from escrowmq.delivery.pop_members import Poppers
 from escrowmq.delivery.stats import Stats
-from escrowmq.errors import UsageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.filter.operands import FilterError
 from escrowmq.filter.tags import ALL
 from escrowmq.store.store import Arrival, Store
@@ -332,7 +332,11 @@ class PopHandlers:
             pop = self._judge_again(held.question.asked, now_ms)
             if pop is None:
                 continue
-            finds = self._popper.find(pop, now_ms)
+            try:
+                finds = self._popper.find(pop, now_ms)
+            except (StorageError, OSError) as error:
+                self._answers.give(pop.asked, Refusal(Response.SYSTEM_ERROR, str(error), _EMPTY))
+                continue
             code = Response.SUCCESS if finds.count else Response.POLLING_TIMEOUT
             self._answers.give(pop.asked, self._pop_answer(pop, finds, code))
 

@@ -34,7 +34,7 @@ from escrowmq.delivery.held_pulls import Holds, LongPoll, wait_ms_of, weight_of
 from escrowmq.delivery.offsets import OffsetTable
 from escrowmq.delivery.stats import Stats
 from escrowmq.delivery.topics import TopicTable
-from escrowmq.errors import UsageError
+from escrowmq.errors import StorageError, UsageError
 from escrowmq.store.store import Arrival, Got, GotStatus, Store
 
 _CODE: Final = {
@@ -195,7 +195,7 @@ class PullHandlers(Part):
                 reply = judged
             else:
                 reply = self._answer(asked, judged, now_ms, may_hold=False)
-        except UsageError as error:
+        except (UsageError, StorageError, OSError) as error:
             reply = Refusal(Response.SYSTEM_ERROR, str(error))
         if reply is not HELD:
             self._answers.give(asked, reply)
