@@ -116,9 +116,11 @@ class Exchange:
         self._perform()
         return core
 
-    def reopen(self) -> None:
-        """Stop the broker properly and start it again; all connections are gone."""
+    def reopen(self, *, back_ms: int = 0) -> None:
+        """Stop the broker properly and start it again, its clock set back by so much; all
+        connections are gone."""
         self.core.close(self.now_ms)
+        self.now_ms -= back_ms
         self.disk.restart()
         self._forget()
         self._open()

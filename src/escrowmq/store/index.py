@@ -222,8 +222,10 @@ class IndexFile:
                 return
             found, log_offset, seconds, previous = self.entry(number)
             stored_ms = self.begin_ms + seconds * 1000
-            # The entry keeps whole seconds.
-            if found == code and begin_ms - 1000 < stored_ms <= end_ms:
+            # The entry keeps whole seconds, and none of a clock that was set back: then it may be
+            # of any time before the file's.
+            is_early_enough = stored_ms <= end_ms or seconds == 0
+            if found == code and begin_ms - 1000 < stored_ms and is_early_enough:
                 yield log_offset
             limit, number = number, previous  # numbers fall along a chain: no loop
 
@@ -315,11 +317,17 @@ class Index:
             if file not in self._dirty:
                 self._dirty.append(file)
 
-    def find(self, code: int, *, begin_ms: int, end_ms: int) -> Iterator[int]:
-        """Log offsets of records that may have the key of this hash, newest first."""
+    def find(self, code: int, *, begin_ms: int, end_ms: int, after: int = -1) -> Iterator[int]:
+        """Log offsets, after the given one, of records that may have the key of this hash and be of
+        this span of time, newest first."""
         for file in reversed(self.files):
-            if file.count > 1 and file.begin_ms <= end_ms and file.end_ms >= begin_ms:
-                yield from file.find(code, begin_ms=begin_ms, end_ms=end_ms)
+            if file.end_log_offset <= after:
+                return
+            if file.count > 1 and file.end_ms >= begin_ms:
+                for log_offset in file.find(code, begin_ms=begin_ms, end_ms=end_ms):
+                    if log_offset <= after:
+                        return
+                    yield log_offset
 
     def drop_before(self, log_offset: int) -> int:
         """Remove files that lead only to what the log no longer has, except the last one. Returns

@@ -107,9 +107,10 @@ class Searcher:
         return low, -1
 
     def query(
-        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, after: int = -1
     ) -> FoundByKey:
-        """Records of a topic with a key, stored within a span of time, newest first."""
+        """Records of a topic with a key, stored within a span of time and after a log offset,
+        newest first."""
         state = self._state
         index = state.index
         found = FoundByKey([], 0, 0)
@@ -123,7 +124,7 @@ class Searcher:
         size = 0
         seen: set[int] = set()
         code = key_hash(java_hash(f"{topic}#"), key)
-        for log_offset in index.find(code, begin_ms=begin_ms, end_ms=end_ms):
+        for log_offset in index.find(code, begin_ms=begin_ms, end_ms=end_ms, after=after):
             if len(found.records) >= count_max or size >= _QUERY_SIZE_MAX:
                 break
             if log_offset in seen:

@@ -305,12 +305,12 @@ class Store:
         return self._searcher.stored_ms(queue, queue_offset) if queue is not None else -1
 
     def query(
-        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int
+        self, topic: str, key: str, *, count_max: int, begin_ms: int, end_ms: int, after: int = -1
     ) -> FoundByKey:
-        """Messages of a topic with a key (or unique key), stored within a span of time, newest
-        first."""
+        """Messages of a topic with a key (or unique key), stored within a span of time and after a
+        log offset, newest first."""
         find = self._searcher.query
-        return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms)
+        return find(topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms, after=after)
 
     def queues_of(self, topic: str) -> list[int]:
         """The queue ids of a topic that hold, or held, messages."""

@@ -14,7 +14,8 @@ from escrowmq.codec.record import decode_record
 from escrowmq.errors import CorruptRecord
 from escrowmq.store.store import Store
 
-_EVER_MS: Final = (1 << 62) - 1
+EVER_MS: Final = (1 << 62) - 1
+"""The end of a search that is not bounded by time: a clock may have been ahead."""
 _READ_COUNT: Final = 256
 _SAME_KEY_MAX: Final = 64
 """Messages with one unique key that are examined: one per resumption."""
@@ -56,11 +57,12 @@ def walk_queue(
 
 
 def with_unique_key(
-    store: Store, topic: str, unique_key: str, *, begin_ms: int = 0
+    store: Store, topic: str, unique_key: str, *, after: int = -1
 ) -> list[StoredMessage]:
-    """Messages of a topic with a unique key, stored at a time or later, newest first."""
+    """Messages of a topic with a unique key, stored after a log offset, newest first. Not after a
+    time: clocks are set back."""
     found = store.query(
-        topic, unique_key, count_max=_SAME_KEY_MAX, begin_ms=begin_ms, end_ms=_EVER_MS
+        topic, unique_key, count_max=_SAME_KEY_MAX, begin_ms=0, end_ms=EVER_MS, after=after
     )
     messages = map(decode_record, found.records)
     return [m for m in messages if m.properties.get(Property.UNIQ_KEY) == unique_key]

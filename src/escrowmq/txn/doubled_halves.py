@@ -69,7 +69,7 @@ def newest_copy(half: StoredMessage, halves: Halves, store: Store) -> int:
     like = likeness(half.properties)
     copy = halves.aliases.get(like, -1)
     if copy < 0 and state == State.EXPIRED:  # resumed and ended, before the last start
-        for other in with_unique_key(store, Topic.HALF, like[0], begin_ms=half.stored_ms):
+        for other in with_unique_key(store, Topic.HALF, like[0], after=half.log_offset):
             is_copy = likeness(other.properties) == like
             if is_copy and Property.TRANSACTION_CHECK_TIMES in other.properties:
                 copy = max(copy, other.queue_offset)
@@ -82,7 +82,7 @@ def has_final(half: StoredMessage, store: Store) -> bool:
     if place is None:
         return False
     like = likeness(half.properties)
-    for final in with_unique_key(store, place[0], like[0], begin_ms=half.stored_ms):
+    for final in with_unique_key(store, place[0], like[0], after=half.log_offset):
         # One that was delivered later, by a delay, does not say of which half it is.
         is_named = final.prepared_log_offset in (half.log_offset, 0)
         if is_named and is_final_of(final, like):

@@ -1,10 +1,12 @@
-"""The machine's clock is set forward: timeouts keep their full length."""
+"""The machine's clock is set: forward, and timeouts keep their full length; back, and what is
+stored then is found."""
 
 from __future__ import annotations
 
 import msgspec
 
 from escrowmq.base.codes import Request
+from escrowmq.codec.record import decode_records
 from tests.harness.exchange import COMMIT, SMALL, Caller, Exchange
 
 LEAP_MS = 600_000
@@ -82,3 +84,51 @@ def test_an_answer_waits_for_the_disk_as_long_as_it_may() -> None:
     exchange.sync()
     assert waiting.reply is not None
     assert waiting.reply.code == 0
+
+
+def set_back(exchange: Exchange, by_ms: int) -> None:
+    """The clock was ahead, and is right at the next start."""
+    exchange.advance(5_000)
+    exchange.reopen(back_ms=by_ms)
+
+
+AHEAD_MS = 3 * 86_400_000
+
+
+def test_what_is_stored_after_the_clock_was_corrected_is_found_by_its_key() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    exchange.connect("a").send("T", b"wrong clock", KEYS="k", UNIQ_KEY="u1")
+    set_back(exchange, AHEAD_MS)
+    producer = exchange.connect("b")
+    producer.send("T", b"right clock", KEYS="k", UNIQ_KEY="u2")
+    half = producer.prepare("T", b"half", UNIQ_KEY="tx1")
+    exchange.advance(5_000)
+    fields = {"topic": "T", "key": "k", "maxNum": "32", "beginTimestamp": "0"}
+    reply = producer.ask(Request.QUERY_MESSAGE, fields | {"endTimestamp": str(exchange.now_ms)})
+    assert [message.body for message in decode_records(reply.body)] == [b"right clock"]
+    operator = exchange.connect("operator", host="127.0.0.1")
+    shown = operator.ask(Request.ESCROW_SHOW, {}, b'{"messageId":"tx1"}')
+    assert shown.code == 0
+    assert producer.end(half, COMMIT).code == 0
+
+
+def test_dead_letters_of_a_clock_that_was_ahead_are_given_back_once() -> None:
+    exchange = Exchange()
+    exchange.create_topic("T")
+    consumer = exchange.connect("a")
+    consumer.heartbeat(consumer="CG", topics={"T": "*"})
+    consumer.send("T", b"poison", UNIQ_KEY="u1")
+    (message,) = consumer.messages("T")
+    fields = {
+        "offset": str(message.log_offset), "group": "CG", "delayLevel": "-1",
+        "originMsgId": "u1", "originTopic": "T", "maxReconsumeTimes": "0",
+    }  # fmt: skip
+    assert consumer.ask(Request.CONSUMER_SEND_MSG_BACK, fields).code == 0
+    set_back(exchange, AHEAD_MS)
+    for _ in range(2):
+        operator = exchange.connect("operator", host="127.0.0.1")
+        assert operator.ask(Request.ESCROW_REDELIVER_DEAD, {}, b'{"group":"CG"}').code == 0
+        exchange.advance(5_000)
+        exchange.reopen()
+    assert exchange.connect("x").bodies("%RETRY%CG") == [b"poison"]

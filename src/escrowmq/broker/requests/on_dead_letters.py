@@ -140,7 +140,7 @@ class DeadLetterHandlers:
         return any(
             copy.properties.get(DEAD_LETTER) == mark
             for place in places
-            for copy in with_unique_key(self._store, place, key, begin_ms=letter.stored_ms)
+            for copy in with_unique_key(self._store, place, key, after=letter.log_offset)
         )
 
     def _give_back(

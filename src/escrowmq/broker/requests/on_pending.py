@@ -28,7 +28,7 @@ from escrowmq.codec.pending_bodies import Done, Filter, Item, PendingCounts, Pen
 from escrowmq.codec.record import decode_record
 from escrowmq.errors import UsageError
 from escrowmq.store.store import Store
-from escrowmq.store.walk import walk_queue
+from escrowmq.store.walk import EVER_MS, walk_queue
 from escrowmq.txn.end_claim import Claim
 from escrowmq.txn.pending import NEVER_MS
 from escrowmq.txn.pending_columns import Row
@@ -197,7 +197,7 @@ class PendingHandlers:
         if not which.message_id:
             raise UsageError("name the transaction: id, or messageId")
         records = store.query(
-            Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=now_ms
+            Topic.HALF, which.message_id, count_max=64, begin_ms=0, end_ms=EVER_MS
         ).records
         halves = [half for half in map(decode_record, records) if is_wanted_half(half, which)]
         if not halves:
