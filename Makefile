@@ -48,10 +48,10 @@ serve: $(READY)   ## the embedded server: name server and broker in one process
 demo: $(READY)    ## ten transactions settle, shown as a table
 	$(BIN)/python examples/ten_transactions.py $(ARGS)
 
-# Four workers for two cores: much of what the tests do is waiting for clients and servers. With six the
-# whole takes as long.
+# Six workers for two cores: much of what the tests do is waiting for clients and servers. Four took an
+# eighth longer.
 test: $(SPARK)    ## every test but the long ones; what needs Java, Go, Redis, PostgreSQL, MariaDB or etcd is skipped without
-	$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder -q $(ARGS)
+	$(BIN)/python -m pytest -n 6 --dist loadfile --no-loadscope-reorder -q $(ARGS)
 
 shop: $(READY)    ## the example shop (examples/shop): a broker, orders with FastAPI, mails, parcels in Java
 	$(BIN)/python -m examples.shop $(ARGS)
@@ -77,7 +77,7 @@ pipeline: $(SPARK) ## every test of the data pipeline, with those that take minu
 	$(BIN)/python -m pytest -n 2 --dist loadfile -q tests/spark -m "long or not long" $(ARGS)
 
 foreign: $(READY) ## others' clients and brokers, fetched and built before the tests want them
-	$(BIN)/python -m tests.foreign
+	$(BIN)/python -m tests.foreign $(ARGS)
 
 pythons:          ## the tests that need nothing foreign, on Python 3.13 and 3.14; as root; ten minutes
 	tools/pythons.sh $(ARGS)

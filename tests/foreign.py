@@ -1,7 +1,7 @@
-"""What is others' in the tests, made before they run: `python -m tests.foreign`.
+"""What is others' in the tests, made before they run: `python -m tests.foreign`, and with `--all`
+what only long tests want.
 
-Each is also made by the first test that wants it, and whoever wants the same waits with it: all
-workers, in a fresh clone, four minutes for the client in Rust.
+Each is also made by the first test that wants it, and whoever wants the same waits with it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ FETCHED: Final = [
     *(Foreign(f"Java client {one}", MAVEN, partial(jars.java_driver, one))
       for one in jars.CLIENT_RELEASES),
     Foreign("packer of the shop", MAVEN, packing.make),
-    Foreign("broker with ACL 1.0", MAVEN, partial(jars.server_jars, jars.ACL_BROKER_RELEASE)),
     *(Foreign(f"{one.name} client of RocketMQ 5", one.tools, one.start)
       for one in (clients.JAVA, clients.NODE)),
     Foreign("axe-core", axe_core.TOOLS, axe_core.script),
@@ -48,10 +47,14 @@ COMPILED: Final = [
     Foreign("grpc-go", ("go",), tools.caller),
     Foreign("h2spec", ("go",), tools.h2spec),
     Foreign("porcupine", porcupine.TOOLS, porcupine.program),
-    *(Foreign(f"{one.name} client of RocketMQ 5", one.tools, one.start)
-      for one in (clients.GO, clients.RUST)),
-]  # fmt: skip
+    Foreign("go client of RocketMQ 5", clients.GO.tools, clients.GO.start),
+]
 """These take the cores."""
+
+LONG: Final = [
+    Foreign("broker with ACL 1.0", MAVEN, partial(jars.server_jars, jars.ACL_BROKER_RELEASE)),
+    Foreign("rust client of RocketMQ 5", clients.RUST.tools, clients.RUST.start),
+]
 
 
 def make_all(wanted: list[Foreign]) -> None:
@@ -64,9 +67,10 @@ def make_all(wanted: list[Foreign]) -> None:
 
 
 def main() -> None:
-    """Both lists side by side; the first failure ends it."""
-    with ThreadPoolExecutor(max_workers=2) as pool:
-        for done in [pool.submit(make_all, wanted) for wanted in (FETCHED, COMPILED)]:
+    """The lists side by side; the first failure ends it."""
+    wanted = [FETCHED, COMPILED, *([LONG] if "--all" in sys.argv[1:] else [])]
+    with ThreadPoolExecutor() as pool:
+        for done in [pool.submit(make_all, each) for each in wanted]:
             done.result()
 
 

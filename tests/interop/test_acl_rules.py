@@ -192,6 +192,7 @@ def outcome(broker: str, case: Case) -> str:
     return text
 
 
+@pytest.mark.long  # one more release of the broker is fetched for it
 def test_two_hundred_cases_are_answered_as_by_the_last_broker_with_acl(
     theirs: str, ours: str
 ) -> None:

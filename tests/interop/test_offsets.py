@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from tests.harness.parameters import quick
+
 from . import wire
 from .drivers import Driver, JavaDriver, unique
 from .process import until
@@ -93,7 +95,9 @@ def reset(java: JavaDriver, server: Server, topic: str, group: str) -> bool:
     return len(moved) == 4
 
 
-@pytest.mark.parametrize("java", [*JAVA, "java-5.3.3-binary"], indirect=True)
+@pytest.mark.parametrize(
+    "java", quick(["java-5.5.0"], of=[*JAVA, "java-5.3.3-binary"]), indirect=True
+)
 def test_lite_pull_consumer_polls_and_commits(server: Server, java: JavaDriver, topic: str) -> None:
     producer = java.producer(server.nameserver)
     for n in range(20):

@@ -143,6 +143,7 @@ def test_a_whole_store_of_rocksdb_is_refused_and_served_after_what_is_said(
     assert "the whole log is read" in server.process.errors.read_text()
 
 
+@pytest.mark.long
 def test_a_database_that_is_not_used_is_no_reason_to_refuse(
     tmp_path: Path, served: Callable[[], EscrowServer]
 ) -> None:

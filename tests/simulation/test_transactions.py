@@ -10,7 +10,7 @@ import pytest
 from tests.sim.kinds import DONE, FAULTS
 from tests.sim.world import Result, World
 
-SEEDS = 100
+SEEDS = 60
 """As few as everything happens in."""
 
 BLOCK = 20

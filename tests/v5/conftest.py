@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.harness.parameters import quick
 from tests.interop.servers import EscrowServer
 
-from .clients import ALL, Client
+from .clients import ALL, QUICK, Client
 from .places import SETTINGS
 
 
@@ -19,7 +20,7 @@ def make_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EscrowServ
     server.stop()
 
 
-@pytest.fixture(name="client", params=ALL, ids=lambda client: client.name)
+@pytest.fixture(name="client", params=quick(QUICK, of=ALL), ids=lambda client: client.name)
 def make_client(request: pytest.FixtureRequest) -> Client:
     client: Client = request.param
     if client.missing:
