@@ -44,6 +44,17 @@ def test_idle_group_goes_with_connections_that_are_not_idle_by_their_own_measure
     poppers.lost(1)
 
 
+def test_a_clock_that_is_set_forward_makes_nobody_idle() -> None:
+    poppers = Poppers()
+    pop(poppers, "G", 1, "T")
+    leap_ms = 2 * TOPIC_IDLE_MS
+    poppers.clock_leapt(leap_ms)
+    poppers.forget(leap_ms + IDLE_MS, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([1], ["T"])
+    poppers.forget(leap_ms + IDLE_MS + 1, channel_idle_ms=IDLE_MS)
+    assert members(poppers, "G") == ([], ["T"])
+
+
 def test_what_finds_no_room_is_not_noted() -> None:
     poppers = Poppers(topics_max=2, channels_max=2)
     pop(poppers, "G", 1, "T", "U")

@@ -154,6 +154,19 @@ def test_a_silent_broker_is_closed_and_unregistered() -> None:
     exchange.core.lost(1, exchange.now_ms)
 
 
+def test_no_broker_is_silent_because_the_clock_was_set_forward() -> None:
+    exchange = Exchange()
+    register(exchange, {"T": 8, "U": 4}, heartbeatTimeoutMillis="30000")
+    exchange.core.clock_leapt(600_000)
+    exchange.now_ms = 630_000
+    exchange.core.wake(exchange.now_ms)
+    assert queues(exchange, "T") == {"broker-a": 8}
+    exchange.now_ms = 635_001
+    exchange.core.wake(exchange.now_ms)
+    assert len(exchange.core.take_effects()) == 1
+    assert queues(exchange, "T") == {}
+
+
 def test_a_wake_before_its_time_does_nothing() -> None:
     core = RegistryCore(NameServerSettings(), started_ms=100)
     core.wake(101)

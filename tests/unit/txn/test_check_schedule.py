@@ -147,6 +147,19 @@ def test_member_that_does_not_answer_is_left_alone_for_a_while() -> None:
         assert peer in [ask.peer for ask in ground.due(0) if ask.half == half]
 
 
+def test_a_mute_member_is_left_alone_for_as_long_when_the_clock_is_set_forward() -> None:
+    ground = ground_of(A, B, check_answer_ms=1_000)
+    for number in range(MUTE_AFTER):
+        ground.prepare(b"%d" % number, origin="a")
+    ground.due(FIRST_MS)
+    ground.due(1_001)
+    ground.checker.clock_leapt(MUTE_MS)
+    ground.now_ms += MUTE_MS
+    half = ground.prepare(b"x", origin="a")
+    ground.checker.ask_now([half.queue_offset], ground.now_ms)
+    assert [ask.peer for ask in ground.due(0) if ask.half == half] == [2]
+
+
 def test_group_of_mute_members_is_asked_all_the_same() -> None:
     ground = ground_of(A, check_answer_ms=1_000)
     for number in range(MUTE_AFTER):

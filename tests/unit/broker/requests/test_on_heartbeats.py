@@ -189,6 +189,18 @@ def test_fingerprint_does_not_outlive_its_connection() -> None:
     assert (again.ext or {})["IS_SUB_CHANGE"] == "true"
 
 
+def test_a_member_that_was_dropped_names_its_topics_again() -> None:
+    exchange = Exchange()
+    client = exchange.connect()
+    client.heartbeat(consumer="CG", topics={"T": "*"}, heartbeatFingerprint=77)
+    exchange.advance(90_000)
+    client.heartbeat(producer="PG", heartbeatFingerprint=77)
+    exchange.advance(90_000)
+    assert "CG" not in exchange.core.broker.clients.consumers
+    again = client.heartbeat(consumer="CG", heartbeatFingerprint=77, withoutSub=True)
+    assert (again.ext or {})["IS_SUB_CHANGE"] == "true"
+
+
 def test_older_subscription_does_not_replace_a_newer_one() -> None:
     exchange = Exchange()
     first, second = exchange.connect("c1"), exchange.connect("c2")
