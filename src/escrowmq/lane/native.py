@@ -28,13 +28,13 @@ that the records match their entries, as codec/log_stretches.is_whole does.
 `find_records`, `copy_cells`, `copy_numbers`, `find_entries` and `copy_named` make columns of
 records, as numpy does in pipeline/arrow.
 
-Each is None if it is not available; `why_plain` says why."""
+Each is None if it is not available; `why_plain` says why. `_compiled.pyi` has their types, and says
+what they return."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from types import ModuleType
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 CONTRACT: Final = 16
@@ -205,230 +205,51 @@ class RequestsLane(NamedTuple):
     lay_out_ends: LayOutEnds
 
 
-class IndexKeyOf(Protocol):
-    """The type of `index_key`."""
-
-    def __call__(
-        self, prefix_hash: int, key: str | bytes, log_offset: int, stored_ms: int, /
-    ) -> bytes:
-        """The waiting entry for a key with a prefix (`topic#`) whose Java hash is known."""
-
-
-class FindBlocks(Protocol):
-    """The type of `find_blocks`."""
-
-    def __call__(
-        self, keys: bytes, slots_count: int, slots_at: int, block_bits: int, /
-    ) -> set[int] | None:
-        """The blocks of a file with the slots of keys. None if the positions of some slots have
-        more than 32 bits."""
-
-
-class Chain(Protocol):
-    """The type of `chain`."""
-
-    def __call__(
-        self,
-        memory: Buffer,
-        keys: bytes,
-        slots_count: int,
-        slots_at: int,
-        first: int,
-        begin_ms: int,
-        /,
-    ) -> tuple[bytes, bytes, int]:
-        """Entries; position and newest entry of each slot, as 32-bit numbers; how many slots were
-        empty."""
-
-
-class Lead(Protocol):
-    """The type of `lead`."""
-
-    def __call__(self, memory: Buffer, newest: bytes, /) -> None:
-        """Point these slots to these entries."""
-
-
-class IndexLane(NamedTuple):
-    """The functions that put keys into an index file in memory."""
-
-    find_blocks: FindBlocks
-    chain: Chain
-    lead: Lead
-
-
-class AlikeHalves(Protocol):
-    """The type of `alike_halves`."""
-
-    def __call__(
-        self,
-        data: bytes,
-        base: int,
-        entries: list[tuple[int, int, int]],
-        first: int,
-        nth: int,
-        topic: bytes,
-        by_size: Mapping[int, tuple[Any, ...]],
-        /,
-    ) -> tuple[list[int], list[Any]]:
-        """Store time and shape (txn/half_shape.KnownShape) of the halves from the nth entry on;
-        entry 0 has the queue offset `first`, and the bytes start at log offset `base`."""
-
-
-class FindStarts(Protocol):
-    """The type of `find_starts`."""
-
-    def __call__(
-        self, data: bytes, base: int, mask: int, kind: int, /
-    ) -> tuple[list[int], int, int]:
-        """The starts of records whose sysFlag is that kind under the mask, any with -1; the first
-        byte that is not part of a record; the start of the last record, -1 without one."""
-
-
-class FindRuns(Protocol):
-    """The type of `find_runs`."""
-
-    def __call__(
-        self, units: bytes, first: int, codes: bytes | None, count_max: int, size_max: int, /
-    ) -> tuple[bytes, Sequence[int], int, int] | None:
-        """The fields of store/unit_runs.UnitRuns. The hashes are as in the entries, eight bytes
-        each."""
-
-
-class CopyRuns(Protocol):
-    """The type of `copy_runs`."""
-
-    def __call__(self, memory: Buffer, base: int, runs: bytes, /) -> bytes | None:
-        """The bytes of the runs, from memory that begins at position `base`; None if one of them is
-        not completely in it."""
-
-
-class ReplyWithRuns(Protocol):
-    """The type of `reply_with_runs`."""
-
-    def __call__(  # noqa: PLR0913 - it asks nobody for more
-        self,
-        units: bytes,
-        first: int,
-        codes: bytes | None,
-        count_max: int,
-        size_max: int,
-        memory: Buffer,
-        base: int,
-        pieces: tuple[bytes, ...],
-        opaque: int,
-        low: int,
-        high: int,
-        /,
-    ) -> tuple[bytes, int, int, int] | None:
-        """The frame, the number of messages and the bytes of their records, and the next offset.
-        None if there are none, or not all of them are in this memory."""
-
-
-class AreWhole(Protocol):
-    """The type of `are_whole`."""
-
-    def __call__(
-        self,
-        data: bytes,
-        runs: bytes,
-        topic: bytes,
-        queue_offsets: Sequence[int],
-        has_crc: bool,
-        /,
-    ) -> bool:
-        """Whether the data are these ranges with complete records of the usual kind; if not, the
-        plain version must look."""
-
-
 RepeatedGiven = tuple[bytes, bytes, Any]
 """A binary header; start and end of each varying number in it, as `=ii`; and an object that is
 returned for its repetitions."""
 
 
-class FindRepeated(Protocol):
-    """The type of `find_repeated`."""
+class IndexLane(NamedTuple):
+    """The functions that put keys into an index file in memory."""
 
-    def __call__(
-        self, data: bytes, at: int, known: dict[int, list[RepeatedGiven]], /
-    ) -> tuple[Any, int, list[int], int] | None:
-        """The known header, by size, that the frame at a position repeats: its object, the frame's
-        opaque, its numbers, and its end."""
+    find_blocks: Callable[[bytes, int, int, int], set[int] | None]
+    chain: Callable[[Buffer, bytes, int, int, int, int], tuple[bytes, bytes, int]]
+    lead: Callable[[Buffer, bytes], None]
 
 
-class FindRecords(Protocol):
-    """The type of `find_records`."""
-
-    def __call__(self, data: Buffer, /) -> bytes | None:
-        """The start of each record, as int64. None if they do not follow each other up to the
-        end."""
-
-
-class CopyCells(Protocol):
-    """The type of `copy_cells`."""
-
-    def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes]:
-        """The bytes from each start to its end (int64), as Arrow's offsets (int32) and values."""
-
-
-class CopyNumbers(Protocol):
-    """The type of `copy_numbers`."""
-
-    def __call__(self, data: Buffer, places: Buffer, width: int, /) -> bytes:
-        """A number of bytes, at most 8, from each position (int64)."""
-
-
-class FindEntries(Protocol):
-    """The type of `find_entries`."""
-
-    def __call__(self, data: Buffer, starts: Buffer, ends: Buffer, /) -> tuple[bytes, bytes] | None:
-        """For properties from each start to its end: the cumulative number of entries (int32), and
-        for each entry start and end of its name and the end of its value (int32). None if a record
-        has more entries than the lane compares."""
-
-
-class CopyNamed(Protocol):
-    """The type of `copy_named`."""
-
-    def __call__(
-        self, data: Buffer, bounds: Buffer, entries: Buffer, name: bytes, /
-    ) -> tuple[bytes, bytes, bytes, int]:
-        """The values of a name, from the result of `find_entries`: offsets (int32), values, a bit
-        per value that says whether it is present, and how many are not."""
-
-
-def _load() -> tuple[ModuleType | None, str]:
-    if os.environ.get("ESCROWMQ_PURE", "") not in ("", "0"):
-        return None, "ESCROWMQ_PURE is set"
+why_plain = ""
+if os.environ.get("ESCROWMQ_PURE", "") not in ("", "0"):
+    why_plain = "ESCROWMQ_PURE is set"
+else:
     try:
         from escrowmq.lane import _compiled
     except ImportError as error:
-        return None, str(error)
-    if getattr(_compiled, "CONTRACT", 0) != CONTRACT:
-        return None, "it was built from other sources"
-    return _compiled, ""
+        why_plain = str(error)
+    else:
+        if getattr(_compiled, "CONTRACT", 0) != CONTRACT:
+            why_plain = "it was built from other sources"
 
-
-_module, why_plain = _load()
-requests_lane: RequestsLane | None = (
+requests_lane = (
     None
-    if _module is None
+    if why_plain
     else RequestsLane(
-        _module.lay_out_sends, _module.find_signed, _module.find_ends, _module.lay_out_ends
+        _compiled.lay_out_sends, _compiled.find_signed, _compiled.find_ends, _compiled.lay_out_ends
     )
 )
-index_key: IndexKeyOf | None = getattr(_module, "index_key", None)
-index_lane: IndexLane | None = (
-    None if _module is None else IndexLane(_module.find_blocks, _module.chain, _module.lead)
+index_lane = (
+    None if why_plain else IndexLane(_compiled.find_blocks, _compiled.chain, _compiled.lead)
 )
-alike_halves: AlikeHalves | None = getattr(_module, "alike_halves", None)
-find_starts: FindStarts | None = getattr(_module, "find_starts", None)
-find_runs: FindRuns | None = getattr(_module, "find_runs", None)
-copy_runs: CopyRuns | None = getattr(_module, "copy_runs", None)
-reply_with_runs: ReplyWithRuns | None = getattr(_module, "reply_with_runs", None)
-are_whole: AreWhole | None = getattr(_module, "are_whole", None)
-find_repeated: FindRepeated | None = getattr(_module, "find_repeated", None)
-find_records: FindRecords | None = getattr(_module, "find_records", None)
-copy_cells: CopyCells | None = getattr(_module, "copy_cells", None)
-copy_numbers: CopyNumbers | None = getattr(_module, "copy_numbers", None)
-find_entries: FindEntries | None = getattr(_module, "find_entries", None)
-copy_named: CopyNamed | None = getattr(_module, "copy_named", None)
+index_key = None if why_plain else _compiled.index_key
+alike_halves = None if why_plain else _compiled.alike_halves
+find_starts = None if why_plain else _compiled.find_starts
+find_runs = None if why_plain else _compiled.find_runs
+copy_runs = None if why_plain else _compiled.copy_runs
+reply_with_runs = None if why_plain else _compiled.reply_with_runs
+are_whole = None if why_plain else _compiled.are_whole
+find_repeated = None if why_plain else _compiled.find_repeated
+find_records = None if why_plain else _compiled.find_records
+copy_cells = None if why_plain else _compiled.copy_cells
+copy_numbers = None if why_plain else _compiled.copy_numbers
+find_entries = None if why_plain else _compiled.find_entries
+copy_named = None if why_plain else _compiled.copy_named

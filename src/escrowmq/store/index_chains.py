@@ -61,7 +61,7 @@ def plain_index_key(prefix_hash: int, key: str | bytes, log_offset: int, stored_
     return KEY.pack(key_hash(prefix_hash, key), log_offset, stored_ms)
 
 
-index_key: Final[native.IndexKeyOf] = native.index_key or plain_index_key
+index_key: Final = native.index_key or plain_index_key
 
 
 def find_slots(keys: bytes, slots_count: int, slots_at: int) -> list[int]:
