@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _UNPROVED = (Wire.HA, Wire.GROUP)
+_MORE_SETTLES_MAX = 4
+"""How often an input is settled again, when answers given meanwhile cause more requests."""
 
 
 class BrokerCore:
@@ -239,7 +241,17 @@ class BrokerCore:
                 self._tables.save_and_answer(now_ms)
 
     def _settle(self, now_ms: int) -> None:
-        """Process the consequences of an input: messages that arrived, tables that changed."""
+        """Process the consequences of an input, and of what fronts in this process request when
+        they get its answers: an ack is stored by the end of the input that has made it."""
+        self._settle_parts(now_ms)
+        for _ in range(_MORE_SETTLES_MAX):
+            if not self.serving.needs_settle:
+                return
+            self.serving.settled()
+            self._settle_parts(now_ms)
+
+    def _settle_parts(self, now_ms: int) -> None:
+        """Process messages that arrived and tables that changed."""
         for settle, work in self._settling:
             if work is not None and not any(work):
                 continue

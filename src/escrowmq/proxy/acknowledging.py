@@ -107,14 +107,15 @@ def move_to_dead_letters(
     message_id: str,
     done: Callable[[v2.Status], None],
 ) -> None:
-    """Store a message among the dead letters of a group, then acknowledge it."""
+    """Store a message among the dead letters of a group, then acknowledge it, even if the call ends
+    in between: otherwise the message is redelivered, and stored there once more."""
 
     def stored(reply: Answer | Refusal) -> None:
         if code_of(reply) != v2.OK:
             done(status_of(reply))
             return
         fields = handle.fields(group, topic)
-        call.ask(Request.ACK_MESSAGE, fields, lambda acked: done(status_of(acked)))
+        call.ask(Request.ACK_MESSAGE, fields, lambda acked: done(status_of(acked)), is_needed=True)
 
     ext = {
         "offset": str(handle.log_offset),
@@ -124,7 +125,7 @@ def move_to_dead_letters(
         "originTopic": topic,
         "maxReconsumeTimes": "0",
     }
-    call.ask(Request.CONSUMER_SEND_MSG_BACK, ext, stored)
+    call.ask(Request.CONSUMER_SEND_MSG_BACK, ext, stored, is_needed=True)
 
 
 def _report_nth(

@@ -70,11 +70,13 @@ class CallDialogue(Protocol):
 class _Wait:
     """A request that a call has made to the broker."""
 
-    __slots__ = ("_call", "_on_reply", "number", "reply")
+    __slots__ = ("_call", "_on_reply", "is_needed", "number", "reply")
 
-    def __init__(self, call: Call[Any], on_reply: OnReply) -> None:
+    def __init__(self, call: Call[Any], on_reply: OnReply, *, is_needed: bool) -> None:
         self._call = call
         self._on_reply = on_reply
+        self.is_needed = is_needed
+        """Whether the answer counts even when the call is over."""
         self.number = 0
         """The number by which it can be forgotten; 0 while it is being made."""
         self.reply: Answer | Refusal | None = None
@@ -87,7 +89,7 @@ class _Wait:
             self.reply = reply
             return
         call.waiting.discard(self.number)
-        if call.is_open:
+        if call.is_open or self.is_needed:
             call.dialogue.guard(call, lambda: self._on_reply(reply))
 
 
@@ -137,16 +139,26 @@ class Call(Generic[R]):
 
     # -- to the broker ---------------------------------------------------------------------------
 
-    def ask(self, code: int, ext: dict[str, str], on_reply: OnReply, body: bytes = b"") -> None:
-        """Make a request as the client. `told` is not called after the call is complete."""
-        wait = _Wait(self, on_reply)
+    def ask(
+        self,
+        code: int,
+        ext: dict[str, str],
+        on_reply: OnReply,
+        body: bytes = b"",
+        *,
+        is_needed: bool = False,
+    ) -> None:
+        """Make a request as the client. `on_reply` is not called after the call is complete, except
+        when the answer is needed all the same, because another request must follow."""
+        wait = _Wait(self, on_reply, is_needed=is_needed)
         backend = self.dialogue.backend
         wish = self._wish(code, ext, body)
         number = backend.ask(self.client.guest, wish, wait.on_answer, self.now_ms)
         if wait.reply is None:
             wait.number = number
-            self.waiting.add(number)
-        elif self.is_open:  # answered at once; the caller is guarded already
+            if not is_needed:
+                self.waiting.add(number)
+        elif self.is_open or is_needed:  # answered at once; the caller is guarded already
             on_reply(wait.reply)
 
     def judge(self, code: int, ext: dict[str, str]) -> None:

@@ -263,7 +263,7 @@ class GrpcDialogue:
 
     def touch(self) -> None:
         """There is something to write: now, or at the end of the current input."""
-        if not self._is_busy:
+        if not self._is_busy and not self._is_given_up:
             self.flush()
 
     def flush(self) -> None:

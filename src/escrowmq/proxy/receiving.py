@@ -176,13 +176,23 @@ class _Found:
         return found
 
     def _bury(self, stored: StoredMessage, handle: ReceiptHandle) -> None:
+        """Move a message to the dead letters. If that fails it is redelivered and moved then: one
+        that would be renewed must not stay hidden until its consumer, which never gets it, leaves.
+        """
+
+        def done(result: v2.Status) -> None:
+            if result.code != v2.OK and handle.is_renewed:
+                fields = handle.fields(self._group, self._topic)
+                fields["invisibleTime"] = str(RENEWED_MS)
+                self._call.tell(Request.CHANGE_MESSAGE_INVISIBLETIME, fields)
+
         move_to_dead_letters(
             self._call,
             handle,
             group=self._group,
             topic=self._topic,
             message_id=stored.properties.get(Property.UNIQ_KEY, ""),
-            done=lambda result: None,  # noqa: ARG005 - one that stays comes again
+            done=done,
         )
 
     def _handle(

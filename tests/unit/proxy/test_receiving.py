@@ -307,20 +307,6 @@ def test_a_message_can_be_put_to_the_dead_letters() -> None:
     assert messages_of(stream) == []
 
 
-def test_what_failed_too_often_goes_to_the_dead_letters() -> None:
-    world, client = make()
-    operator = world.exchange.connect("operator")
-    operator.ask(200, {}, b'{"groupName":"CG","retryMaxTimes":1}')
-    client.send(message("T", b"poison"))
-    for attempt in (1, 2):
-        (found,) = client.received("T")
-        assert found.system_properties.delivery_attempt == attempt
-        world.exchange.advance(40_000)
-    stream = client.receive("T", poll_s=5)
-    assert (messages_of(stream), status_of(stream).message) == ([], "no match message")
-    assert operator.bodies("%DLQ%CG") == [b"poison"]
-
-
 def test_an_orderly_group_gets_one_batch_of_a_queue_at_a_time() -> None:
     world, client = make("FIFO")
     orderly(world)
