@@ -95,7 +95,8 @@ class Guests:
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
         command = dialogue.command(wish, on_reply)
-        self._core.serving.serve(peer, command, now_ms)
+        # A call that has waited for an answer knows only the time at which it began.
+        self._core.serving.serve(peer, command, max(now_ms, self._broker.moment.now_ms))
         self._broker.present.account = ""
         return command.opaque
 

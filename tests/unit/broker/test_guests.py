@@ -105,6 +105,19 @@ def test_a_poll_that_was_given_up_takes_no_message() -> None:
     assert host.replies.pop().code == Response.SUCCESS
 
 
+def test_a_request_of_a_call_that_has_waited_is_served_at_the_present_time() -> None:
+    """The front knows when the call began; messages popped then would be visible too early."""
+    host = make_host()
+    host.send()
+    began_ms = host.exchange.now_ms
+    host.exchange.advance(15_000)
+    host.exchange.now_ms, now_ms = began_ms, host.exchange.now_ms
+    host.pop()
+    (reply,) = host.replies
+    assert reply.ext is not None
+    assert reply.ext["popTime"] == str(now_ms)
+
+
 def test_what_a_guest_that_has_left_waits_for_goes_to_others() -> None:
     host = make_host()
     host.pop()
