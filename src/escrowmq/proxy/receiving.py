@@ -162,8 +162,11 @@ class _Found:
 
     def _messages(self, ext: dict[str, str], records: bytes) -> list[v2.Message]:
         starts = decode_list(ext.get("startOffsetInfo", ""))
+        counts = decode_list(ext.get("orderCountInfo", ""))
         found, unpacking = [], Unpacking()
         for stored in decode_records(records):
+            if counts:
+                _count_deliveries(stored, counts)
             handle = self._handle(stored, starts, ext)
             if self._tags and stored.properties.get(Property.TAGS) not in self._tags:
                 # Another tag of the same hash, as the broker compares them.
@@ -220,6 +223,16 @@ class _Found:
                 f"the pop's answer does not say where queue {stored.queue_id} begins: {error}"
             ) from error
         return ReceiptHandle(receipt, stored.log_offset, is_renewed)
+
+
+def _count_deliveries(stored: StoredMessage, counts: dict[tuple[int, str], list[int]]) -> None:
+    """Set how often a message was delivered before. Those of an orderly group stay in their queue,
+    so the record does not say it, and the pop's answer does."""
+    kind, queue_id = kind_of(stored.topic), stored.queue_id
+    own = counts.get((kind, f"qo{queue_id}%{stored.queue_offset}"))
+    count = (own or counts.get((kind, str(queue_id))) or [0])[0]
+    if count > 0:
+        stored.reconsume_times = count
 
 
 def _tags(expression: v2.FilterExpression) -> frozenset[str]:

@@ -3,6 +3,8 @@ acknowledges them whatever becomes of the call that found them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from escrowmq.proxy.gen import v2
@@ -32,7 +34,7 @@ def send(client: V5, body: bytes, kind: str = "") -> None:
         client.send(message("T", body))
 
 
-def receive(world: World, client: V5, **more: object) -> list[tuple[bytes, int]]:
+def receive(world: World, client: V5, **more: Any) -> list[tuple[bytes, int]]:
     """Bodies and attempts of what comes; then let their time pass."""
     stream = client.receive("T", poll_s=5, **more)
     if not stream.is_over:
@@ -56,7 +58,7 @@ def test_what_failed_too_often_goes_to_the_dead_letters() -> None:
     assert buried(world) == [b"poison"]
 
 
-@pytest.mark.parametrize("kind", [""])
+@pytest.mark.parametrize("kind", ["", "FIFO"])
 def test_a_message_is_buried_once(kind: str) -> None:
     """The first one creates topics, so the broker answers after it has saved them: the call has
     ended by then."""
@@ -82,7 +84,38 @@ def test_a_burial_is_stored_before_the_next_input() -> None:
     assert buried(world) == [b"poison"]
 
 
-@pytest.mark.parametrize("kind", [""])
+def test_attempts_of_an_orderly_group_count_and_end() -> None:
+    world, client = make("FIFO", retries_max=2)
+    for body in (b"poison", b"next"):
+        send(client, body, "FIFO")
+    for attempt in (1, 2, 3):
+        found = receive(world, client, count=1, attempt_id=f"a{attempt}")
+        assert found == [(b"poison", attempt)]
+    assert receive(world, client, count=1, attempt_id="a4") == []
+    assert buried(world) == [b"poison"]
+    assert receive(world, client, count=1, attempt_id="a5") == [(b"next", 1)]
+
+
+def test_the_same_attempt_at_an_orderly_queue_is_no_other() -> None:
+    world, client = make("FIFO")
+    send(client, b"body", "FIFO")
+    for _ in range(3):
+        assert receive(world, client, attempt_id="a") == [(b"body", 1)]
+
+
+def test_a_burial_frees_the_queue_of_an_orderly_group_for_those_who_wait() -> None:
+    world, client = make("FIFO", retries_max=0)
+    send(client, b"poison", "FIFO")
+    assert receive(world, client) == [(b"poison", 1)]
+    send(client, b"next", "FIFO")
+    with client.at_once():
+        first = client.receive("T", count=1, attempt_id="1")
+        second = client.receive("T", count=1, attempt_id="2")
+    assert messages_of(first) == []
+    assert [one.body for one in messages_of(second)] == [b"next"]
+
+
+@pytest.mark.parametrize("kind", ["", "FIFO"])
 def test_what_cannot_be_buried_is_tried_again_although_it_would_be_renewed(kind: str) -> None:
     world, client = make(kind, retries_max=0)
     send(client, b"poison", kind)
