@@ -18,7 +18,7 @@ from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
 
 IDLE_MS: Final = 120_000
-"""How long a client without a connection is remembered, as in RocketMQ."""
+"""How long a client without a stream is remembered after its last call, as in RocketMQ."""
 
 _SCAN_MS: Final = 10_000
 
@@ -47,6 +47,13 @@ class ClientStream(Protocol):
         """Make the client reconnect."""
 
 
+class ClientConnection(Protocol):
+    """A connection on which a client makes calls (proxy/dialogue)."""
+
+    def forget(self, client: Client) -> None:
+        """A client has left; a later one of that name is another."""
+
+
 class Client:
     """One client."""
 
@@ -61,7 +68,7 @@ class Client:
         self.guest = 0
         self.is_here = True
         """Whether it has not left yet."""
-        self.connections: set[int] = set()
+        self.connections: set[ClientConnection] = set()
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
         self.stream: ClientStream | None = None
@@ -98,7 +105,7 @@ class FrontClients:
         key: ClientKey,
         *,
         language: str,
-        connection: int,
+        connection: ClientConnection,
         port: int,
         known: int,
         is_stranger: bool,
@@ -121,7 +128,7 @@ class FrontClients:
         client.connections.add(connection)
         return client
 
-    def parted(self, client: Client, connection: int, now_ms: int) -> None:
+    def parted(self, client: Client, connection: ClientConnection, now_ms: int) -> None:
         """A connection of a client is gone."""
         client.connections.discard(connection)
         client.seen_ms = now_ms
@@ -133,15 +140,19 @@ class FrontClients:
         if client.is_here:
             client.is_here = False
             del self._clients[client.key]
+            for connection in client.connections:
+                connection.forget(client)
+            client.connections.clear()
             self._backend.leave(client.guest, now_ms)
 
     def wake(self, now_ms: int) -> None:
-        """Forget those who have been away for too long."""
+        """Forget clients that were silent for too long. One with a stream can be asked, and may be:
+        its connection ends if nothing answers there."""
         if now_ms < self._scan_at_ms:
             return
         self._scan_at_ms = now_ms + _SCAN_MS
         for client in self.all():
-            if not client.connections and now_ms - client.seen_ms >= IDLE_MS:
+            if client.stream is None and now_ms - client.seen_ms >= IDLE_MS:
                 self.leave(client, now_ms)
 
     def wake_at_ms(self) -> int:

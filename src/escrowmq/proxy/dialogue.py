@@ -219,19 +219,19 @@ class GrpcDialogue:
         is_judged = self.backend.judges
         if metadata is self._last_metadata and not is_judged:
             client = self._last_client
-            if client is not None and client.is_here:
+            if client is not None:
                 client.seen_ms = now_ms
                 return client, None
         name = meta.client_id(metadata)
         credential = meta.credential(metadata) if is_judged else None
         place = (name, credential.key if credential is not None else "")
         client = self._clients.get(place)
-        if client is None or not client.is_here:
+        if client is None:
             peer = self.peer
             client = self._clients[place] = self.front.clients.find(
                 ClientKey(*place, peer.host, peer.identity),
                 language=meta.language(metadata),
-                connection=peer.id,
+                connection=self,
                 port=self._port,
                 known=len(self._clients),
                 is_stranger=self._is_stranger,
@@ -239,6 +239,12 @@ class GrpcDialogue:
         client.seen_ms = now_ms
         self._last_metadata, self._last_client = metadata, client
         return client, credential
+
+    def forget(self, client: Client) -> None:
+        """A client has left; a later one of that name is another."""
+        self._clients.pop((client.key.id, client.key.account), None)
+        if self._last_client is client:
+            self._last_client = None
 
     # -- out -------------------------------------------------------------------------------------
 
@@ -339,7 +345,7 @@ class GrpcDialogue:
         self._cancel_all()
         self._free()
         for client in self._clients.values():
-            self.front.clients.parted(client, self.peer.id, now_ms)
+            self.front.clients.parted(client, self, now_ms)
         self.front.parted(self.peer.id)
 
     # -- the rest of a dialogue ------------------------------------------------------------------

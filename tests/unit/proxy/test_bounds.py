@@ -14,6 +14,7 @@ from escrowmq.codec.frame import HalfFrames
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.http2 import frames
 from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, STREAMS_MAX
+from escrowmq.proxy import clients
 from escrowmq.proxy.gen import health, v2
 from escrowmq.proxy.open_calls import OpenCalls
 from escrowmq.testing.disk import SimDisk
@@ -186,11 +187,11 @@ def test_a_call_of_a_stranger_has_to_ask_something(*, is_known: bool, closed: st
 
 def test_frames_that_are_half_there_count() -> None:
     world = guarded()
-    clients = [world.connect(f"c{nth}") for nth in range(20)]
-    for client in clients:
+    callers = [world.connect(f"c{nth}") for nth in range(20)]
+    for client in callers:
         client._feed(frames.frame(frames.FrameKind.DATA, b"x" * 16_000, stream_id=1)[:-1])
     assert world.front.strangers_room.size > 20 * 16_000
-    for client in clients:
+    for client in callers:
         client.leave()
     assert world.front.strangers_room.size == 0
 
@@ -217,3 +218,34 @@ def test_others_have_their_turn_between_calls_that_cost_much() -> None:
     client._feed(b"".join(client.data(number, framed, is_end=True) for number in numbers))
     assert world.exchange.holds_count > before
     assert all(client.streams[number].code == 0 for number in numbers)
+
+
+def test_clients_that_have_left_make_room_on_their_connection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(clients, "GRPC_CLIENTS_OF_CONNECTION_MAX", 3)
+    _, client = make()
+    for nth in range(8):
+        client.client_id = f"c{nth}"
+        stream = client.produce("T")
+        assert not client.streams[stream].is_over, client.streams[stream].fields
+        request, kind = v2.NotifyClientTerminationRequest(), v2.NotifyClientTerminationResponse
+        assert client.ask("NotifyClientTermination", request, kind).status.code == v2.OK
+        client.cancel(stream)
+
+
+def test_silent_clients_make_room_on_their_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As behind a proxy, whose connection stays. One with a stream is not silent."""
+    monkeypatch.setattr(clients, "GRPC_CLIENTS_OF_CONNECTION_MAX", 3)
+    world, client = make()
+    client.client_id = "reached"
+    stream = client.produce("T")
+    for nth in range(2):
+        client.client_id = f"c{nth}"
+        assert client.send(message("T")).status.code == v2.OK
+    client.client_id = "one more"
+    assert client.send(message("T")).status.code == v2.TOO_MANY_REQUESTS
+    world.exchange.advance(130_000)
+    assert client.send(message("T")).status.code == v2.OK
+    assert {each.key.id for each in world.front.clients.all()} == {"reached", "one more"}
+    assert not client.streams[stream].is_over
