@@ -306,5 +306,18 @@ GRPC_ACKS_MAX: Final = 4_096
 GRPC_CLIENTS_MAX: Final = 100_000
 """Clients of a front, each by its id, account and address."""
 
+GRPC_SETTINGS_SIZE_MAX: Final = 262_144
+"""Bytes of a gRPC client's settings, which are kept while it is here."""
+
+GRPC_SETTINGS_KEPT_SIZE_MAX: Final = 268_435_456
+"""Bytes of the settings of all gRPC clients; beyond that, new ones are refused."""
+
+GRPC_ENDPOINTS_SIZE_MAX: Final = 8_192
+"""Bytes of the addresses that a gRPC client was given: 16 with the longest host names, and some
+room."""
+
+HOST_NAME_SIZE_MAX: Final = 255
+"""Characters of a host name, as in DNS."""
+
 GRPC_CLIENTS_OF_CONNECTION_MAX: Final = 1_000
 """Clients that share a connection, as those of one process do in some languages."""

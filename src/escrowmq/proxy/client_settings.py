@@ -24,6 +24,7 @@ def completed(
     """A client's settings, completed by the server's."""
     found = v2.Settings()
     found.CopyFrom(settings)
+    found.metric.Clear()
     found.metric.on = False  # without the field the Python client receives nothing
     policy = found.backoff_policy
     policy.Clear()

@@ -11,6 +11,7 @@ from escrowmq.base.fixed_limits import (
     GRPC_CLIENTS_MAX,
     GRPC_CLIENTS_OF_CONNECTION_MAX,
     GRPC_CLIENTS_OF_STRANGER_MAX,
+    GRPC_SETTINGS_KEPT_SIZE_MAX,
 )
 from escrowmq.base.guests import GuestIdentity
 from escrowmq.proxy.backend import Backend
@@ -59,7 +60,7 @@ class Client:
 
     __slots__ = (
         "connections", "guest", "is_here", "key", "language", "produces", "seen_ms", "settings",
-        "stream",
+        "settings_size", "stream",
     )  # fmt: skip
 
     def __init__(self, key: ClientKey, language: str) -> None:
@@ -71,6 +72,7 @@ class Client:
         self.connections: set[ClientConnection] = set()
         self.seen_ms = 0
         self.settings: v2.Settings | None = None
+        self.settings_size = 0
         self.stream: ClientStream | None = None
         """The stream on which it can be asked."""
         self.produces: list[str] = []
@@ -91,6 +93,8 @@ class FrontClients:
         self._backend = backend
         self._count_max = count_max
         self._clients: dict[ClientKey, Client] = {}
+        self.settings_size = 0
+        """Bytes of the settings of all clients."""
         self._scan_at_ms = 0
 
     def __len__(self) -> int:
@@ -128,6 +132,24 @@ class FrontClients:
         client.connections.add(connection)
         return client
 
+    def require_room(self, client: Client, settings: v2.Settings) -> None:
+        """Raise a Fault if there is no room for a client's settings."""
+        size = self.settings_size - client.settings_size + settings.ByteSize()
+        if size > GRPC_SETTINGS_KEPT_SIZE_MAX:
+            raise Fault(
+                v2.TOO_MANY_REQUESTS,
+                f"the settings of {len(self._clients)} clients have {size} bytes; "
+                f"{GRPC_SETTINGS_KEPT_SIZE_MAX} are allowed; stop some, or let them name fewer "
+                "topics",
+            )
+
+    def keep(self, client: Client, settings: v2.Settings | None) -> None:
+        """Keep a client's settings, in place of earlier ones."""
+        size = 0 if settings is None else settings.ByteSize()
+        if client.is_here:
+            self.settings_size += size - client.settings_size
+        client.settings, client.settings_size = settings, size
+
     def parted(self, client: Client, connection: ClientConnection, now_ms: int) -> None:
         """A connection of a client is gone."""
         client.connections.discard(connection)
@@ -143,6 +165,7 @@ class FrontClients:
             for connection in client.connections:
                 connection.forget(client)
             client.connections.clear()
+            self.settings_size -= client.settings_size
             self._backend.leave(client.guest, now_ms)
 
     def wake(self, now_ms: int) -> None:

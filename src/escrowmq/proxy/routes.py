@@ -13,7 +13,7 @@ from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, topic_name
+from escrowmq.proxy.validation import group_name, judge_endpoints, topic_name
 
 ANY_QUEUE: Final = -1
 _SIX: Final = 6
@@ -93,6 +93,7 @@ class Routes:
         master as well: an END goes where its half went."""
         options = self._shared.options
         if options.is_of_group and 0 < len(asked.addresses) <= _ADDRESSES_MAX:
+            judge_endpoints(asked)
             return asked
         return endpoints_of(*options.endpoint)
 

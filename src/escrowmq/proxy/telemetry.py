@@ -10,7 +10,11 @@ from typing import Final
 
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request, Response
-from escrowmq.base.fixed_limits import PUBLISHED_TOPICS_MAX
+from escrowmq.base.fixed_limits import (
+    GRPC_SETTINGS_SIZE_MAX,
+    HOST_NAME_SIZE_MAX,
+    PUBLISHED_TOPICS_MAX,
+)
 from escrowmq.codec import fastjson
 from escrowmq.codec.record import decode_record
 from escrowmq.http2.grpc_metadata import Status
@@ -22,7 +26,7 @@ from escrowmq.proxy.heartbeats import body_of, unpublish
 from escrowmq.proxy.messages import message_of
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
-from escrowmq.proxy.validation import group_name, topic_name
+from escrowmq.proxy.validation import group_name, judge_endpoints, topic_name
 
 _log = logging.getLogger(__name__)
 
@@ -89,13 +93,15 @@ class TelemetryStream:
     def settle(self, settings: v2.Settings) -> None:
         """Register the client and send it its complete settings at once."""
         produces = _judged(settings)
-        client, call = self._client, self._call
+        client, call, clients = self._client, self._call, self._shared.clients
         answer = self._completed(settings)
+        clients.require_room(client, answer)
         before = client.stream, client.settings, client.produces
 
         def on_reply(reply: Answer | Refusal) -> None:
             if code_of(reply) != v2.OK:
-                client.stream, client.settings, client.produces = before
+                client.stream, former, client.produces = before
+                clients.keep(client, former)
                 raise fault_of(reply)
             # Not before: a client that is refused keeps its earlier settings.
             unpublish(call, client, set(before[2]) - set(client.produces))
@@ -103,7 +109,8 @@ class TelemetryStream:
             call.send_part(v2.TelemetryCommand(status=OK, settings=answer))
 
         # Before the question: `body_of` makes the heartbeat of them.
-        client.stream, client.settings, client.produces = self, answer, produces
+        client.stream, client.produces = self, produces
+        clients.keep(client, answer)
         call.ask(Request.HEART_BEAT, {}, on_reply, body_of(client, answer))
 
     def _completed(self, settings: v2.Settings) -> v2.Settings:
@@ -148,7 +155,7 @@ class TelemetryStream:
         """Send the client its settings, if operators have changed them."""
         told = self._client.settings
         if told is not None and (now := self._completed(told)) != told:
-            self._client.settings = now
+            self._shared.clients.keep(self._client, now)
             self._call.send_part(v2.TelemetryCommand(status=OK, settings=now))
 
     def reconnect(self) -> None:
@@ -193,6 +200,7 @@ def _judged(settings: v2.Settings) -> list[str]:
     """The topics to which a client publishes; raises a Fault if its settings are invalid."""
     if settings.client_type in _LITE:
         raise Fault(v2.NOT_IMPLEMENTED, "lite topics are not served here")
+    _judge_size(settings)
     _judge_properties(settings)
     match settings.WhichOneof("pub_sub"):
         case "publishing":
@@ -205,9 +213,27 @@ def _judged(settings: v2.Settings) -> list[str]:
                 )
             return list(dict.fromkeys(topic_name(topic) for topic in topics))
         case "subscription":
+            for entry in settings.subscription.subscriptions:
+                topic_name(entry.topic)
             return []
         case _:
             raise Fault(v2.BAD_REQUEST, "there is no publishing or subscription data in settings")
+
+
+def _judge_size(settings: v2.Settings) -> None:
+    """Refuse settings that are too large to be kept."""
+    size, host_size = settings.ByteSize(), len(settings.user_agent.hostname)
+    if size > GRPC_SETTINGS_SIZE_MAX:
+        raise Fault(
+            v2.BAD_REQUEST,
+            f"settings of {size} bytes; {GRPC_SETTINGS_SIZE_MAX} are allowed; use several clients",
+        )
+    if host_size > HOST_NAME_SIZE_MAX:
+        raise Fault(
+            v2.BAD_REQUEST,
+            f"a host name of {host_size} characters; {HOST_NAME_SIZE_MAX} are allowed",
+        )
+    judge_endpoints(settings.access_point)
 
 
 def _judge_properties(settings: v2.Settings) -> None:

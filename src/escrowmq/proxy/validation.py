@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from escrowmq.base.fixed_limits import (
     GROUP_SIZE_MAX,
     GRPC_DELAY_MAX_MS,
+    GRPC_ENDPOINTS_SIZE_MAX,
     GRPC_PROPERTIES_MAX,
     GRPC_PROPERTIES_SIZE_MAX,
     GRPC_RECOVERY_MAX_S,
@@ -67,6 +68,17 @@ def _judged_topic(name: str) -> str:
     if name in _SYSTEM or name.startswith(Topic.SYSTEM_PREFIX):
         raise Fault(v2.ILLEGAL_TOPIC, "cannot access system topic")
     return name
+
+
+def judge_endpoints(endpoints: v2.Endpoints) -> None:
+    """Refuse addresses that are too large to be kept, or repeated for each queue."""
+    size = endpoints.ByteSize()
+    if size > GRPC_ENDPOINTS_SIZE_MAX:
+        raise Fault(
+            v2.ILLEGAL_ACCESS_POINT,
+            f"endpoints of {size} bytes; {GRPC_ENDPOINTS_SIZE_MAX} are allowed; name fewer, or "
+            "shorter, addresses",
+        )
 
 
 def group_name(resource: v2.Resource) -> str:

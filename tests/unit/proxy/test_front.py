@@ -44,6 +44,22 @@ def test_a_route_of_a_group_names_what_the_client_was_given() -> None:
     assert found.message_queue.broker.endpoints == request.endpoints
 
 
+def test_addresses_that_are_too_large_are_not_repeated_for_each_queue() -> None:
+    world = World(is_of_group=True)
+    world.topic("T")
+    client = world.connect()
+    request = v2.QueryRouteRequest()
+    request.topic.name = "T"
+    request.endpoints.addresses.add(host="h" * 10_000, port=8081)
+    status = client.ask("QueryRoute", request, v2.QueryRouteResponse).status
+    assert status.code == v2.ILLEGAL_ACCESS_POINT
+    assert "8192 are allowed" in status.message
+    asked = v2.QueryAssignmentRequest(endpoints=request.endpoints)
+    asked.topic.name, asked.group.name = "T", "CG"
+    found = client.ask("QueryAssignment", asked, v2.QueryAssignmentResponse)
+    assert found.status.code == v2.ILLEGAL_ACCESS_POINT
+
+
 def test_a_topic_that_is_not_there_has_no_route() -> None:
     request = v2.QueryRouteRequest()
     request.topic.name = "nowhere"

@@ -12,6 +12,7 @@ from escrowmq.base.codes import Request, Response
 from escrowmq.base.guests import OnReply, RequestByValue
 from escrowmq.http2.frames import WINDOW_DEFAULT
 from escrowmq.http2.limits import Http2Limits
+from escrowmq.proxy import clients
 from escrowmq.proxy.gen import v2
 
 from .client import World, message
@@ -119,6 +120,52 @@ def test_settings_that_cannot_be_end_the_stream() -> None:
     system.publishing.topics.add(name="TBW102")
     stream = client.streams[client.telemetry(system)]
     assert "cannot access system topic" in stream.fields["grpc-message"]
+
+
+@pytest.mark.parametrize(("field", "size", "text"), [
+    ("hostname", 300, "a host name of 300 characters; 255 are allowed"),
+    ("version", 300_000, "262144 are allowed"),
+    ("access_point", 9_000, "8192 are allowed"),
+])  # fmt: skip
+def test_settings_that_are_too_large_are_not_kept(field: str, size: int, text: str) -> None:
+    world = make_world()
+    client = world.connect()
+    wanted = v2.Settings(client_type=v2.PRODUCER)
+    wanted.publishing.topics.add(name="T")
+    if field == "access_point":
+        wanted.access_point.addresses.add(host="h" * size)
+    else:
+        setattr(wanted.user_agent, field, "h" * size)
+    stream = client.streams[client.telemetry(wanted)]
+    assert stream.code == 3
+    assert text in stream.fields["grpc-message"]
+    assert [each.settings for each in world.front.clients.all()] == [None]
+
+
+def test_settings_of_all_clients_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clients, "GRPC_SETTINGS_KEPT_SIZE_MAX", 150)
+    world = make_world()
+    several = [world.connect(f"c{nth}") for nth in range(4)]
+    streams = [client.streams[client.produce("T")] for client in several]
+    served = sum(not stream.is_over for stream in streams)
+    assert 0 < served < 4
+    assert streams[-1].code == 8
+    assert "150 are allowed" in streams[-1].fields["grpc-message"]
+    several[0].produce("T")  # the same again takes no more
+    assert world.front.clients.settings_size <= 150
+    for client in several:
+        client.leave()
+    world.exchange.advance(130_000)
+    assert world.front.clients.settings_size == 0
+
+
+def test_refused_settings_leave_nothing() -> None:
+    world = make_world()
+    client = world.connect()
+    first = client.consume("CG", "T")
+    kept = settings(world, first, client)
+    assert client.streams[client.consume("CG", "TBW102")].code == 3
+    assert [each.settings for each in world.front.clients.all()] == [kept]
 
 
 def test_the_first_command_has_to_be_settings() -> None:
