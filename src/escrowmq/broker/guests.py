@@ -6,6 +6,7 @@ Their requests are judged and served like those of connections; answers are pass
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from typing import Final
 
 import msgspec
@@ -70,6 +71,11 @@ class Guests:
         peer = self._broker.peers.by_id.get(guest)
         if peer is not None:
             peer.is_away = not can_be
+
+    def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
+        """The client is no longer asked about halves of these groups."""
+        for group in groups:
+            self._broker.clients.stop_producing(group, guest)
 
     def leave(self, guest: int, now_ms: int) -> None:
         """A client has disconnected: drop it and its waiting requests."""

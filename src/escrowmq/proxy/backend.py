@@ -6,6 +6,7 @@ once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
 from escrowmq.base.answer import Answer, Refusal
@@ -57,6 +58,10 @@ class Backend(Protocol):
     def can_be_asked(self, guest: int, *, can_be: bool) -> None:
         """Register whether a client can be reached by requests at present. Messages that it hides
         until it is done stay hidden while it can."""
+
+    def stop_producing(self, guest: int, groups: Iterable[str]) -> None:
+        """A client can no longer be asked about halves of these groups, whatever it may do: its
+        signature may be old by now, or its account deleted."""
 
     def leave(self, guest: int, now_ms: int) -> None:
         """A client is gone; drop everything that waits for it."""

@@ -3,12 +3,10 @@ others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 from escrowmq.base.answer import Answer, Refusal
 from escrowmq.base.codes import Request
 from escrowmq.codec import fastjson
-from escrowmq.proxy.call import Call, R
+from escrowmq.proxy.call import Call
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.receiving import filter_of
@@ -93,11 +91,3 @@ def _consumer(subscription: v2.Subscription) -> dict[str, object]:
         "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
         "subscriptionDataSet": topics,
     }
-
-
-def unpublish(call: Call[R], client: Client, topics: Iterable[str]) -> None:
-    """A producer can no longer be asked about these: halves of its groups wait until another
-    producer connects."""
-    for topic in topics:
-        ext = {"clientID": client.key.id, "producerGroup": topic}
-        call.tell(Request.UNREGISTER_CLIENT, ext)

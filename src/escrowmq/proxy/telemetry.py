@@ -22,7 +22,7 @@ from escrowmq.proxy.call import Call, Method
 from escrowmq.proxy.client_settings import completed
 from escrowmq.proxy.clients import Client
 from escrowmq.proxy.gen import v2
-from escrowmq.proxy.heartbeats import body_of, unpublish
+from escrowmq.proxy.heartbeats import body_of
 from escrowmq.proxy.messages import message_of
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of
 from escrowmq.proxy.service_context import Shared
@@ -93,7 +93,8 @@ class TelemetryStream:
     def settle(self, settings: v2.Settings) -> None:
         """Register the client and send it its complete settings at once."""
         produces = _judged(settings)
-        client, call, clients = self._client, self._call, self._shared.clients
+        client, call = self._client, self._call
+        clients, backend = self._shared.clients, self._shared.backend
         answer = self._completed(settings)
         clients.require_room(client, answer)
         before = client.stream, client.settings, client.produces
@@ -102,15 +103,17 @@ class TelemetryStream:
             if code_of(reply) != v2.OK:
                 client.stream, former, client.produces = before
                 clients.keep(client, former)
+                backend.can_be_asked(client.guest, can_be=before[0] is not None)
                 raise fault_of(reply)
             # Not before: a client that is refused keeps its earlier settings.
-            unpublish(call, client, set(before[2]) - set(client.produces))
-            self._shared.backend.can_be_asked(client.guest, can_be=True)
+            backend.stop_producing(client.guest, set(before[2]) - set(client.produces))
             call.send_part(v2.TelemetryCommand(status=OK, settings=answer))
 
-        # Before the question: `body_of` makes the heartbeat of them.
+        # Before the question: `body_of` makes the heartbeat of them, and the broker asks members
+        # about halves as soon as they are there.
         client.stream, client.produces = self, produces
         clients.keep(client, answer)
+        backend.can_be_asked(client.guest, can_be=True)
         call.ask(Request.HEART_BEAT, {}, on_reply, body_of(client, answer))
 
     def _completed(self, settings: v2.Settings) -> v2.Settings:
@@ -124,8 +127,7 @@ class TelemetryStream:
         if client.stream is self:
             client.stream = None
             self._shared.backend.can_be_asked(client.guest, can_be=False)
-            if client.is_here:
-                unpublish(self._call, client, client.produces)
+            self._shared.backend.stop_producing(client.guest, client.produces)
 
     # -- what the client gets ------------------------------------------------------------------
 

@@ -131,6 +131,7 @@ def test_what_a_guest_that_has_left_waits_for_goes_to_others() -> None:
 
 def test_a_check_names_the_transaction_by_an_id_that_anybody_can_end() -> None:
     host = make_host()
+    host.guests.can_be_asked(host.id, can_be=True)
     beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
     assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
     half = host.send(TRAN_MSG="true", PGROUP="T")
@@ -224,6 +225,7 @@ def test_a_check_that_cannot_be_signed_keeps_no_other_one_back() -> None:
     exchange = host.exchange
     remoting = exchange.connect("c2")
     remoting.heartbeat(producer="PG")
+    host.guests.can_be_asked(host.id, can_be=True)
     beat = b'{"clientID":"c","producerDataSet":[{"groupName":"T"}]}'
     assert host.ask(Request.HEART_BEAT, {}, beat).code == 0
     remoting.prepare("T", group="T")

@@ -7,6 +7,7 @@ import hmac
 import pytest
 
 from escrowmq.base.broker_settings import BrokerSettings
+from escrowmq.base.codes import Request
 from escrowmq.delivery.topics import TopicConfig
 from escrowmq.proxy.gen import v2
 from escrowmq.testing.disk import SimDisk
@@ -124,6 +125,24 @@ def test_nobody_steps_into_the_place_of_another_by_its_client_id(world: World) -
         assert thief.ask("NotifyClientTermination", request, kind).status.code != v2.OK
     beat = owner.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
     assert beat.status.code == v2.OK
+
+
+def producers(world: World, group: str) -> int:
+    return len(world.exchange.core.broker.clients.producers.get(group, {}))
+
+
+def test_a_producer_whose_account_is_gone_is_not_listed_after_its_stream() -> None:
+    disk = SimDisk()
+    disk.small["config/auth.json"] = USERS
+    world = World(BrokerSettings(authenticates=True, authorizes=True), disk=disk)
+    client = client_of(world, "owner-1")
+    stream = client.produce("H")
+    assert producers(world, "H") == 1
+    operator = world.exchange.connect("operator")
+    operator.credentials = ("operator", SECRET)
+    assert operator.ask(Request.AUTH_DELETE_USER, {"username": "owner-1"}).code == 0
+    client.cancel(stream)
+    assert producers(world, "H") == 0
 
 
 def test_strangers_may_not_send_large_messages(world: World) -> None:

@@ -98,7 +98,7 @@ class Assembly:
     ) -> None:
         b = broker
         putter = Putter(b.settings, b.store_settings, b.store, b.stats)
-        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients)
+        rules = HalfRules(b.settings, b.store_settings, b.topics, b.clients, b.peers.is_there)
         denials = Denials()
         self.registration = registration_of(b, ha_address=ha_address, signs_as=signs_as)
         self.transactions = transactions_of(b, rules, membership)

@@ -8,6 +8,7 @@ about other properties concern no plain half: send_rules has their names."""
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 import msgspec
@@ -154,10 +155,12 @@ class HalfRules:
         store_settings: StoreSettings,
         topics: TopicTable,
         clients: Clients,
+        is_there: Callable[[int], bool],
     ) -> None:
         self._settings = settings
         self._topics = topics
         self._clients = clients
+        self._is_there = is_there
         self._rules = DelayRules(store_settings, settings)
 
     def asked(self, message: Message, halves: Halves, now_ms: int) -> HalfAsked:
@@ -182,9 +185,10 @@ class HalfRules:
         return final
 
     def members(self, group: str) -> list[LiveProducer]:
-        """The live producers of a group."""
+        """The producers of a group that can be reached."""
         channels = self._clients.producers.get(group, {})
         return [
             LiveProducer(channel.peer, channel.client_id, channel.published)
             for channel in channels.values()
+            if self._is_there(channel.peer)
         ]

@@ -9,7 +9,7 @@ from escrowmq.base.message import Message
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.broker.sends.half_rules import HalfRules
 from escrowmq.codec.hashes import java_hash
-from escrowmq.delivery.clients import Clients
+from escrowmq.delivery.clients import Channel, Clients
 from escrowmq.delivery.topics import TopicConfig, TopicTable
 
 
@@ -18,7 +18,7 @@ def make_rules() -> HalfRules:
     settings = BrokerSettings()
     topics = TopicTable(settings)
     topics.put(TopicConfig(topic_name="T", read_queue_nums=8, write_queue_nums=3), 1_000)
-    return HalfRules(settings, StoreSettings(), topics, Clients())
+    return HalfRules(settings, StoreSettings(), topics, Clients(), is_there=lambda _: True)
 
 
 def queue_of(rules: HalfRules, topic: str, **properties: str) -> int:
@@ -40,3 +40,13 @@ def test_a_delay_begins_at_the_commit(rules: HalfRules) -> None:
     marked = {"DELAY": "3", "escrowDelay": "true"}
     message = Message(topic="T", body=b"x", properties=marked)
     assert rules.as_delivered(message, 1_000).topic == "SCHEDULE_TOPIC_XXXX"
+
+
+def test_only_producers_that_can_be_reached_are_asked() -> None:
+    settings, clients = BrokerSettings(), Clients()
+    for peer in (1, 2):
+        clients.produce("PG", Channel(peer, f"c{peer}", "JAVA", 0, "10.0.0.1:1", 1_000))
+    rules = HalfRules(
+        settings, StoreSettings(), TopicTable(settings), clients, is_there=lambda peer: peer == 2
+    )
+    assert [member.client_id for member in rules.members("PG")] == ["c2"]
