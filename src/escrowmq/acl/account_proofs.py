@@ -102,7 +102,7 @@ class Proofs:
             # Not needed for a start, nor where there is no window.
             from escrowmq.acl.signed_time import time_fault
 
-            fault = time_fault(request.content, now_ms, window_s)
+            fault = time_fault(request.content, request.signed_ms or now_ms, window_s)
             if fault:
                 return Proof(code=Response.NO_PERMISSION, fault=f"{key}: {fault}")
         return proof

@@ -31,6 +31,9 @@ class Vouched(Command, kw_only=True):
     content: bytes
     """The signed content; the fields contain the account and the signature."""
 
+    signed_ms: int
+    """When the signature came: it does not grow old on a stream that it has opened."""
+
 
 class Repeated(Command, kw_only=True):
     """A request that repeats an earlier one (codec/repeated_requests). Its fields are not in

@@ -41,6 +41,9 @@ class RequestByValue(msgspec.Struct):
     content: bytes | None = None
     """The signed content, if the fields contain an account and a signature."""
 
+    signed_ms: int = 0
+    """When the signature came. A stream's commands have that of the call that opened it."""
+
 
 class PlainMessage(msgspec.Struct):
     """A message or a half to store that is plain as far as the front knows. It means the same as a

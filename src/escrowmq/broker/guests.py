@@ -239,7 +239,8 @@ class _Guest:
         )
         if wish.content is None:
             return command
-        return Vouched(**msgspec.structs.asdict(command), content=wish.content)
+        fields = msgspec.structs.asdict(command)
+        return Vouched(**fields, content=wish.content, signed_ms=wish.signed_ms)
 
     def receive(self, data: bytes, now_ms: int) -> None:
         """A guest has no bytes."""

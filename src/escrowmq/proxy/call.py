@@ -108,6 +108,7 @@ class Call(Generic[R]):
         "on_end",
         "on_message",
         "request",
+        "signed_ms",
         "waiting",
     )  # fmt: skip
 
@@ -126,7 +127,8 @@ class Call(Generic[R]):
         self.method = method
         self.metadata = metadata
         self.due_ms = due_ms
-        self.now_ms = now_ms
+        self.now_ms = self.signed_ms = now_ms
+        """When its last message came, and its first, which its signature admits."""
         self.client: Client
         self.credential: Credential | None = None
         self.request: R
@@ -180,7 +182,7 @@ class Call(Generic[R]):
         if found is None:
             return RequestByValue(code, ext, body)
         ext[ACCESS_KEY], ext[SIGNATURE] = found.key, found.signature
-        return RequestByValue(code, ext, body, found.content)
+        return RequestByValue(code, ext, body, found.content, self.signed_ms)
 
     # -- to the client ---------------------------------------------------------------------------
 

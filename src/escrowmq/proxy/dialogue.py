@@ -170,7 +170,7 @@ class GrpcDialogue:
             hear = call.on_message
             self.guard(call, lambda: hear(request, now_ms))
             return False
-        call.request = request
+        call.request, call.signed_ms = request, now_ms
         try:
             self._begin(call)
         except Exception as error:  # noqa: BLE001 - one call, as in `guard`

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hmac
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,7 +39,7 @@ class Host:
     ) -> None:
         self.heard.append((code, opaque, ext, body))
 
-    def begin(self, code: int, ext: dict[str, str], body: bytes = b"", **more: bytes) -> int:
+    def begin(self, code: int, ext: dict[str, str], body: bytes = b"", **more: Any) -> int:
         wish = RequestByValue(code, ext, body, **more)
         number = self.guests.ask(self.id, wish, self.replies.append, self.exchange.now_ms)
         self.settle()
@@ -49,7 +50,7 @@ class Host:
         self.exchange._perform()
 
     def ask(
-        self, code: int, ext: dict[str, str], body: bytes = b"", **more: bytes
+        self, code: int, ext: dict[str, str], body: bytes = b"", **more: Any
     ) -> Answer | Refusal:
         self.begin(code, ext, body, **more)
         return self.replies.pop()

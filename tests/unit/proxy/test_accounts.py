@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hmac
 
 import pytest
@@ -127,8 +128,35 @@ def test_nobody_steps_into_the_place_of_another_by_its_client_id(world: World) -
     assert beat.status.code == v2.OK
 
 
+def at_present(world: World, key: str) -> dict[str, str]:
+    moment = dt.datetime.fromtimestamp(world.exchange.now_ms / 1_000, dt.UTC)
+    return signed(key, date=moment.strftime("%Y%m%dT%H%M%SZ"))
+
+
 def producers(world: World, group: str) -> int:
     return len(world.exchange.core.broker.clients.producers.get(group, {}))
+
+
+def test_a_stream_outlives_the_window_of_the_signature_that_opened_it(world: World) -> None:
+    settings = world.exchange.core.broker.settings
+    settings.signature_window_s = 900
+    client = world.connect(metadata=at_present(world, "owner-1"))
+    stream, stale = client.produce("H"), client.metadata
+    for _ in range(20):
+        world.exchange.advance(60_000)
+        client.metadata = at_present(world, "owner-1")
+        beat = client.ask("Heartbeat", v2.HeartbeatRequest(), v2.HeartbeatResponse)
+        assert beat.status.code == v2.OK
+    again = v2.Settings(client_type=v2.PRODUCER)  # as every client does, every five minutes
+    again.publishing.topics.add(name="H")
+    client.write(stream, v2.TelemetryCommand(settings=again))
+    assert not client.streams[stream].is_over, client.streams[stream].fields
+    assert producers(world, "H") == 1
+    client.cancel(stream)
+    assert producers(world, "H") == 0
+    client.metadata = stale
+    assert client.streams[client.produce("H")].code == 16
+    assert producers(world, "H") == 0
 
 
 def test_a_producer_whose_account_is_gone_is_not_listed_after_its_stream() -> None:
