@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from escrowmq.base.delay_levels import DELAY_LEVELS_S
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.guests import GroupFacts
 from escrowmq.proxy.gen import v2
 
 _ATTEMPTS_MAX: Final = 3
+_WAIT_MAX_MS: Final = 365 * 24 * 3_600 * 1_000
+"""The longest retry delay that clients are sent: they count in nanoseconds."""
 _RECEIVE_COUNT: Final = 32
 _POLL_S: Final = 20
 _LITE_QUOTA: Final = 1_200
@@ -30,7 +33,7 @@ def completed(
     policy.Clear()
     if settings.HasField("subscription"):
         facts = group or GroupFacts()
-        policy.max_attempts = facts.retries_max + 1
+        policy.max_attempts = min(facts.retries_max, INT_MAX - 1) + 1
         _fill(policy, facts.policy)
         subscription = found.subscription
         subscription.fifo = facts.is_orderly
@@ -59,12 +62,20 @@ def _fill(policy: v2.RetryPolicy, wanted: dict[str, object]) -> None:
         return
     steps = wanted.get("customizedRetryPolicy")
     listed = steps.get("next") if isinstance(steps, dict) else None
-    spans = [span for span in listed if isinstance(span, int)] if isinstance(listed, list) else []
-    for span_ms in spans or [level * 1_000 for level in DELAY_LEVELS_S]:
+    spans = map(_number, listed) if isinstance(listed, list) else ()
+    known = [span_ms for span_ms in spans if span_ms is not None]
+    for span_ms in known or [level * 1_000 for level in DELAY_LEVELS_S]:
         policy.customized_backoff.next.add().FromMilliseconds(span_ms)
 
 
 def _numbers(found: object) -> dict[str, int]:
     if not isinstance(found, dict):
         return {}
-    return {key: value for key, value in found.items() if isinstance(value, int) and value > 0}
+    return {key: number for key, value in found.items() if (number := _number(value))}
+
+
+def _number(value: object) -> int | None:
+    """A number that clients can take, or None: operators may have written anything."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        return None
+    return min(value, _WAIT_MAX_MS)

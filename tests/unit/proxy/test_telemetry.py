@@ -77,6 +77,26 @@ def test_a_groups_own_policy_is_told() -> None:
     assert exponential.multiplier == 3
 
 
+@pytest.mark.parametrize("policy", [
+    {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1_000, 10**30]}},
+    {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [True, -5, "x", 1_000, 10**18]}},
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1_000, "max": 10**30}},
+    {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 1_000, "multiplier": 10**50}},
+])  # fmt: skip
+def test_consumers_are_let_in_whatever_operators_have_set(policy: dict[str, object]) -> None:
+    world = make_world()
+    body = {"groupName": "CG", "retryMaxTimes": 2**31 - 1, "groupRetryPolicy": policy}
+    assert world.exchange.connect("operator").ask(200, {}, json.dumps(body).encode()).code == 0
+    client = world.connect()
+    found = settings(world, client.consume("CG", "T"), client).backoff_policy
+    assert found.max_attempts == 2**31 - 1
+    spans = [each.ToMilliseconds() for each in found.customized_backoff.next]
+    assert spans in ([], [1_000, 365 * 24 * 3_600_000])
+    exponential = found.exponential_backoff
+    assert exponential.initial.ToMilliseconds() in (0, 1_000)
+    assert exponential.max.ToMilliseconds() <= 365 * 24 * 3_600_000
+
+
 def test_a_change_of_the_group_is_told_at_the_next_heartbeat() -> None:
     world = make_world()
     operator, client = world.exchange.connect("operator"), world.connect()
