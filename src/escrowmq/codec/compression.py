@@ -9,7 +9,10 @@ sysFlag & 0x700   form
 
 from __future__ import annotations
 
+import contextlib
+import io
 import zlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 from escrowmq.base.fixed_limits import DECOMPRESSED_SIZE_MAX
@@ -18,6 +21,8 @@ from escrowmq.errors import RemoteProtocolError, UsageError
 
 FORMS: Final = {"lz4": 0x100, "zstd": 0x200, "zlib": 0x300}
 _ZSTD_STEP_SIZE: Final = 512
+_READ_STEP_SIZE: Final = 65_536
+_ZLIB_OR_GZIP: Final = zlib.MAX_WBITS | 32
 
 
 def compress(body: bytes, *, form: str, level: int) -> tuple[bytes, int]:
@@ -63,6 +68,35 @@ def decompress(body: bytes, sys_flag: int, *, size_max: int = DECOMPRESSED_SIZE_
     if not is_whole:
         raise RemoteProtocolError(f"body of {len(body)} bytes is cut short")
     return plain
+
+
+def readable_size(body: bytes, sys_flag: int, *, size_max: int) -> int:
+    """How many bytes a body that cannot be decompressed yields before it breaks, up to `size_max`:
+    what it has cost to find that out. They are read in steps, because the libraries drop what came
+    before an error. Gzip is read as well."""
+    size = 0
+    with contextlib.suppress(Exception):  # each library has errors of its own
+        for part in _parts(body, sys_flag & SysFlag.COMPRESSION_MASK):
+            size += len(part)
+            if size >= size_max:
+                break
+    return min(size, size_max)
+
+
+def _parts(body: bytes, bits: int) -> Iterator[bytes]:
+    """The decompressed body in steps, until it ends or breaks."""
+    if bits == FORMS["lz4"]:
+        read = _library("lz4.frame").LZ4FrameFile(io.BytesIO(body)).read
+    elif bits == FORMS["zstd"]:
+        read = _library("zstandard").ZstdDecompressor().stream_reader(body).read
+    else:
+        inflater = zlib.decompressobj(_ZLIB_OR_GZIP)
+        while part := inflater.decompress(body, _READ_STEP_SIZE):
+            yield part
+            body = inflater.unconsumed_tail
+        return
+    while part := read(_READ_STEP_SIZE):
+        yield part
 
 
 def _unpack_zstd(body: bytes, size_max: int) -> tuple[bytes, bool]:

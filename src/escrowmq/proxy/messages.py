@@ -22,7 +22,7 @@ from typing import Final
 from escrowmq.base.fixed_limits import GRPC_UNPACKED_SIZE_MAX, INT_MAX
 from escrowmq.base.message import Property, StoredMessage, SysFlag
 from escrowmq.base.reserved import RESERVED
-from escrowmq.codec.compression import decompress
+from escrowmq.codec.compression import decompress, readable_size
 from escrowmq.codec.ids import format_host, offset_id
 from escrowmq.errors import RemoteProtocolError
 from escrowmq.proxy.gen import v2
@@ -60,13 +60,17 @@ class Unpacking:
 
     def plain(self, body: bytes, sys_flag: int) -> bytes:
         """Decompress a body. Raises RemoteProtocolError if it is broken, or too large."""
-        size_max = self.left
-        self.left = 0  # as long as it is not known how much it was
-        if body.startswith(_GZIP):  # RocketMQ's proxy stores what its clients have packed
-            plain = _gunzip(body, size_max)
-        else:
-            plain = decompress(body, sys_flag, size_max=size_max)
-        self.left = size_max - len(plain)
+        is_gzip = body.startswith(_GZIP)  # RocketMQ's proxy stores what its clients have packed
+        try:
+            if is_gzip:
+                plain = _gunzip(body, self.left)
+            else:
+                plain = decompress(body, sys_flag, size_max=self.left)
+        except RemoteProtocolError:
+            form = 0 if is_gzip else sys_flag
+            self.left -= readable_size(body, form, size_max=self.left)
+            raise
+        self.left -= len(plain)
         return plain
 
 

@@ -107,6 +107,31 @@ def test_little_is_unpacked_for_one_call() -> None:
     assert kinds == [v2.IDENTITY, v2.IDENTITY, v2.GZIP, v2.GZIP]
 
 
+def test_a_broken_body_does_not_spoil_the_ones_after_it() -> None:
+    world, client = make()
+    remoting = world.exchange.connect()
+    body, flag = compress(b"a long body " * 2_000, form="zlib", level=3)
+    broken = [b"\x00broken", b"plain text " * 10_000, body[:-1], body[:50] + bytes(20) + body[70:]]
+    for each in [*broken, gzip.compress(b"cut short" * 500)[:-9], body]:
+        remoting.send("T", each, fields={"f": str(flag)})
+    *spoiled, last = client.received("T")
+    assert {one.system_properties.body_encoding for one in spoiled} == {v2.GZIP}
+    assert (last.body, last.system_properties.body_encoding) == (
+        b"a long body " * 2_000, v2.IDENTITY,
+    )  # fmt: skip
+
+
+def test_many_bodies_that_break_late_are_not_all_tried() -> None:
+    world, client = make()
+    remoting = world.exchange.connect()
+    body, flag = compress(bytes(3_000_000), form="zlib", level=9)
+    small, _ = compress(b"small " * 100, form="zlib", level=9)
+    for each in [body[:-1]] * 3 + [small]:
+        remoting.send("T", each, fields={"f": str(flag)})
+    found = client.received("T")
+    assert [one.body for one in found] == [body[:-1]] * 3 + [small]
+
+
 def test_a_stranger_has_few_clients() -> None:
     disk = SimDisk()
     disk.small["plain_acl.yml"] = FILE
