@@ -9,12 +9,13 @@ from typing import Any, Final
 from escrowmq.base.answer import Answer, Pulled, Refusal
 from escrowmq.base.codes import Request, Response
 from escrowmq.base.fixed_limits import LONG_MAX
+from escrowmq.base.message import Property, StoredMessage
 from escrowmq.codec.properties import number_in
 from escrowmq.codec.record import decode_records
 from escrowmq.proxy.call import Call
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.messages import Unpacking, message_of
-from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of
+from escrowmq.proxy.receiving import POLL_MAX_MS, filter_of, tags_of
 from escrowmq.proxy.result_codes import OK, Fault, code_of, fault_of, status
 from escrowmq.proxy.service_context import Shared
 from escrowmq.proxy.validation import group_name, moment_ms, topic_name
@@ -57,19 +58,13 @@ class Pulling:
             "subVersion": str(call.now_ms),
         }
 
+        tags = tags_of(request.filter_expression)
+
         def on_reply(reply: Answer | Refusal) -> None:
-            if not isinstance(reply, Pulled) or reply.code not in _NOTHING | {Response.SUCCESS}:
+            next_offset = _next_offset(reply)
+            if next_offset is None:
                 raise fault_of(reply)
-            records = b"".join([reply.body, *reply.chunks])
-            found = decode_records(records) if reply.code == Response.SUCCESS else []
-            result = OK if found else status(v2.MESSAGE_NOT_FOUND, "no new message")
-            call.send_part(v2.PullMessageResponse(status=result))
-            unpacking = Unpacking()
-            for stored in found:
-                message = message_of(stored, unpacking=unpacking)
-                call.send_part(v2.PullMessageResponse(message=message))
-            call.send_part(v2.PullMessageResponse(next_offset=reply.next_offset))
-            call.finish()
+            _answer(call, _messages(reply, tags), next_offset, is_reset=isinstance(reply, Refusal))
 
         call.ask(Request.PULL_MESSAGE, ext, on_reply)
 
@@ -144,6 +139,44 @@ class Pulling:
             text = f"topic {topic} has queues 0 to {facts.read_queues - 1}, and no {queue.id}"
             raise Fault(v2.BAD_REQUEST, text)
         return place
+
+
+def _next_offset(reply: Answer | Refusal) -> int | None:
+    """Where a reader continues; None if its pull was refused. The broker reports a reset once, by a
+    refusal that names the offset to which operators have set the group."""
+    if isinstance(reply, Pulled):
+        return reply.next_offset if reply.code in _NOTHING | {Response.SUCCESS} else None
+    if reply.code != Response.PULL_OFFSET_MOVED:
+        return None
+    return number_in((reply.ext or {}).get("nextBeginOffset"), most=LONG_MAX)
+
+
+def _messages(reply: Answer | Refusal, tags: frozenset[str]) -> list[StoredMessage]:
+    """The messages of an answer, without those of other tags than the wanted ones."""
+    if not isinstance(reply, Pulled) or reply.code != Response.SUCCESS:
+        return []
+    found = decode_records(b"".join([reply.body, *reply.chunks]))
+    if not tags:
+        return list(found)
+    return [stored for stored in found if stored.properties.get(Property.TAGS) in tags]
+
+
+def _answer(
+    call: Call[v2.PullMessageRequest],
+    found: list[StoredMessage],
+    next_offset: int,
+    *,
+    is_reset: bool,
+) -> None:
+    text = "the group's offset was reset" if is_reset else "no new message"
+    result = OK if found else status(v2.MESSAGE_NOT_FOUND, text)
+    call.send_part(v2.PullMessageResponse(status=result))
+    unpacking = Unpacking()
+    for stored in found:
+        message = message_of(stored, unpacking=unpacking)
+        call.send_part(v2.PullMessageResponse(message=message))
+    call.send_part(v2.PullMessageResponse(next_offset=next_offset))
+    call.finish()
 
 
 def _offset_of(answer: Callable[[int], None]) -> Callable[[Answer | Refusal], None]:

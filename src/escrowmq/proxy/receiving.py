@@ -123,6 +123,14 @@ def filter_of(expression: v2.FilterExpression) -> tuple[str, str]:
     return "TAG", expression.expression.strip() or _ALL
 
 
+def tags_of(expression: v2.FilterExpression) -> frozenset[str]:
+    """The wanted tags; none for all. The broker compares hashes, which several tags may share."""
+    kind, text = filter_of(expression)
+    if kind != "TAG" or text == _ALL:
+        return frozenset()
+    return frozenset(filter(None, (tag.strip() for tag in text.split("||"))))
+
+
 class _Found:
     """The result of one pop."""
 
@@ -139,7 +147,7 @@ class _Found:
         self._group = group
         self._broker_name = broker_name
         self._attempts_max = attempts_max
-        self._tags = _tags(call.request.filter_expression)
+        self._tags = tags_of(call.request.filter_expression)
 
     def on_reply(self, reply: Answer | Refusal) -> None:
         """Send it to the client."""
@@ -233,11 +241,3 @@ def _count_deliveries(stored: StoredMessage, counts: dict[tuple[int, str], list[
     count = (own or counts.get((kind, str(queue_id))) or [0])[0]
     if count > 0:
         stored.reconsume_times = count
-
-
-def _tags(expression: v2.FilterExpression) -> frozenset[str]:
-    """The wanted tags; none for all."""
-    kind, text = filter_of(expression)
-    if kind != "TAG" or text == _ALL:
-        return frozenset()
-    return frozenset(filter(None, (tag.strip() for tag in text.split("||"))))

@@ -23,8 +23,11 @@ def at_queue(request: Any, queue_id: int = 0, group: str = "CG") -> Any:
     return request
 
 
-def pull(client: V5, offset: int, *, wait_s: int = 0) -> Stream:
+def pull(client: V5, offset: int, *, wait_s: int = 0, tag: str = "") -> Stream:
     request = v2.PullMessageRequest(offset=offset, batch_size=2)
+    if tag:
+        request.filter_expression.type = v2.TAG
+        request.filter_expression.expression = tag
     request.long_polling_timeout.seconds = wait_s
     return client.start("PullMessage", at_queue(request))
 
@@ -61,6 +64,31 @@ def test_a_pull_waits_for_a_message() -> None:
     stream = pull(client, 1, wait_s=10)
     world.exchange.advance(11_000)
     assert seen(stream) == (v2.MESSAGE_NOT_FOUND, [], 1)
+
+
+def test_a_reset_of_the_group_moves_its_reader() -> None:
+    world, client = make()
+    for nth in range(3):
+        client.send(message("T", b"%d" % nth))
+    pull(client, 0)
+    reset = at_queue(v2.UpdateOffsetRequest(offset=3))
+    assert offset(client, "UpdateOffset", reset) == ("OK", 0)
+    ext = {"topic": "T", "group": "CG", "timestamp": "0", "isForce": "true"}
+    assert world.exchange.connect("operator").ask(222, ext).code == 0
+    moved = pull(client, 3, wait_s=10)
+    assert seen(moved) == (v2.MESSAGE_NOT_FOUND, [], 0)
+    first, *_ = moved.messages(v2.PullMessageResponse)
+    assert first.status.message == "the group's offset was reset"
+    assert seen(pull(client, 0)) == (v2.OK, [b"0", b"1"], 2)
+
+
+def test_other_tags_of_the_same_hash_are_not_shown() -> None:
+    _, client = make()
+    client.send(message("T", b"wrong", tag="BB"))  # Java's hash of "Aa" is the same
+    client.send(message("T", b"right", tag="Aa"))
+    client.send(message("T", b"wrong", tag="BB"))
+    assert seen(pull(client, 0, tag="Aa")) == (v2.OK, [b"right"], 2)
+    assert seen(pull(client, 2, tag="Aa")) == (v2.MESSAGE_NOT_FOUND, [], 3)
 
 
 def offset(client: V5, method: str, request: Any) -> tuple[str, int]:
