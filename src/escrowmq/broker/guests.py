@@ -34,6 +34,8 @@ from escrowmq.delivery.topics import MESSAGE_TYPE, Perm
 FIRST: Final = 1 << 48
 """The number of the first guest; connections have lower ones."""
 
+_LEFT: Final = Refusal(Response.SYSTEM_ERROR, "the client has left")
+
 
 class Guests:
     """Accepts the requests of a front's clients."""
@@ -96,7 +98,7 @@ class Guests:
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
             if on_reply is not None:
-                on_reply(Refusal(Response.SYSTEM_ERROR, "the client has left"))
+                on_reply(_LEFT)
             return 0
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
@@ -110,7 +112,7 @@ class Guests:
         """The reason why a request would be refused; None if it would be admitted."""
         peer = self._broker.peers.by_id.get(guest)
         if peer is None:
-            return Refusal(Response.SYSTEM_ERROR, "the client has left")
+            return _LEFT
         dialogue = peer.dialogue
         assert isinstance(dialogue, _Guest), guest
         return self._core.serving.judge_ahead(peer, dialogue.command(wish, None), now_ms)
@@ -262,5 +264,8 @@ class _Guest:
         """Do nothing: the front asks when it needs to know."""
 
     def lost(self, now_ms: int) -> None:
-        """The client has disconnected."""
-        self.waiting.clear()
+        """The client has left. What it still waits for is answered: its calls may be on connections
+        that stay."""
+        waiting, self.waiting = self.waiting, {}
+        for on_reply in waiting.values():
+            on_reply(_LEFT)

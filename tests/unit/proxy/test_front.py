@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from escrowmq.proxy.gen import v2
 
-from .client import World, message
+from .client import World, message, status_of
 
 
 def test_a_route_names_this_front_and_what_the_topic_takes() -> None:
@@ -122,6 +122,21 @@ def test_clients_that_have_left_are_forgotten() -> None:
     world.exchange.advance(130_000)
     assert len(world.front.clients) == 0
     assert len(world.exchange.core.broker.peers.by_id) == 0
+
+
+def test_calls_of_a_client_that_leaves_are_answered_on_each_of_its_connections() -> None:
+    world = World()
+    world.topic("T")
+    first, second = world.connect("a"), world.connect("a")
+    first.consume("CG", "T")
+    waiting = [first.receive("T", poll_s=20), second.receive("T", poll_s=20)]
+    request, kind = v2.NotifyClientTerminationRequest(), v2.NotifyClientTerminationResponse
+    assert first.ask("NotifyClientTermination", request, kind).status.code == v2.OK
+    for stream in waiting:
+        assert stream.is_over
+        assert status_of(stream).message == "the client has left"
+    world.connect("b").send(message("T"))
+    assert len(world.connect("b").received("T")) == 1
 
 
 def test_a_client_that_came_again_does_not_leave_with_its_former_self() -> None:
