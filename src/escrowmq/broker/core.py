@@ -17,7 +17,7 @@ from escrowmq.base.store_settings import StoreSettings
 from escrowmq.base.wire import Wire
 from escrowmq.broker.assembly.part_order import Assembly
 from escrowmq.broker.assembly.shared_state import Broker
-from escrowmq.broker.front import Caller, Front, Refused
+from escrowmq.broker.front import Caller, Front, Refused, TimedFront
 from escrowmq.broker.part import Part, save_files
 from escrowmq.broker.peer import Peer
 from escrowmq.broker.requests.on_config import restore
@@ -298,6 +298,9 @@ class BrokerCore:
         self.broker.locks.clock_leapt(by_ms)
         for part in self._parts:
             part.clock_leapt(by_ms)
+        for front in self._fronts.values():
+            if isinstance(front, TimedFront):
+                front.clock_leapt(by_ms, self.broker.moment.now_ms)
 
     def wake_at_ms(self) -> int:
         """When `wake` has something to do next."""

@@ -23,6 +23,14 @@ class Front(Protocol):
         """When `wake` is due next."""
 
 
+@runtime_checkable
+class TimedFront(Protocol):
+    """A front that keeps times of its own."""
+
+    def clock_leapt(self, by_ms: int, now_ms: int) -> None:
+        """The clock is set forward, from now on: spans keep their full length."""
+
+
 class Caller(Protocol):
     """A part that opens connections to other servers."""
 

@@ -161,6 +161,12 @@ class Calls:
         )
         return self._take_events()
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: deadlines are as far away as before."""
+        for call in self._calls.values():
+            if call.due_ms != NO_DEADLINE:
+                call.due_ms += by_ms
+
     @property
     def wake_at_ms(self) -> int:
         """Call `wake` by this time; the call with this deadline may have ended."""

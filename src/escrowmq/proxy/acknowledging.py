@@ -26,7 +26,7 @@ class Settling:
     """Serves acks and other calls with a receipt handle."""
 
     def __init__(self, shared: Shared) -> None:
-        self._backend = shared.backend
+        self._shared = shared
 
     def ack(self, call: Call[v2.AckMessageRequest]) -> None:
         """Acknowledge messages, each on its own."""
@@ -64,7 +64,10 @@ class Settling:
                 call.ask(Request.ACK_MESSAGE, handle.fields(group, topic), on_reply)
 
     def _read(self, text: str, now_ms: int) -> ReceiptHandle:
-        return receipt_handles.read(text, broker_name=self._backend.name, now_ms=now_ms)
+        shared = self._shared
+        return receipt_handles.read(
+            text, broker_name=shared.backend.name, leaps=shared.leaps, now_ms=now_ms
+        )
 
     def change(self, call: Call[v2.ChangeInvisibleDurationRequest]) -> None:
         """Hide a message for another duration from now on; return its new handle."""

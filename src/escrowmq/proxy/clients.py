@@ -178,6 +178,11 @@ class FrontClients:
             if client.stream is None and now_ms - client.seen_ms >= IDLE_MS:
                 self.leave(client, now_ms)
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: nobody has been silent for longer."""
+        for client in self._clients.values():
+            client.seen_ms += by_ms
+
     def wake_at_ms(self) -> int:
         """When to call `wake` next."""
         return self._scan_at_ms

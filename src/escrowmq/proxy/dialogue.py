@@ -14,7 +14,7 @@ from escrowmq.base.command import Command
 from escrowmq.base.fixed_limits import READS_AT_ONCE_MAX
 from escrowmq.codec.frame import HalfFrames
 from escrowmq.http2.grpc import Called, CallEvent, Calls, Cancelled, HalfClosed, Message, WholeCall
-from escrowmq.http2.grpc_metadata import Status
+from escrowmq.http2.grpc_metadata import NO_DEADLINE, Status
 from escrowmq.http2.limits import Http2Limits
 from escrowmq.proxy import metadata as meta
 from escrowmq.proxy.backend import Backend, PeerConnection
@@ -337,6 +337,13 @@ class GrpcDialogue:
         for event in self.calls.wake(now_ms):
             self._handle_event(event, now_ms)
         self.flush()
+
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: deadlines are as far away as before."""
+        self.calls.clock_leapt(by_ms)
+        for call in self._open.values():
+            if call.due_ms != NO_DEADLINE:
+                call.due_ms += by_ms
 
     def lost(self, now_ms: int) -> None:
         """The connection is gone."""

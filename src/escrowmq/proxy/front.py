@@ -16,6 +16,7 @@ from escrowmq.http2.limits import STRANGERS_STREAMS_MAX, Http2Limits
 from escrowmq.proxy.backend import Backend, PeerConnection
 from escrowmq.proxy.call import Method
 from escrowmq.proxy.clients import FrontClients
+from escrowmq.proxy.clock_leaps import ClockLeaps
 from escrowmq.proxy.dialogue import GrpcDialogue
 from escrowmq.proxy.open_calls import OpenCalls
 from escrowmq.proxy.service import methods
@@ -32,7 +33,9 @@ class GrpcFront:
     def __init__(self, backend: Backend, options: FrontOptions) -> None:
         self.backend = backend
         self.clients = FrontClients(backend)
-        self.methods: dict[str, Method] = methods(Shared(backend, options, self.clients))
+        self._leaps = ClockLeaps()
+        shared = Shared(backend, options, self.clients, self._leaps)
+        self.methods: dict[str, Method] = methods(shared)
         self._options = options
         self._dialogues: dict[int, GrpcDialogue] = {}
         self._calls_at_ms = LONG_MAX
@@ -90,6 +93,15 @@ class GrpcFront:
         if self._calls_at_ms == LONG_MAX:
             return LONG_MAX
         return max(self._calls_at_ms, self._looked_ms + _GRID_MS)
+
+    def clock_leapt(self, by_ms: int, now_ms: int) -> None:
+        """The clock is set forward, from now on: what clients were given lasts as long as before
+        (broker.front.TimedFront)."""
+        self._leaps.note(by_ms, now_ms)
+        self.clients.clock_leapt(by_ms)
+        self._watch.clock_leapt(by_ms)
+        for dialogue in self._dialogues.values():
+            dialogue.clock_leapt(by_ms)
 
     def drain(self) -> None:
         """Make all clients reconnect, elsewhere if possible, and accept no more calls."""

@@ -15,6 +15,7 @@ import msgspec
 
 from escrowmq.codec.pop_receipt import Receipt, decode_receipt, encode_receipt, retry_topic
 from escrowmq.errors import UsageError
+from escrowmq.proxy.clock_leaps import ClockLeaps
 from escrowmq.proxy.gen import v2
 from escrowmq.proxy.result_codes import Fault
 
@@ -46,7 +47,7 @@ class ReceiptHandle(msgspec.Struct, frozen=True):
         }
 
 
-def read(text: str, *, broker_name: str, now_ms: int) -> ReceiptHandle:
+def read(text: str, *, broker_name: str, leaps: ClockLeaps, now_ms: int) -> ReceiptHandle:
     """Parse a handle of this broker's; raises a Fault if it is invalid."""
     code = v2.INVALID_RECEIPT_HANDLE
     if len(text) > HANDLE_SIZE_MAX:
@@ -65,7 +66,9 @@ def read(text: str, *, broker_name: str, now_ms: int) -> ReceiptHandle:
     if receipt.broker_name != broker_name:
         raise Fault(code, f"this handle is of broker {receipt.broker_name[:100]}; send it there")
     handle = ReceiptHandle(receipt, log_offset, len(parts) == _FIELDS[1])
-    if not handle.is_renewed and receipt.due_ms <= now_ms:
-        late_ms = now_ms - receipt.due_ms
+    if handle.is_renewed or receipt.due_ms > now_ms:
+        return handle
+    late_ms = now_ms - receipt.due_ms - leaps.since(receipt.pop_ms)
+    if late_ms >= 0:
         raise Fault(code, f"receipt handle is expired: the message is visible since {late_ms} ms")
     return handle

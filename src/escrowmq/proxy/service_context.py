@@ -6,6 +6,7 @@ import msgspec
 
 from escrowmq.proxy.backend import Backend
 from escrowmq.proxy.clients import FrontClients
+from escrowmq.proxy.clock_leaps import ClockLeaps
 
 
 class FrontOptions(msgspec.Struct, kw_only=True):
@@ -22,8 +23,9 @@ class FrontOptions(msgspec.Struct, kw_only=True):
 
 
 class Shared(msgspec.Struct, frozen=True):
-    """A front's broker and clients."""
+    """A front's broker and clients, and how its clock was set."""
 
     backend: Backend
     options: FrontOptions
     clients: FrontClients
+    leaps: ClockLeaps

@@ -46,6 +46,10 @@ class StallWatch:
         self._since_ms = since_ms
         return found
 
+    def clock_leapt(self, by_ms: int) -> None:
+        """The clock was set forward: nothing is incomplete for longer."""
+        self._since_ms = {begun: at_ms + by_ms for begun, at_ms in self._since_ms.items()}
+
     def wake_at_ms(self) -> int:
         """When the next scan is due."""
         return self._scan_at_ms

@@ -1,0 +1,23 @@
+"""When the machine's clock was set forward, and by how much."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Final
+
+_LEAPS_MAX: Final = 64
+
+
+class ClockLeaps:
+    """The last leaps of the clock."""
+
+    def __init__(self) -> None:
+        self._leaps: deque[tuple[int, int]] = deque(maxlen=_LEAPS_MAX)
+
+    def note(self, by_ms: int, now_ms: int) -> None:
+        """The clock is set forward, from now on."""
+        self._leaps.append((now_ms, by_ms))
+
+    def since(self, at_ms: int) -> int:
+        """How far the clock was set forward since a time that it has shown."""
+        return sum(by_ms for then_ms, by_ms in self._leaps if at_ms < then_ms + by_ms)
