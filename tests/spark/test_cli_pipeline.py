@@ -240,6 +240,8 @@ def test_a_replay_keeps_order_keys_and_queues_in_order(
         (["reconcile", "--out", "x", "--store", "s", "--redo"], "only a live cluster"),
         (["reconcile", "--out", "x", "--store", "s", "--query", "q"], "go together"),
         (["reconcile", "--out", "s3://x", "--store", "s"], "no lease can be stored"),
+        (["reconcile", "--out", "x", "--store", "s", "--store", "t"], "have no name"),
+        (["funnel", "--out", "x", "--store", "a=s", "--store", "a=t"], "have the name 'a'"),
         (["funnel", "--out", "{tmp}", "--store", "{tmp}/none"], "cannot be read"),
         (["export", "-n", "127.0.0.1:1", "--out", "{tmp}", "t", "--from", "noon"], "is not a time"),
         (["replay", "t", "--to-topic", "u"], "no name server is given"),

@@ -113,6 +113,32 @@ def test_segments_without_a_transaction_may_go_when_they_were_read(store: Store)
         store.run(now_ms=NOW_MS + 400 * MINUTE_MS)
 
 
+def test_a_store_of_an_earlier_run_is_given_or_left_out(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    a, b = Store(spark, tmp_path / "a"), Store(spark, tmp_path / "b")
+    for store, key in ((a, "of a"), (b, "of b")):
+        store.half(key, at_ms=NOW_MS - 30 * MINUTE_MS)
+        store.fill(at_ms=NOW_MS - 30 * MINUTE_MS)
+    folders = {"a": str(a.folder), "b": str(b.folder)}
+    out = tmp_path / "out"
+
+    def run(names: str, now_ms: int, *, without: tuple[str, ...] = ()) -> Report:
+        chosen = {name: folders[name] for name in names}
+        source = FileMessages(spark, chosen, skipped_brokers=without)
+        job = Reconciler(spark, source, str(out), now_ms=lambda: now_ms)
+        return job.run(lease=FileLease(out))
+
+    assert run("ab", NOW_MS).open_classes == {"overdue": 2}
+    with pytest.raises(UsageError, match=r"store of broker 'b' up to \d+, and it is not given now"):
+        run("a", NOW_MS + MINUTE_MS)
+    with pytest.raises(UsageError, match="broker 'b' is left out, and its store"):
+        run("ab", NOW_MS + MINUTE_MS, without=("b",))
+    left_out = run("a", NOW_MS + MINUTE_MS, without=("b",))
+    assert (left_out.classes, left_out.open_classes) == ({"overdue": 1}, {"overdue": 2})
+    assert run("ab", NOW_MS + 2 * MINUTE_MS).classes == {"overdue": 2}, "its half was kept"
+
+
 @pytest.mark.parametrize(
     "option",
     [{"STARTINGTIMESTAMP": "9999999999999"}, {"tags": "x"}, {"subscribe": "paid"},

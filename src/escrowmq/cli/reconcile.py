@@ -18,6 +18,7 @@ from escrowmq.cli.spark_options import (
     new_admin,
     new_lease,
     new_session,
+    parse_stores,
     source_options,
 )
 from escrowmq.errors import UsageError
@@ -123,7 +124,9 @@ def _check(arguments: argparse.Namespace) -> None:
         raise UsageError("--database and --query go together")
     if arguments.rows and arguments.database:
         raise UsageError("the rows come from --rows or from --database, not from both")
-    if not arguments.store:
+    if arguments.store:
+        parse_stores(arguments.store)
+    else:
         source_options(arguments)
 
 

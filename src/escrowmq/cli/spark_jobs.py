@@ -17,7 +17,7 @@ from escrowmq.cli.spark_options import (
     new_admin,
     new_lease,
     new_session,
-    parse_store,
+    parse_stores,
     range_options,
     source_options,
 )
@@ -32,6 +32,7 @@ def _funnel(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.analytics.job import FunnelJob
     from escrowmq.pipeline.session import ProgressBar
 
+    parse_stores(arguments.store)  # an error is told before Spark takes its seconds to start
     with nullcontext() if arguments.store else new_admin(arguments) as admin:
         spark = new_session(arguments)
         job = FunnelJob(
@@ -76,7 +77,7 @@ def _deliveries(spark: SparkSession, arguments: argparse.Namespace, job: FunnelJ
         reader.options(**pairs(arguments.option), **options, storePath=folder)
         .load()
         .withColumn("brokerName", lit(name))
-        for name, folder in map(parse_store, arguments.store)
+        for name, folder in parse_stores(arguments.store).items()
     ]
     return reduce(lambda one, other: one.unionByName(other), found)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from escrowmq.cli.cluster_verbs import pairs, tls_of
@@ -83,13 +84,11 @@ def messages_of(
     """The source of halves, ends and messages."""
     compares_bodies = getattr(arguments, "compare_bodies", False)
     if arguments.store:
-        if arguments.skip_broker:
-            raise UsageError("--skip-broker is for live clusters; leave out the broker's --store")
         from escrowmq.pipeline.reconcile.stored_messages import FileMessages
 
-        folders = dict(parse_store(each) for each in arguments.store)
         return FileMessages(
-            spark, folders, options=pairs(arguments.option), skipped=arguments.skip_topic,
+            spark, parse_stores(arguments.store), options=pairs(arguments.option),
+            skipped=arguments.skip_topic, skipped_brokers=arguments.skip_broker,
             compares_bodies=compares_bodies,
         )  # fmt: skip
     from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
@@ -101,10 +100,22 @@ def messages_of(
     )  # fmt: skip
 
 
-def parse_store(word: str) -> tuple[str, str]:
-    """The name and the folder in `NAME=DIR`, or in `DIR` alone."""
-    name, mark, folder = word.partition("=")
-    return (name, folder) if mark else ("", word)
+def parse_stores(words: Iterable[str]) -> dict[str, str]:
+    """The folders by their names, from `NAME=DIR`; one alone may be `DIR`, without a name. Raises
+    UsageError if two have the same name: one of them would not be read."""
+    found: dict[str, str] = {}
+    for word in words:
+        name, mark, folder = word.partition("=")
+        if not mark:
+            name, folder = "", word
+        if name in found:
+            which = f"the name {name!r}" if name else "no name"
+            raise UsageError(
+                f"--store {found[name]} and --store {folder} have {which}; give each store the "
+                "name of its own broker, as NAME=DIR"
+            )
+        found[name] = folder
+    return found
 
 
 def compensation() -> Any:  # noqa: ANN401 - a module

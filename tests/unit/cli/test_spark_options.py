@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from escrowmq.cli.main import build_parser
-from escrowmq.cli.spark_options import new_admin, source_options
+from escrowmq.cli.spark_options import new_admin, parse_stores, source_options
 from escrowmq.errors import UsageError
 
 
@@ -57,3 +57,15 @@ def test_a_file_without_the_secret_and_a_namespace_are_refused(tmp_path: Path) -
         new_admin(arguments)
     with pytest.raises(UsageError, match="--namespace is not used here"):
         options_of("-n", "mq:9876", "--namespace", "shop")
+
+
+def test_stores_have_names_of_their_own() -> None:
+    assert parse_stores(["/data/a"]) == {"": "/data/a"}
+    assert parse_stores(["a=/data/a", "b=/data/b=2"]) == {"a": "/data/a", "b": "/data/b=2"}
+    for words, which in (
+        (["/data/a", "/data/b"], "no name"),
+        (["a=/data/a", "/data/c", "a=/data/b"], "the name 'a'"),
+        (["=/data/a", "/data/b"], "no name"),
+    ):
+        with pytest.raises(UsageError, match=f"/data/a and --store /data/b have {which}"):
+            parse_stores(words)

@@ -41,7 +41,8 @@ _Long = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
 class FileMessages:
     """Store folders under the names of their brokers. All records are read in one scan. `options`
-    are the source's about files (`splitBytes`, `checkCrc`, `failOnDataLoss`)."""
+    are the source's about files (`splitBytes`, `checkCrc`, `failOnDataLoss`). A broker that earlier
+    runs have read is either among them or in `skipped_brokers`."""
 
     def __init__(
         self,
@@ -50,10 +51,16 @@ class FileMessages:
         *,
         options: Mapping[str, str] | None = None,
         skipped: Iterable[str] = (),
+        skipped_brokers: Iterable[str] = (),
         compares_bodies: bool = False,
     ) -> None:
         if not folders:
             raise UsageError("no store folder is given; give one for each broker")
+        for name in sorted(set(folders) & set(skipped_brokers)):
+            raise UsageError(
+                f"broker {name!r} is left out, and its store {folders[name]} is given: leave out "
+                "the store (--store), or read the broker (--skip-broker)"
+            )
         for folder in folders.values():
             if "://" not in folder:
                 plan_parts(folder, _ANY_SIZE)  # raises at once when that is no store
@@ -67,10 +74,12 @@ class FileMessages:
         self._tails: dict[str, int] = {}
         """The starts of the first and the last segment of each log; all between them is read."""
         self.skipped = frozenset(skipped)
-        self.skipped_brokers: frozenset[str] = frozenset()
+        self.skipped_brokers = frozenset(skipped_brokers)
 
     def inner(self, window: Window) -> TableBatch:
-        """All records of transactions. Raises DataLost if segments were deleted unread."""
+        """All records of transactions. Raises DataLost if segments were deleted unread, and
+        UsageError for a missing store."""
+        self._require_all(window)
         for name, folder in self._folders.items():
             if "://" not in folder:
                 self._require_unbroken(name, folder, window)
@@ -90,7 +99,8 @@ class FileMessages:
         is_gone = F.lit(False)  # with its segment
         for name, first in self._firsts.items():
             is_gone |= (F.col("brokerName") == name) & (F.col("physicalOffset") < F.lit(first))
-        return carried.where(~is_again | is_gone | is_of_topics(self.skipped))
+        is_elsewhere = ~F.col("brokerName").isin(sorted(self._folders))
+        return carried.where(~is_again | is_gone | is_elsewhere | is_of_topics(self.skipped))
 
     def ends(self, batches: Iterable[TableBatch], new: DataFrame, window: Window) -> Offsets:
         """Where the next run continues: at the first half that was too young, or at the end."""
@@ -131,6 +141,16 @@ class FileMessages:
         return None
 
     # -- inside ------------------------------------------------------------------------------
+
+    def _require_all(self, window: Window) -> None:
+        """Raise if a store of an earlier run is not given: its transactions would count as none."""
+        before = window.before.ends.get(_LOG, {})
+        for name in sorted(before.keys() - self._folders.keys() - self.skipped_brokers):
+            raise UsageError(
+                f"the last run has read the store of broker {name!r} up to {_end(window, name)}, "
+                "and it is not given now: give it (--store), or leave the broker out "
+                "(--skip-broker)"
+            )
 
     def _require_unbroken(self, name: str, folder: str, window: Window) -> None:
         """Raise if messages were deleted before they were read: they must not count as none."""
