@@ -104,8 +104,11 @@ def test_a_transactional_write_is_seen_whole_and_once(
     written(
         frame.selectExpr("cast(body + 500 as string) as body"), server, **job | {"txnVersion": 2}
     )
-    written(frame, server, **job)
+    assert "larger number is done" in failure(lambda: written(frame, server, **job))
     assert numbers_of(loaded(spark, server, topic)) == [*range(1_000)]
+    other = servers.new_topic(server, unique("other"))
+    written(frame, server, **job | {"topic": other})
+    assert loaded(spark, server, other).count() == 500, "each topic counts by itself"
 
 
 def test_a_write_that_fails_shows_nothing(spark: SparkSession, server: Server, topic: str) -> None:

@@ -3,7 +3,11 @@
 A task attempt writes under unique tokens, and reports them to the driver. The driver has the broker
 decide for the tokens of the attempts that Spark counts. This record is the commit point: the broker
 then makes their halves visible, and drops all others. If Spark runs a batch again, it is already
-decided and writes nothing."""
+decided and writes nothing.
+
+A named write of a table (`txnAppId`) has a number, and a later one has a larger number: the broker
+knows the last decision alone, and drops what comes with a smaller one. Each topic counts by
+itself."""
 
 from __future__ import annotations
 
@@ -13,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.errors import EscrowMQError
+from escrowmq.codec.epoch_bodies import Decided
+from escrowmq.errors import EscrowMQError, UsageError
 from escrowmq.pipeline.sink.deciding_broker import BrokerDecider
 from escrowmq.pipeline.sink.halves import EpochDecided, HalfSender
 from escrowmq.pipeline.sink.options import SinkOptions
@@ -29,6 +34,42 @@ class Tokens(msgspec.Struct, frozen=True):
     counts: dict[str, int]
 
 
+def open_epoch(options: SinkOptions, *, broker_name: str) -> str:
+    """The epoch of a write of a table. Raises UsageError if its broker has decided about a later
+    write of the same name."""
+    shared = options.batch_epoch
+    if not options.app_id or not broker_name:
+        return shared
+    topic = f"/{options.topic}" if options.topic else ""
+    own = f"{options.app_id}{topic}/{options.version}"
+    decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
+    try:
+        # Before each topic counted by itself, all of a name did so together.
+        for epoch in dict.fromkeys((own, shared)):
+            found = decider.decision(epoch)
+            if found.decided != "no":
+                _require_latest(found, options)
+                return epoch
+    finally:
+        decider.close()
+    return own
+
+
+def _require_latest(found: Decided, options: SinkOptions) -> None:
+    """Log that a named write was done before, or raise UsageError if it was not: a broker no longer
+    knows the tokens of a batch before the last one."""
+    if not options.app_id:
+        return
+    name = f"txnAppId={options.app_id!r}, txnVersion={options.version}"
+    if not found.tokens:
+        raise UsageError(
+            f"{name}: a write of this name with a larger number is done, so the broker would drop "
+            "this one. Numbers must grow: give a larger txnVersion, or another txnAppId for a "
+            "series of its own (a backfill)"
+        )
+    _log.warning("%s: this write was done before, so its rows are not written again", name)
+
+
 def write_halves(
     batches: Iterable[Any], options: SinkOptions, *, broker_name: str, epoch: str
 ) -> Tokens:
@@ -37,7 +78,9 @@ def write_halves(
     decider = BrokerDecider(options.access, broker_name=broker_name, group=options.group)
     sender = HalfSender(options, broker_name=broker_name, epoch=epoch)
     try:
-        if decider.decision(epoch).decided != "no":
+        found = decider.decision(epoch)
+        if found.decided != "no":
+            _require_latest(found, options)
             return Tokens(epoch, {})
         for batch in batches:
             rows = list(messages_of_rows(batch, topic=options.topic, order_by=options.order_by))
@@ -46,6 +89,7 @@ def write_halves(
                 counts[token] = count
     except EpochDecided as error:
         _log.info("%s", error)
+        _require_latest(decider.decision(epoch), options)
         return Tokens(epoch, {})
     except BaseException:
         _abandon_batch(decider, epoch, sender.tokens)
@@ -69,6 +113,7 @@ def decide(written: Sequence[Tokens], options: SinkOptions, *, broker_name: str)
     finally:
         decider.close()
     if found.decided == "before":
+        _require_latest(found, options)
         _log.info("batch %s was decided before; its repeated rows are dropped", written[0].epoch)
 
 

@@ -52,9 +52,9 @@ class SinkOptions(msgspec.Struct, frozen=True, kw_only=True):
     checkpoint: str
 
     @property
-    def batch_query(self) -> str:
-        """The query name of a batch write, for its decision."""
-        return self.app_id or uuid.uuid4().hex
+    def batch_epoch(self) -> str:
+        """The name and the number of a write of a table; a name of its own if none is given."""
+        return f"{self.app_id or uuid.uuid4().hex}/{self.version}"
 
 
 def parse_sink(

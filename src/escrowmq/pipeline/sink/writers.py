@@ -17,7 +17,14 @@ from pyspark.sql.types import StructType
 from escrowmq.errors import UsageError
 from escrowmq.pipeline.sink.acknowledged_sink import send_keyed, send_plain
 from escrowmq.pipeline.sink.deciding_broker import StockBroker, choose_broker
-from escrowmq.pipeline.sink.exactly_once import Tokens, abandon, close_epoch, decide, write_halves
+from escrowmq.pipeline.sink.exactly_once import (
+    Tokens,
+    abandon,
+    close_epoch,
+    decide,
+    open_epoch,
+    write_halves,
+)
 from escrowmq.pipeline.sink.options import SinkOptions, parse_sink
 from escrowmq.pipeline.sink.rows import check_columns
 from escrowmq.pipeline.workers import make_ready
@@ -86,7 +93,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: SinkOptions) -> None:
         self._writing = Writing(options)
-        self._epoch = f"{options.batch_query}/{options.version}"
+        self._epoch = open_epoch(options, broker_name=self._writing.broker_name)
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send the rows of one task."""

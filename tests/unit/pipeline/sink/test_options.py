@@ -30,9 +30,9 @@ def test_defaults() -> None:
 
 
 def test_a_batch_write_has_a_name_of_its_own_or_the_given_one() -> None:
-    assert parsed(EXACT).batch_query != parsed(EXACT).batch_query
+    assert parsed(EXACT).batch_epoch != parsed(EXACT).batch_epoch
     named = parsed(EXACT | {"txnAppId": "job", "txnVersion": "3"})
-    assert (named.batch_query, named.version) == ("job", 3)
+    assert named.batch_epoch == "job/3"
 
 
 @pytest.mark.parametrize(
