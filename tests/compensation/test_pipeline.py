@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from examples.compensating_shop import Shop
@@ -15,15 +16,17 @@ from escrowmq.compensation import (
     Announcer,
     Compensator,
     Fate,
+    Member,
     RedisSets,
     Report,
     Worker,
 )
+from escrowmq.errors import OutcomeUnknown
 from tests.interop.process import until
 
 from .conftest import SHARE
 from .forgetful import is_forgotten
-from .services import RedisServer
+from .services import RedisServer, start_forgetful
 
 ORDERS = 60
 FAR_MS = 3_600_000
@@ -175,3 +178,34 @@ def test_an_announcement_for_a_topic_that_nobody_has_is_missing(pipeline: Pipeli
     report = Compensator(pipeline.admin, pipeline.sets, pipeline.shop).run(is_dry=False)
     assert found(report, Fate.MISSING) == ["F" * 32]
     assert "piad" in report.findings[0].detail
+
+
+def test_a_commit_is_young_by_the_clock_of_its_broker(
+    tmp_path: Path, redis_server: RedisServer
+) -> None:
+    process, nameserver = start_forgetful(tmp_path, share=1, ahead_ms=-FAR_MS)
+    try:
+        with escrowmq.Admin(nameserver) as admin:
+            admin.topics.create("paid", queues=1)
+            with (
+                escrowmq.Producer(nameserver, group="orders") as producer,
+                pytest.raises(OutcomeUnknown),
+                producer.transaction("paid", b"x") as tx,
+            ):
+                pass
+            sets = RedisSets(redis_server.url)
+            sets.announce([str(Member(tx.results[0].message_id, "paid"))])
+            report = Compensator(admin, sets, Nobody()).run(is_dry=False)
+            assert [finding.fate for finding in report.findings] == [Fate.WAITING]
+    finally:
+        process.kill()
+
+
+class Nobody:
+    """A business that nothing may be handed to."""
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        raise AssertionError(message)
+
+    def done_since(self, mark: str | None) -> tuple[list[Member], str]:
+        return [], mark or ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,8 @@ import pytest
 
 import escrowmq
 from escrowmq.cli.main import main
+from escrowmq.client.announced_commits import Compared
+from escrowmq.errors import OutcomeUnknown
 from tests.compensation.forgetful import is_forgotten
 from tests.compensation.services import RedisServer, missing, start_forgetful
 
@@ -201,6 +203,41 @@ def test_the_topic_of_announcements_and_the_rows_say_the_same(
     code, _, errors = reconcile()
     assert code == 2
     assert "its own folder" in errors
+
+
+def test_a_commit_is_young_by_the_clock_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
+    process, nameserver = start_forgetful(tmp_path, share=1, ahead_ms=-180_000)
+    try:
+        with escrowmq.Admin(nameserver) as admin:
+            admin.topics.create("paid", queues=1)
+            with (
+                escrowmq.Producer(nameserver, group="orders") as producer,
+                pytest.raises(OutcomeUnknown),
+                producer.transaction("paid", b"x") as tx,
+            ):
+                pass
+            sets = SetsOfOne(member(tx.results[0].message_id))
+            job = CommitReconciler(spark, sets, str(tmp_path / "out"), admin=admin)
+            lease = FileLease(tmp_path / "out")
+            assert job.run(lease=lease).classes == {"pending": 1}, "stored a moment ago"
+    finally:
+        process.kill()
+
+
+class SetsOfOne:
+    """A commit that was announced, and that nobody consumed."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def announce(self, members: Iterable[str]) -> None:
+        raise AssertionError
+
+    def consume(self, members: Iterable[str]) -> None:
+        raise AssertionError
+
+    def compare(self) -> Iterator[Compared]:
+        yield Compared([self._text], 0)
 
 
 @pytest.mark.parametrize(

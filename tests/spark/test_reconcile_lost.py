@@ -85,12 +85,18 @@ class Transactions:
         raise NotSupported("as RocketMQ's brokers do")
 
 
+class Brokers:
+    def runtime(self, broker: str) -> dict[str, str]:
+        return {}
+
+
 class Admin(escrowmq.Admin):
     """Answers about every message but one."""
 
     def __init__(self, gone: str) -> None:
         self.messages = Messages(gone)  # type: ignore[assignment]
         self.transactions = Transactions()  # type: ignore[assignment]
+        self.brokers = Brokers()  # type: ignore[assignment]
 
 
 class Shop:

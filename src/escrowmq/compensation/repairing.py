@@ -12,6 +12,7 @@ import msgspec
 
 import escrowmq
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, Sets, ended_as, parse_member
+from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound, RouteMissing
@@ -97,11 +98,12 @@ class Compensator:
         """Compare the sets and deal with each difference. All except those waiting are recorded in
         the log `escrowmq.audit`, a line each."""
         report = Report([])
+        clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
         for text in self._lost():
             if not may_go_on():
                 _log.warning("the lease is lost; the rest is left to its new holder")
                 break
-            finding = self._deal_with(parse_member(text), is_dry=is_dry)
+            finding = self._deal_with(parse_member(text), clocks, is_dry=is_dry)
             report.findings.append(finding)
             if finding.fate is not Fate.WAITING:
                 self._record(finding)
@@ -111,7 +113,7 @@ class Compensator:
         for some in self._sets.compare():
             yield from some.lost
 
-    def _deal_with(self, member: Member, *, is_dry: bool) -> Finding:
+    def _deal_with(self, member: Member, clocks: BrokerClocks, *, is_dry: bool) -> Finding:
         try:
             message = self._admin.messages.prepared(member.message_id, topic=member.topic)
             if ended_as(self._admin, member) == ROLLED_BACK:
@@ -120,7 +122,8 @@ class Compensator:
             return Finding(member, Fate.MISSING, str(error))
         except EscrowMQError as error:
             return Finding(member, Fate.FAILED, str(error))
-        age_s = (self._now_ms() - message.stored_ms) / 1000
+        stored_ms = message.stored_ms - clocks.ahead_ms(message.broker_name)
+        age_s = (self._now_ms() - stored_ms) / 1000
         if age_s < self._grace_s or is_dry:
             fate = Fate.WAITING if age_s < self._grace_s else Fate.LOST
             return Finding(member, fate, f"stored {age_s:.1f} s ago")

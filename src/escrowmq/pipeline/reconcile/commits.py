@@ -19,6 +19,7 @@ from escrowmq.client.announced_commits import (
     ended_as,
     parse_member,
 )
+from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
@@ -76,10 +77,13 @@ class CommitReconciler:
         on_step("comparing")
         before = self.results.progress(OF)
         run, now_ms = before.run + 1, self._now_ms()
+        clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
         both_count, rows = 0, []
         for some in self._sets.compare():
             both_count += some.both_count
-            rows += [self._judged(member, now_ms) for member in map(parse_member, some.lost)]
+            rows += [
+                self._judged(member, now_ms, clocks) for member in map(parse_member, some.lost)
+            ]
             require_lease(lease)
         on_step("writing")
         found = self._spark.createDataFrame(rows, FOUND)
@@ -106,8 +110,8 @@ class CommitReconciler:
             open_classes=self.results.open_classes(), odd={},
         )  # fmt: skip
 
-    def _judged(self, member: Member, now_ms: int) -> tuple[Any, ...]:
-        """The row of one lost commit."""
+    def _judged(self, member: Member, now_ms: int, clocks: BrokerClocks) -> tuple[Any, ...]:
+        """The row of one lost commit, with times by this machine's clock."""
         message_id, topic = member
         evidence = {"announced": "true"}
         try:
@@ -116,7 +120,8 @@ class CommitReconciler:
             evidence["lookUp"] = str(error)
             at = moment(now_ms)
             return (Class.NO_FINAL.value, "", topic, message_id, at, evidence, Repair.BY_HAND.value)
-        age_s = (now_ms - message.stored_ms) / 1000
+        stored_ms = message.stored_ms - clocks.ahead_ms(message.broker_name)
+        age_s = (now_ms - stored_ms) / 1000
         evidence |= {
             "ageSeconds": str(int(age_s)),
             "queueId": str(message.queue_id),
@@ -129,7 +134,7 @@ class CommitReconciler:
             kind, repair = Class.NOT_CONSUMED, Repair.CONSUME
         else:
             kind, repair = self._of_invisible(member, message)
-        at = moment(message.stored_ms)
+        at = moment(stored_ms)
         broker = message.broker_name
         return (kind.value, broker, topic, message_id, at, evidence, repair.value)
 

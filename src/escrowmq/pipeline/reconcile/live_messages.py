@@ -17,6 +17,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from escrowmq.base.message import Topic
+from escrowmq.client.broker_clocks import BrokerClocks
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost, NotSupported, RouteMissing, UsageError
 from escrowmq.net.clock import SystemClock
@@ -148,9 +149,9 @@ class BrokerMessages:
                 )
             halves = self._queues(cluster, Topic.HALF, window)
             self._brokers = frozenset(queue.broker_name for queue in halves)
-            self._ahead_ms = broker_clocks.look(
-                sorted(self._brokers), self._admin.brokers.runtime, SystemClock().now_ms
-            )
+            clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
+            ahead_ms = {name: clocks.ahead_ms(name) for name in sorted(self._brokers)}
+            self._ahead_ms = {name: span_ms for name, span_ms in ahead_ms.items() if span_ms}
             half_ends = cluster.at(self._times(halves, window.until_ms))
             others = [q for t in _INNER[1:] if t in known for q in self._queues(cluster, t, window)]
             ends = half_ends | cluster.end(others)

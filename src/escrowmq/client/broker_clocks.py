@@ -1,0 +1,59 @@
+"""Differences between brokers' clocks and this machine's. A message that is young by its broker's
+clock may seem old by this one: a job that compares ages with a grace corrects them."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from escrowmq.errors import EscrowMQError
+
+_log = logging.getLogger(__name__)
+
+TOLERATED_MS: Final = 10_000
+"""Smaller differences are ignored: brokers report their time in seconds, and graces are longer."""
+
+_SPAN: Final = re.compile(r"\[ (\d+) days, (\d+) hours, (\d+) minutes, (\d+) seconds \]")
+
+
+def broker_now_ms(runtime: Mapping[str, str]) -> int | None:
+    """A broker's time, computed from its reported start time and uptime. RocketMQ's brokers
+    (StoreStatsService) report the same."""
+    began, span = runtime.get("bootTimestamp", ""), _SPAN.fullmatch(runtime.get("runtime", ""))
+    if not began.isdecimal() or span is None:
+        return None
+    days, hours, minutes, seconds = map(int, span.groups())
+    return int(began) + (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000
+
+
+class BrokerClocks:
+    """The clocks of brokers, for one run of a job: each broker is asked once. `ask` returns its
+    figures (`admin.brokers.runtime`)."""
+
+    def __init__(self, ask: Callable[[str], Mapping[str, str]], now_ms: Callable[[], int]) -> None:
+        self._ask = ask
+        self._now_ms = now_ms
+        self._ahead_ms: dict[str, int] = {}
+
+    def ahead_ms(self, broker: str) -> int:
+        """How far a broker's clock is ahead; 0 if it is right, or does not report its time."""
+        if broker not in self._ahead_ms:
+            self._ahead_ms[broker] = self._look(broker)
+        return self._ahead_ms[broker]
+
+    def _look(self, broker: str) -> int:
+        try:
+            told_ms = broker_now_ms(self._ask(broker))
+        except EscrowMQError as error:
+            _log.warning("the clock of broker %s is assumed to be right: %s", broker, error)
+            return 0
+        ahead_ms = 0 if told_ms is None else told_ms - self._now_ms()
+        if abs(ahead_ms) <= TOLERATED_MS:
+            return 0
+        _log.warning(
+            "the clock of broker %s is %d s %s; its times are corrected by that",
+            broker, abs(ahead_ms) // 1_000, "ahead" if ahead_ms > 0 else "behind",
+        )  # fmt: skip
+        return ahead_ms
