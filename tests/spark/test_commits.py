@@ -27,6 +27,7 @@ from escrowmq.compensation import Announcer, Member, RedisSets
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.commits import CommitReconciler
 from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.lost_commits import ComputedSets
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=f"not on this machine: {missing()}")
 SHARE = 0.3
@@ -34,6 +35,8 @@ ORDERS = 30
 DAY_MS = 86_400_000
 BODIES = [b"order %d" % number for number in range(ORDERS)]
 EMPTY = "empty"
+ANNOUNCED = "member string, announcedAt timestamp"
+CONSUMED = "member string, messageId string"
 NO_FINAL, NOT_CONSUMED = "committed-without-final", "not-consumed"
 
 
@@ -158,6 +161,26 @@ def test_a_commit_whose_message_is_gone_is_for_people(
     assert len(rows) == 2, "they stay on the day when they were found first"
     assert {row["repair"] for row in rows} == {"decide by hand"}
     assert all(row["evidence"]["lookUp"] for row in rows)
+
+
+def test_a_lost_commit_is_open_until_it_is_consumed_whatever_is_read_of_the_topic(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    lost = member("F" * 32)
+    now = dt.datetime.now(dt.UTC)
+
+    def run(announced: list[str], consumed: list[str]) -> dict[str, int]:
+        sets = ComputedSets(
+            spark.createDataFrame([(one, now) for one in announced], ANNOUNCED),
+            spark.createDataFrame([(one, None) for one in consumed], CONSUMED),
+        )
+        job = CommitReconciler(spark, sets, str(tmp_path), admin=shop.admin)
+        return job.run(lease=FileLease(tmp_path)).open_classes
+
+    assert run([lost], []) == {NO_FINAL: 1}
+    assert run([], []) == {NO_FINAL: 1}, "retention has removed its announcement"
+    assert run([lost], []) == {NO_FINAL: 1}
+    assert run([], [lost]) == {}
 
 
 def test_an_announcement_that_its_broker_contradicts_is_for_people(

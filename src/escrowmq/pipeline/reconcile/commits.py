@@ -8,11 +8,13 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
 import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.announced_commits import (
     COMMITTED,
+    MARK,
     ROLLED_BACK,
     Member,
     Sets,
@@ -25,6 +27,7 @@ from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.lease import require_lease
+from escrowmq.pipeline.reconcile.lost_commits import ComputedSets
 from escrowmq.pipeline.reconcile.progress import RunProgress, moment
 from escrowmq.pipeline.reconcile.repair import is_purged
 from escrowmq.pipeline.reconcile.results import Examined, Results, RunRow
@@ -79,7 +82,7 @@ class CommitReconciler:
         run, now_ms = before.run + 1, self._now_ms()
         clocks = BrokerClocks(self._admin.brokers.runtime, SystemClock().now_ms)
         both_count, rows = 0, []
-        for some in self._sets.compare():
+        for some in self._announced().compare():
             both_count += some.both_count
             rows += [
                 self._judged(member, now_ms, clocks) for member in map(parse_member, some.lost)
@@ -109,6 +112,15 @@ class CommitReconciler:
             run=run, since_ms=before.until_ms, until_ms=now_ms, balance=summed, classes=classes,
             open_classes=self.results.open_classes(), odd={},
         )  # fmt: skip
+
+    def _announced(self) -> Sets:
+        """The sets to compare. A topic keeps announcements for a while only, and a run may read a
+        part of it: lost commits of earlier runs are announced until they are consumed."""
+        if not isinstance(self._sets, ComputedSets):
+            return self._sets  # they keep what was announced until it is consumed
+        member = F.concat_ws(MARK, "messageId", "topic").alias("member")
+        lost = self.results.open_lasting().select(member, F.col("at").alias("announcedAt"))
+        return self._sets.also(lost)
 
     def _judged(self, member: Member, now_ms: int, clocks: BrokerClocks) -> tuple[Any, ...]:
         """The row of one lost commit, with times by this machine's clock."""

@@ -60,6 +60,10 @@ class ComputedSets:
         self._announced = announced
         self._consumed = consumed
 
+    def also(self, announced: DataFrame) -> ComputedSets:
+        """The same with more announcements, which may be among its own."""
+        return ComputedSets(self._announced.unionByName(announced), self._consumed)
+
     def announce(self, members: Iterable[str]) -> None:
         """Does nothing: announcements are in their topic."""
 

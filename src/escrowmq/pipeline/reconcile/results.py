@@ -89,6 +89,10 @@ class Results:
         rows = self._staging.replace(merged, run=run)
         return rows.where(F.col("goneAt").isNull() & _is_lasting())
 
+    def open_lasting(self) -> DataFrame:
+        """Differences that were open when the last run ended, and that may go away."""
+        return self.differences.read().where(F.col("goneAt").isNull() & _is_lasting())
+
     def still_open(self, kind: Class) -> DataFrame:
         """Messages (`broker`, `messageId`) that had a difference when the last run ended."""
         rows = self.differences.read().where(F.col("goneAt").isNull() & (F.col("class") == kind))
