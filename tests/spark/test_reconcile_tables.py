@@ -24,11 +24,12 @@ from pyspark.sql import functions as F
 from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.errors import StorageError, UsageError
 from escrowmq.pipeline.analytics.job import FunnelJob
-from escrowmq.pipeline.reconcile import business
+from escrowmq.pipeline.reconcile import business, differences
 from escrowmq.pipeline.reconcile.lease import FileLease
 from escrowmq.pipeline.reconcile.live_messages import OFFSETS, PARKED, TableBatch
 from escrowmq.pipeline.reconcile.partitioned_table import Table
 from escrowmq.pipeline.reconcile.progress import Offsets, Window
+from escrowmq.pipeline.reconcile.results import Examined, Results
 from escrowmq.pipeline.reconcile.run import Reconciler, Report, Settings
 from escrowmq.pipeline.reconcile.staging import Staging
 from escrowmq.pipeline.reconcile.stored_messages import FileMessages
@@ -173,6 +174,26 @@ def test_what_a_run_does_not_judge_stays_open(spark: SparkSession, tmp_path: Pat
     job.source.committed["mailer"] = 1
     assert job.run().classes == {}
     assert job.state() == {("not-consumed", "k"): (1, 3, True)}
+
+
+def test_what_is_found_again_on_another_day_is_the_same_difference(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    results = Results(spark, str(tmp_path))
+    days = [START + dt.timedelta(days=number) for number in range(3)]
+    schema = "messageId string, topic string, at timestamp"
+
+    def merge(run: int, *at: dt.datetime) -> None:
+        rows = spark.createDataFrame([("order", "paid", time) for time in at], schema)
+        found = differences.rows_twice(rows)
+        results.merge(found, Examined(has_rows=True), now=days[run - 1], run=run)
+
+    merge(1, days[0], days[0])
+    merge(2, days[0], days[0], days[1])
+    merge(3, days[1], days[2])
+    assert results.open_classes() == {"row-twice": 1}
+    (row,) = results.differences.read().collect()
+    assert (row["firstRun"], row["lastRun"], row["day"]) == (1, 3, days[0].date())
 
 
 def test_a_run_that_lost_its_lease_counts_for_nothing(spark: SparkSession, tmp_path: Path) -> None:

@@ -131,7 +131,10 @@ def _merge(
     """All rows of the days on which something changes."""
     new = with_keys(found).withColumn("day", day_of("at"))
     is_open = F.col("goneAt").isNull() & _is_lasting()
-    days = F.broadcast(new.select("day").union(known.where(is_open).select("day")).distinct())
+    # One that is found again may have happened on another day than the one under which it is known.
+    again = known.join(new.select("key"), "key", "left_semi")
+    changed = new.select("day").union(known.where(is_open).select("day"))
+    days = F.broadcast(changed.union(again.select("day")).distinct())
     old = known.join(days, "day", "left_semi").withColumn("isOld", F.lit(True))
     both = old.alias("old").join(new.withColumn("isFound", F.lit(True)).alias("new"), "key", "full")
     is_found = F.col("new.isFound").isNotNull()
