@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
+
+import msgspec
 
 from escrowmq.base.codes import Response
 from escrowmq.base.command import Command
@@ -39,7 +41,8 @@ BUSY_MS: Final = 60_000
 class HalfSender:
     """Sends the rows of one task attempt. Each call has a token of its own. If it is unknown
     whether a message is stored, all are sent again under another token; the decision then drops
-    those with the old token."""
+    those with the old token. So are messages of one order key if a busy broker refuses one of them
+    and takes the next: from then on each waits for the one before."""
 
     def __init__(self, options: SinkOptions, *, broker_name: str, epoch: str) -> None:
         self._options = options
@@ -53,6 +56,8 @@ class HalfSender:
         self._ids = UniqueIds(host=local_address(), process=os.getpid(), mark=mark)
         self._clock = SystemClock()
         self._link: BrokerLink | None = None
+        self._is_careful = False
+        """Whether at most one half of an order key is in flight."""
         self.tokens: list[str] = []
         """All tokens used, including those of abandoned attempts."""
 
@@ -64,7 +69,8 @@ class HalfSender:
 
     def send(self, rows: Sequence[Addressed]) -> tuple[str, int]:
         """Store rows as halves; return their token and their number."""
-        for left in range(self._options.sending.retries, -1, -1):
+        left = self._options.sending.retries
+        while True:
             token = secrets.token_hex(16)
             self.tokens.append(token)
             try:
@@ -73,36 +79,46 @@ class HalfSender:
                 self._drop_link()
                 if not left:
                     raise
+                left -= 1
                 rest()
+            except _Overtaken:
+                self._drop_link()
+                self._is_careful = True  # so it does not happen again
             else:
                 return token, len(rows)
-        raise AssertionError("the last try returns or raises")
 
     def _send(self, rows: Sequence[Addressed], token: str) -> None:
         link = self._open_link()
-        under_way: deque[tuple[int, Outgoing, MessageQueue]] = deque()
+        under_way: deque[_Posted] = deque()
         since_ms = self._clock.now_ms()
         for row in rows:
             out, queue = self._half(row, token)
-            under_way.append((self._post(link, out, queue), out, queue))
+            order = (row.message.topic, row.message.order_key)
+            while self._is_careful and _is_ordered_after(order, under_way):
+                self._settle(link, under_way, since_ms)
+            under_way.append(_Posted(self._post(link, out, queue), out, queue, order))
             while len(under_way) >= self._options.sending.at_once:
                 self._settle(link, under_way, since_ms)
         while under_way:
             self._settle(link, under_way, since_ms)
 
-    def _settle(
-        self, link: BrokerLink, under_way: deque[tuple[int, Outgoing, MessageQueue]], since_ms: int
-    ) -> None:
-        number, out, queue = under_way.popleft()
-        reply = link.take(number)
+    def _settle(self, link: BrokerLink, under_way: deque[_Posted], since_ms: int) -> None:
+        posted = under_way.popleft()
+        reply = link.take(posted.number)
         if reply.code == Response.SUCCESS:
             return
         if reply.code not in BUSY:
             raise _refusal(reply, self._broker_name)
         if self._clock.now_ms() - since_ms > BUSY_MS:
             raise response_error(reply.code, reply.remark, address=self._broker_name)
+        if _is_ordered_after(posted.order, under_way):
+            raise _Overtaken(
+                f"{self._broker_name} is busy and refused a half; later ones of the same order key "
+                "are in flight"
+            )
         rest()
-        under_way.append((self._post(link, out, queue), out, queue))
+        posted.number = self._post(link, posted.out, posted.queue)
+        under_way.append(posted)
 
     def _post(self, link: BrokerLink, out: Outgoing, queue: MessageQueue) -> int:
         return link.post(out.code, send_fields(out, queue, group=self._options.group), out.body)
@@ -165,6 +181,25 @@ class HalfSender:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+
+class _Posted(msgspec.Struct):
+    """A half in flight."""
+
+    number: int
+    out: Outgoing
+    queue: MessageQueue
+    order: tuple[str, str]
+    """Topic and order key."""
+
+
+def _is_ordered_after(order: tuple[str, str], under_way: Iterable[_Posted]) -> bool:
+    """Whether halves in flight must keep their order with another one."""
+    return bool(order[1]) and any(posted.order == order for posted in under_way)
+
+
+class _Overtaken(EscrowMQError):
+    """A half was refused, and may be stored only behind later ones of its order key."""
 
 
 class _Unsafe(EscrowMQError):

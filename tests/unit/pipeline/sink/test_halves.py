@@ -35,6 +35,7 @@ class Broker:
     def __init__(self) -> None:
         self.script: list[Script] = []
         self.stored: list[dict[str, str]] = []
+        self.bodies: list[bytes] = []
         self.looks_without = 0
         """So many looks at the cluster do not find it."""
         self.server = ScriptedServer(self.answer)
@@ -58,6 +59,7 @@ class Broker:
     def store(self, request: Command) -> bytes:
         """Keep a half."""
         self.stored.append(parse_properties((request.ext or {})["i"]))
+        self.bodies.append(request.body)
         return encode_reply(request, 0, ext={"queueId": "0", "queueOffset": "0", "msgId": "x"})
 
     def lose_after_storing(self, request: Command) -> None:
@@ -140,6 +142,23 @@ def test_a_busy_broker_is_offered_the_same_half_again(broker: Broker) -> None:
     sender.close()
     assert [half["escrowToken"] for half in broker.stored] == [token] * 6
     assert len({half["UNIQ_KEY"] for half in broker.stored}) == 6
+
+
+@pytest.mark.parametrize("refusals", [1, 3])
+def test_a_busy_broker_does_not_disturb_the_order_of_a_key(broker: Broker, refusals: int) -> None:
+    busy = broker.refuse(Response.SYSTEM_BUSY)
+    broker.script = [broker.store, *[busy, broker.store] * refusals]
+    sender = sender_to(broker, retries=0)
+    wanted = [Addressed(Message("t", b"%d" % n, order_key="odd" if n % 2 else "even"))
+              for n in range(12)]  # fmt: skip
+    token, count = sender.send(wanted)
+    sender.close()
+    stored = [int(body) for half, body in zip(broker.stored, broker.bodies, strict=True)
+              if half["escrowToken"] == token]  # fmt: skip
+    assert len(stored) == count == 12
+    for parity in (0, 1):
+        numbers = [number for number in stored if number % 2 == parity]
+        assert numbers == sorted(numbers)
 
 
 def test_a_half_that_is_stored_less_safely_is_not_counted(broker: Broker) -> None:
