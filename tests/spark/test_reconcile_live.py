@@ -15,6 +15,8 @@ from escrowmq.errors import OutcomeUnknown
 from tests.compensation.services import start_forgetful
 from tests.interop.process import until
 from tests.interop.servers import Server
+from tests.unit.pipeline.brokers.test_cluster import Moving
+from tests.unit.pipeline.scripted import QUEUE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -24,6 +26,7 @@ pytest.importorskip("pyspark")
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import UserOptions, parse_access
 from escrowmq.pipeline.reconcile.differences import Class, Repair
+from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
 from escrowmq.pipeline.reconcile.repair import Redo, RepairResult
 
 TOPIC = "purged"
@@ -99,6 +102,15 @@ def test_what_was_purged_is_named_so_and_never_brought_back(
             assert redo.run([row]) == {RepairResult.PROPOSED.value: 1}
         assert "it was deleted since" in redo.findings[0].detail
         assert bodies_of(admin) == new
+
+
+@pytest.mark.parametrize(("times", "births"), [(0, 1), (1, 0), (9, 0)])
+def test_a_topic_from_which_retention_removes_messages_now_is_not_taken_for_a_new_one(
+    times: int, births: int
+) -> None:
+    nobody: Any = None
+    source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
+    assert len(source._births_of(Moving(times), [QUEUE])) == births
 
 
 def test_a_first_run_before_any_half_is_old_enough_finds_nothing(

@@ -38,6 +38,9 @@ NAMES_TIMEOUT_MS: Final = 3_000
 _AT_ONCE: Final = 512
 """Requests in flight on one connection."""
 
+_LOOKS_MAX: Final = 3
+"""How often a queue's first message is looked at, while retention removes it."""
+
 T = TypeVar("T")
 
 
@@ -150,6 +153,20 @@ class Cluster:
         for queue, reply in replies.items():
             text = (reply.ext or {}).get("timestamp", "") if reply.code == 0 else ""
             found[queue] = int(text) if text.isdecimal() else -1
+        return found
+
+    def oldest(self, queues: Iterable[MessageQueue]) -> dict[MessageQueue, tuple[int, int]]:
+        """The first stored offset of each queue, and the store time of that message as
+        `earliest_ms` has it. Retention may remove it between the two requests, so the offset must
+        be the same afterwards. Without queues that moved each time."""
+        found: dict[MessageQueue, tuple[int, int]] = {}
+        left = self.first(queues)
+        for _ in range(_LOOKS_MAX):
+            stored_ms, after = self.earliest_ms(left), self.first(left)
+            found |= {q: (low, stored_ms[q]) for q, low in left.items() if after[q] == low}
+            left = {queue: low for queue, low in after.items() if queue not in found}
+            if not left:
+                break
         return found
 
     def committed(self, group: str, queues: Iterable[MessageQueue]) -> Positions:

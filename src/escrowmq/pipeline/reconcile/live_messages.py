@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -242,19 +242,18 @@ class BrokerMessages:
     # -- inside ------------------------------------------------------------------------------
 
     def _births_of(
-        self, cluster: Cluster, queues: Iterable[MessageQueue]
+        self, cluster: Cluster, queues: Sequence[MessageQueue]
     ) -> list[tuple[str, str, dt.datetime | None]]:
         """The first message of each topic on each broker, if nothing of it was removed yet."""
-        first = cluster.first(queues)
-        stored_ms = cluster.earliest_ms(first)
         by_topic: dict[tuple[str, str], list[MessageQueue]] = {}
-        for queue in first:
+        for queue in queues:
             by_topic.setdefault((queue.broker_name, queue.topic), []).append(queue)
+        oldest = cluster.oldest(queues)
         found: list[tuple[str, str, dt.datetime | None]] = []
         for (broker, topic), own in by_topic.items():
-            if any(first[queue] for queue in own):
+            if any(queue not in oldest or oldest[queue][0] for queue in own):
                 continue
-            times = [stored_ms[queue] for queue in own if stored_ms[queue] >= 0]
+            times = [oldest[queue][1] for queue in own if oldest[queue][1] >= 0]
             began_ms = min(times) - self._ahead_ms.get(broker, 0) if times else None
             found.append((broker, topic, None if began_ms is None else moment(began_ms)))
         return found

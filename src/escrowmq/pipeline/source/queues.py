@@ -86,13 +86,8 @@ class Queues:
 
     def births(self, queues: Iterable[MessageQueue]) -> Births:
         """The birth of each queue, which distinguishes it from another one of the same name."""
-        first = self.cluster.first(queues)
-        stored_ms = self.cluster.earliest_ms(first)
-        return {
-            queue: (low, stored_ms[queue])
-            for queue, low in first.items()
-            if stored_ms.get(queue, -1) >= 0
-        }
+        oldest = self.cluster.oldest(queues).items()
+        return {queue: (low, stored_ms) for queue, (low, stored_ms) in oldest if stored_ms >= 0}
 
     def _find(self, known: Iterable[MessageQueue]) -> list[MessageQueue]:
         try:

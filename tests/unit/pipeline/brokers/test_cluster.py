@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 pytest.importorskip("pyarrow")
@@ -13,6 +15,7 @@ from escrowmq.codec.command import encode_reply
 from escrowmq.errors import EscrowMQError, NoNameServer, RemoteProtocolError
 from escrowmq.pipeline.brokers.cluster import Cluster
 from escrowmq.pipeline.brokers.options import Access
+from escrowmq.pipeline.brokers.ranges import Positions
 from tests.unit.pipeline.scripted import QUEUE, Broker
 
 
@@ -48,6 +51,32 @@ def test_a_broker_that_is_taken_for_a_name_server_is_called_one() -> None:
         cluster.refresh_brokers()
     cluster.close()
     broker.server.close()
+
+
+class Moving(Cluster):
+    """A cluster whose retention removes ten messages before each question about the oldest one, the
+    first `times`."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__(Access(name_servers=("h:1",)), tries=1, try_again_ms=0)
+        self._left = times
+        self._low = 0
+
+    def first(self, queues: Iterable[MessageQueue]) -> Positions:
+        return dict.fromkeys(queues, self._low)
+
+    def earliest_ms(self, queues: Iterable[MessageQueue]) -> Positions:
+        if self._left:
+            self._left -= 1
+            self._low += 10
+        return dict.fromkeys(queues, 1_000 + self._low)
+
+
+def test_the_oldest_message_is_one_message_though_retention_passes() -> None:
+    assert Moving(times=0).oldest([QUEUE]) == {QUEUE: (0, 1_000)}
+    assert Moving(times=2).oldest([QUEUE]) == {QUEUE: (20, 1_020)}
+    assert Moving(times=9).oldest([QUEUE]) == {}, "it is not known"
+    assert Moving(times=1).oldest([]) == {}
 
 
 class Names(Broker):

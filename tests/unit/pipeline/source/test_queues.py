@@ -8,7 +8,9 @@ pytest.importorskip("pyarrow")
 
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.errors import DataLost
-from escrowmq.pipeline.source.queues import warn_anew, was_recreated
+from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.source.queues import Queues, warn_anew, was_recreated
+from tests.unit.pipeline.brokers.test_cluster import Moving
 
 QUEUE = MessageQueue("t", "b", 0)
 
@@ -29,6 +31,15 @@ def test_births(
 ) -> None:
     found = [{} if each is None else {QUEUE: each} for each in (before, now)]
     assert was_recreated(QUEUE, found[0], found[1]) is expected
+
+
+def test_retention_while_births_are_asked_for_makes_no_queue_another_one() -> None:
+    options = parse_source({"nameServer": "h:1", "subscribe": "t"}, is_stream=True)
+    queues = Queues(options)
+    queues.cluster = Moving(times=1)
+    births = queues.births([QUEUE])
+    assert births == {QUEUE: (10, 1_010)}
+    assert not was_recreated(QUEUE, {QUEUE: (0, 1_000)}, births)
 
 
 def test_what_is_told(caplog: pytest.LogCaptureFixture) -> None:
