@@ -161,18 +161,22 @@ class StreamReader(DataSourceStreamReader):
         for queue in births:
             if was_recreated(queue, known, births):
                 lows[queue] = self._put_back(queue, lows[queue], "its first message is another")
-        ranges = ranges_between(lows, highs)
+        kept = _kept(lows, highs, births)
+        ranges = self._limited(ranges_between(kept, highs), rows_max, size_max)
+        self._triggered_ms = self._queues().now_ms()
+        began = since.at if since.is_initial else None
+        place = StreamPlace(
+            ends_of(kept, ranges), began, births=known | births, gone=frozenset(gone)
+        )
+        return encode_place(place)
+
+    def _limited(self, ranges: list[QueueRange], rows_max: int, size_max: int) -> list[QueueRange]:
         if rows_max:
             ranges = limited(ranges, rows_max)
         if size_max and ranges:
             size = sampled_size(ranges, self._options)
             ranges = limited(ranges, max(1, int(size_max / size)))
-        self._triggered_ms = self._queues().now_ms()
-        began = since.at if since.is_initial else None
-        place = StreamPlace(
-            ends_of(lows, ranges), began, births=known | births, gone=frozenset(gone)
-        )
-        return encode_place(place)
+        return ranges
 
     def _current_ends(self, since: StreamPlace) -> tuple[Positions, set[MessageQueue]]:
         """The end of each queue, and which of the queues read are gone."""
@@ -228,6 +232,12 @@ class StreamReader(DataSourceStreamReader):
         if self._opened is None:
             self._opened = Queues(self._options)
         return self._opened
+
+
+def _kept(lows: Positions, highs: Positions, births: Births) -> Positions:
+    """The starts without messages that retention has removed: no limit counts these."""
+    first = {queue: min(born[0], highs[queue]) for queue, born in births.items()}
+    return {queue: max(low, first.get(queue, 0)) for queue, low in lows.items()}
 
 
 class PlainStreamReader(StreamReader):

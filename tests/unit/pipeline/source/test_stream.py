@@ -12,8 +12,9 @@ pytest.importorskip("pyspark")
 from pyspark.sql.types import StructType
 
 from escrowmq.client.core.routes import MessageQueue
-from escrowmq.pipeline.brokers.ranges import Positions
-from escrowmq.pipeline.source.options import parse_source
+from escrowmq.pipeline.brokers.ranges import Positions, QueueRange
+from escrowmq.pipeline.source import stream
+from escrowmq.pipeline.source.options import SourceOptions, parse_source
 from escrowmq.pipeline.source.stream import StreamReader
 from escrowmq.pipeline.source.stream_place import Births, StreamPlace, decode_place, encode_place
 
@@ -26,7 +27,7 @@ class Queues:
     """One queue, as long as the test says."""
 
     def __init__(self) -> None:
-        self.end = 0
+        self.low = self.end = 0
         self.time_ms = START_MS
         self.cluster = self
 
@@ -39,19 +40,24 @@ class Queues:
         return {QUEUE: self.end}, set(gone)
 
     def first(self, queues: Any) -> Positions:
-        return dict.fromkeys(queues, 0)
+        return dict.fromkeys(queues, self.low)
 
     def births(self, queues: Any) -> Births:
-        return {}
+        return {queue: (self.low, 1_000 + self.low) for queue in queues if self.low < self.end}
+
+
+def reader_of(queues: Queues, **more: str) -> StreamReader:
+    """A reader of the queue."""
+    reader = StreamReader(parse_source(OPTIONS | more, is_stream=True), StructType())
+    reader._opened = queues  # type: ignore[assignment]
+    return reader
 
 
 class Stream:
     """A query that waits for ten messages, or a minute."""
 
     def __init__(self, queues: Queues) -> None:
-        options = OPTIONS | {"minOffsetsPerTrigger": "10", "maxTriggerDelay": "1m"}
-        self.reader = StreamReader(parse_source(options, is_stream=True), StructType())
-        self.reader._opened = queues  # type: ignore[assignment]
+        self.reader = reader_of(queues, minOffsetsPerTrigger="10", maxTriggerDelay="1m")
         self.place = encode_place(StreamPlace({QUEUE: 0}, is_initial=True))
 
     def next(self) -> int | None:
@@ -108,3 +114,19 @@ def test_nothing_new_is_no_batch_however_long_it_takes(queues: Queues) -> None:
     assert stream.next() == 0
     queues.time_ms += 10_000_000
     assert stream.next() is None
+
+
+@pytest.mark.parametrize(("rows_max", "size_max"), [(100, 0), (0, 100_000)])
+def test_no_limit_counts_messages_that_retention_has_removed(
+    queues: Queues, monkeypatch: pytest.MonkeyPatch, rows_max: int, size_max: int
+) -> None:
+    def sampled_size(ranges: list[QueueRange], options: SourceOptions) -> float:
+        return 1_000 if ranges[0].low >= queues.low else 1
+
+    monkeypatch.setattr(stream, "sampled_size", sampled_size)
+    reader = reader_of(queues, failOnDataLoss="false")
+    start = encode_place(StreamPlace({QUEUE: 0}))
+    queues.low, queues.end = 500, 10_000
+    assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 600
+    queues.low = 9_990
+    assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 10_000
