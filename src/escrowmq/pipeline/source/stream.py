@@ -10,6 +10,7 @@ import logging
 from collections.abc import Collection, Iterator
 from typing import Any
 
+import msgspec
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -55,6 +56,15 @@ except ImportError:  # PySpark 4.1 and before
 _log = logging.getLogger(__name__)
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """The starts that were found for a place and for ends of queues."""
+
+    since: StreamPlace
+    ends: Positions
+    lows: Positions
+    births: Births
+
+
 class StreamReader(DataSourceStreamReader):
     """Code shared by both forms: with limits (PySpark 4.2) and without (4.1)."""
 
@@ -66,6 +76,7 @@ class StreamReader(DataSourceStreamReader):
         self._target: Positions | None = None
         self._has_target = False
         self._triggered_ms = 0
+        self._seen: _Seen | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         """Executors get what they need to read, and no connection."""
@@ -186,7 +197,13 @@ class StreamReader(DataSourceStreamReader):
         return ends, gone
 
     def _lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
-        """The start in each queue, and the queues' births."""
+        """The start in each queue, and the queues' births. Spark asks every 10 ms: while neither
+        the place nor an end changes, brokers are not asked again, and nothing is logged again."""
+        if self._seen is None or (self._seen.since, self._seen.ends) != (since, ends):
+            self._seen = _Seen(since, dict(ends), *self._look_up_lows(since, ends))
+        return dict(self._seen.lows), dict(self._seen.births)
+
+    def _look_up_lows(self, since: StreamPlace, ends: Positions) -> tuple[Positions, Births]:
         queues = self._queues()
         lows, births = dict(since.at), dict(since.births)
         lows |= queues.cluster.first(queue for queue in ends if queue not in lows)

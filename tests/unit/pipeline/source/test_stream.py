@@ -28,6 +28,8 @@ class Queues:
 
     def __init__(self) -> None:
         self.low = self.end = 0
+        self.asked_count = 0
+        """Queues whose first message was asked for."""
         self.time_ms = START_MS
         self.cluster = self
 
@@ -40,10 +42,13 @@ class Queues:
         return {QUEUE: self.end}, set(gone)
 
     def first(self, queues: Any) -> Positions:
-        return dict.fromkeys(queues, self.low)
+        found = list(queues)
+        self.asked_count += len(found)
+        return dict.fromkeys(found, self.low)
 
     def births(self, queues: Any) -> Births:
-        return {queue: (self.low, 1_000 + self.low) for queue in queues if self.low < self.end}
+        found = self.first(queues)
+        return {queue: (self.low, 1_000 + self.low) for queue in found if self.low < self.end}
 
 
 def reader_of(queues: Queues, **more: str) -> StreamReader:
@@ -130,3 +135,28 @@ def test_no_limit_counts_messages_that_retention_has_removed(
     assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 600
     queues.low = 9_990
     assert decode_place(reader._following(start, rows_max, size_max, 0)).at[QUEUE] == 10_000
+
+
+def test_a_recreated_topic_that_is_still_empty_is_told_once(
+    queues: Queues, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader = reader_of(queues, failOnDataLoss="false")
+    start = encode_place(StreamPlace({QUEUE: 5}, births={QUEUE: (0, 1)}))
+    for _ in range(100):
+        assert reader._following(start, 0, 0, 0) == start
+    assert len(caplog.messages) == queues.asked_count == 1
+    queues.end = 3
+    found = decode_place(reader._following(start, 0, 0, 0))
+    assert (found.at, found.births) == ({QUEUE: 3}, {QUEUE: (0, 1_000)})
+
+
+@pytest.mark.parametrize("gone", [set(), {QUEUE}])
+def test_a_queue_that_is_new_or_back_is_looked_up_once_while_nothing_comes(
+    queues: Queues, gone: set[MessageQueue]
+) -> None:
+    reader = reader_of(queues)
+    at = dict.fromkeys(gone, 0)
+    start = encode_place(StreamPlace(at, births=dict.fromkeys(gone, (0, 1)), gone=frozenset(gone)))
+    for _ in range(100):
+        assert reader._following(start, 0, 0, 0) == start
+    assert queues.asked_count == 1
