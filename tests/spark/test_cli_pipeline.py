@@ -11,6 +11,7 @@ import pytest
 
 import escrowmq
 from escrowmq.cli.main import main
+from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.net.clock import SystemClock
 from tests.interop import servers
 from tests.interop.drivers import unique
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 pytest.importorskip("pyspark")
 
 from escrowmq.pipeline.copies.export import exported
+from escrowmq.pipeline.reconcile.lease import FileLease
+from escrowmq.pipeline.reconcile.partitioned_table import Table
 
 SEGMENT_SIZE = 8 << 20
 YOUNG_MS = 1_200_000
@@ -141,6 +144,26 @@ def test_the_funnel_counts_each_transaction_once(
     assert "#010203" not in text
     code, told, _ = pipeline(*common)
     assert [json.loads(line) for line in told.splitlines()] == first
+
+
+def test_deliveries_are_counted_while_the_lease_is_held(
+    world: World, pipeline: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replace, held = Table.replace, {}
+
+    def watched(self: Table, rows: Any) -> None:
+        try:
+            with FileLease(tmp_path):
+                held[Path(self.path).name] = False
+        except LeaseTaken:
+            held[Path(self.path).name] = True
+        replace(self, rows)
+
+    monkeypatch.setattr(Table, "replace", watched)
+    words = ["--store", f"broker-a={world.server.store}", "--out", tmp_path, "--deliveries"]
+    assert pipeline("funnel", *words)[0] == 0
+    assert held.keys() >= {"funnel", "twice", "given_back"}
+    assert all(held.values()), held
 
 
 def test_a_topic_is_exported_once(

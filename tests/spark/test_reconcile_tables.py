@@ -425,8 +425,9 @@ def test_days_of_deliveries_are_replaced_whole_whatever_the_session_says(
     before = spark.conf.get("spark.sql.session.timeZone")
     try:
         spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
-        job.count_deliveries(messages)
-        job.count_deliveries(messages.where(f"storeTimestamp >= {midnight}"))
+        with FileLease(tmp_path) as lease:
+            job.count_deliveries(messages, lease=lease)
+            job.count_deliveries(messages.where(f"storeTimestamp >= {midnight}"), lease=lease)
         found = {row["messageId"]: str(row["day"]) for row in job.twice.read().collect()}
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)

@@ -6,7 +6,7 @@ import argparse
 import re
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Final
 
 from escrowmq.cli.cluster_verbs import OK, pairs, print_change
@@ -40,10 +40,11 @@ def _funnel(arguments: argparse.Namespace) -> int:
             since_ms=arguments.since,
         )  # fmt: skip
         with ProgressBar(spark) as bar:
-            job.run(lease=new_lease(arguments), on_step=bar.step)
-            if arguments.deliveries:
-                bar.step("counting deliveries")
-                job.count_deliveries(_deliveries(spark, arguments, job))
+            deliveries = partial(_deliveries, spark, arguments, job)
+            job.run(
+                lease=new_lease(arguments), on_step=bar.step,
+                deliveries=deliveries if arguments.deliveries else None,
+            )  # fmt: skip
             if arguments.report:
                 from escrowmq.pipeline.analytics.report import write_report
 

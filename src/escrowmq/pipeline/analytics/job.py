@@ -68,10 +68,21 @@ class FunnelJob:
         self.since_day_ms = 0
         """The start of the first day that the last run covered; 0 for all days."""
 
-    def run(self, *, lease: Lease, on_step: Callable[[str], None] = lambda _: None) -> RunProgress:
-        """Update the tables. A run that dies is repeated, with the same result."""
+    def run(
+        self,
+        *,
+        lease: Lease,
+        on_step: Callable[[str], None] = lambda _: None,
+        deliveries: Callable[[], DataFrame] | None = None,
+    ) -> RunProgress:
+        """Update the tables. A run that dies is repeated, with the same result. `deliveries`
+        returns the messages for `count_deliveries`, which follows under the same lease."""
         with lease:
-            return self._run(lease, on_step)
+            progress = self._run(lease, on_step)
+            if deliveries is not None:
+                on_step("counting deliveries")
+                self.count_deliveries(deliveries(), lease=lease)
+        return progress
 
     def now(self) -> dt.datetime:
         """The time from which ages are computed."""
@@ -86,10 +97,12 @@ class FunnelJob:
         rows = self.transactions.read().select("topic").distinct().collect()
         return sorted(row["topic"] for row in rows if row["topic"])
 
-    def count_deliveries(self, messages: DataFrame) -> None:
-        """Record duplicate deliveries: `messages` are those of whole days (`since_day_ms`) of these
-        topics and of the retry topics, with `DELIVERY`."""
+    def count_deliveries(self, messages: DataFrame, *, lease: Lease) -> None:
+        """Record duplicate deliveries while the lease is held: `messages` are those of whole days
+        (`since_day_ms`) of these topics and of the retry topics, with `DELIVERY`."""
+        require_lease(lease)
         self.twice.replace(twice(messages))
+        require_lease(lease)
         self.given_back.replace(given_back(messages))
 
     def _run(self, lease: Lease, on_step: Callable[[str], None]) -> RunProgress:
