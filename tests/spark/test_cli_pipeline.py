@@ -15,6 +15,7 @@ from escrowmq.client.lease_base import LeaseTaken
 from escrowmq.net.clock import SystemClock
 from tests.interop import servers
 from tests.interop.drivers import unique
+from tests.interop.process import until
 from tests.interop.servers import Server
 
 from .injected import GROUP, QUEUES, TOPICS, Injected, named
@@ -223,6 +224,23 @@ def test_a_replay_sends_each_message_once(
     assert len(found) == 40
     assert len({row.msgId for row in found}) == 20, "consumers can tell what they have seen"
     assert sorted({int(row.body) for row in found}) == [*range(20)]
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["endingTimestamp={end}", 'EndingOffsets={{"{topic}": {{"broker-a": {{"0": 5}}}}}}'],
+)
+def test_what_is_chosen_of_the_source_does_not_hide_what_the_target_has(
+    server: Server, pipeline: Callable[..., Any], option: str
+) -> None:
+    topic, target = (servers.new_topic(server, unique("some"), queues=1) for _ in range(2))
+    send_numbers(server, topic, range(10))
+    end_ms = SystemClock().now_ms() + 1
+    until("the end is over", lambda: SystemClock().now_ms() > end_ms)
+    words = ["replay", "-n", server.nameserver, topic, "--to-topic", target, "--send"]
+    words += ["--option", option.format(end=end_ms, topic=topic)]
+    assert pipeline(*words)[0] == 0
+    assert pipeline(*words)[1] == "0 messages sent\n"
 
 
 @pytest.mark.parametrize("words", [[], ["--rate", "100000"]])

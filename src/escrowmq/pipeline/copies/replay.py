@@ -21,6 +21,7 @@ from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import Access
 from escrowmq.pipeline.brokers.pacing import RateLimiter
 from escrowmq.pipeline.sink.rows import Addressed, messages_of_rows
+from escrowmq.pipeline.source.options import CHOICES
 
 GROUP: Final = "escrowmq-replay"
 SOURCE: Final = (
@@ -30,6 +31,7 @@ SOURCE: Final = (
 """The columns needed for each message."""
 
 _SENT: Final = ("body", "tags", "keys", "properties", "brokerName", "queueId")
+_OFFSETS: Final = ("startingOffsets", "endingOffsets", "startingOffsetsByTimestampStrategy")
 _COUNT: Final = "partition int, sent bigint"
 
 
@@ -114,6 +116,9 @@ def _queue(row: Addressed, queues: Sequence[MessageQueue]) -> MessageQueue | Non
 
 
 def present_ids(spark: SparkSession, options: dict[str, str], topic: str) -> DataFrame:
-    """The ids of the messages in a topic."""
-    reader = spark.read.format("escrowmq").schema("msgId string").options(**options)
+    """The ids of all messages in a topic. Of the options those that select messages are left out:
+    they are about the source of a replay."""
+    choices = {name.lower() for name in (*CHOICES, *_OFFSETS)}
+    kept = {name: value for name, value in options.items() if name.lower() not in choices}
+    reader = spark.read.format("escrowmq").schema("msgId string").options(**kept)
     return reader.option("subscribe", topic).load()

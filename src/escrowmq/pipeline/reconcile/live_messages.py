@@ -35,6 +35,7 @@ from escrowmq.pipeline.reconcile.progress import (
     topics_of,
 )
 from escrowmq.pipeline.reconcile.records import is_final
+from escrowmq.pipeline.source.options import CHOICES
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
@@ -54,14 +55,6 @@ Brokers = Mapping[str, frozenset[str]]
 
 _INNER: Final = (Topic.HALF, Topic.OP, Topic.CHECK_MAX_TIME)
 _LATE: Final = (Topic.SCHEDULE, Topic.TIMER)
-
-
-_CHOICES: Final = (
-    "tags", "subExpression", "sqlFilter", "startingTimestamp", "startingOffsetsByTimestamp",
-    "endingTimestamp", "endingOffsetsByTimestamp", "subscribe", "topic", "subscribePattern",
-    "assign",
-)  # fmt: skip
-"""Options of the source that select messages."""
 
 
 class TableBatch(msgspec.Struct, frozen=True):
@@ -340,7 +333,7 @@ def require_no_choice(options: Mapping[str, str]) -> None:
     """Raise UsageError for an option of the source that would leave out some messages: unread
     messages would count as missing."""
     given = UserOptions(options)
-    for name in _CHOICES:
+    for name in CHOICES:
         if given.has(name):
             raise UsageError(
                 f"the option {name} would leave out messages that must be compared; do not "

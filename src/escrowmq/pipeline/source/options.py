@@ -30,6 +30,13 @@ GROUP: Final = "escrowmq-spark"
 """The default consumer group of sources. It is the same for all, because brokers keep every group
 that has ever asked."""
 
+CHOICES: Final = (
+    "tags", "subExpression", "sqlFilter", "startingTimestamp", "startingOffsetsByTimestamp",
+    "endingTimestamp", "endingOffsetsByTimestamp", "subscribe", "topic", "subscribePattern",
+    "assign",
+)  # fmt: skip
+"""Options that select messages, besides `startingOffsets` and `endingOffsets`."""
+
 SYSTEM_TOPICS: Final = frozenset({Topic.HALF, Topic.OP, Topic.SCHEDULE, Topic.CHECK_MAX_TIME})
 _INT_MAX: Final = (1 << 31) - 1
 
