@@ -11,7 +11,8 @@ import pytest
 
 import escrowmq
 from escrowmq.cli.main import main
-from escrowmq.errors import OutcomeUnknown
+from escrowmq.errors import DataLost, OutcomeUnknown
+from escrowmq.testing import Broker
 from tests.compensation.services import start_forgetful
 from tests.interop.process import until
 from tests.interop.servers import Server
@@ -27,6 +28,7 @@ from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.options import UserOptions, parse_access
 from escrowmq.pipeline.reconcile.differences import Class, Repair
 from escrowmq.pipeline.reconcile.live_messages import BrokerMessages
+from escrowmq.pipeline.reconcile.progress import RunProgress, as_offsets, make_window
 from escrowmq.pipeline.reconcile.repair import Redo, RepairResult
 
 TOPIC = "purged"
@@ -111,6 +113,57 @@ def test_a_topic_from_which_retention_removes_messages_now_is_not_taken_for_a_ne
     nobody: Any = None
     source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
     assert len(source._births_of(Moving(times), [QUEUE])) == births
+
+
+def test_a_topic_may_lose_read_queues_of_which_everything_was_read() -> None:
+    nobody: Any = None
+    far_ms = 10**15
+    with Broker(sockets=True) as broker, escrowmq.Admin(broker.nameserver) as admin:
+        options = {"nameServer": broker.nameserver}
+        admin.topics.create(TOPIC, queues=8)
+        queues = [escrowmq.MessageQueue(TOPIC, "broker-a", number) for number in range(8)]
+        with escrowmq.Producer(broker.nameserver, group="orders") as producer:
+            producer.send(TOPIC, b"x", queue=queues[7])
+        admin.topics.update(TOPIC, read_queues=4, write_queues=4)
+
+        def queues_found(read_to: int, again_ms: int, **more: str) -> int:
+            positions = dict.fromkeys(queues, 0) | {queues[7]: read_to}
+            before = RunProgress(run=1, until_ms=again_ms + 1, ends=as_offsets(positions))
+            window = make_window(before, now_ms=2 * far_ms, grace_ms=1, lookback_ms=1)
+            source = BrokerMessages(nobody, options | more, admin=nobody)
+            cluster = source._cluster()
+            try:
+                return len(source._queues(cluster, TOPIC, window))
+            finally:
+                cluster.close()
+
+        assert queues_found(read_to=1, again_ms=far_ms) == 4
+        for read_to, again_ms in ((0, far_ms), (1, 0)):
+            with pytest.raises(DataLost, match="queues now, and 0 to 0 remain"):
+                queues_found(read_to, again_ms)
+            assert queues_found(read_to, again_ms, failOnDataLoss="false") == 4
+
+
+@pytest.mark.parametrize(
+    ("broker", "advice"), [("broker-a", "--skip-topic"), ("broker-b", "start the broker")]
+)
+def test_a_broker_without_a_queue_of_a_topic_is_told_from_one_that_is_down(
+    broker: str, advice: str
+) -> None:
+    nobody: Any = None
+    queue = escrowmq.MessageQueue(TOPIC, broker, 0)
+    before = RunProgress(run=1, ends=as_offsets({queue: 5}))
+    window = make_window(before, now_ms=1, grace_ms=0, lookback_ms=0)
+    source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
+    with pytest.raises(
+        DataLost, match=rf"{broker}', which the last run has read up to 5, .*{advice}"
+    ):
+        source._require_brokers(Running(times=0), [queue], {"broker-c"}, window)
+
+
+class Running(Moving):
+    def refresh_brokers(self) -> set[str]:
+        return {"broker-a", "broker-c"}
 
 
 def test_a_first_run_before_any_half_is_old_enough_finds_nothing(

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -39,6 +40,8 @@ from escrowmq.pipeline.source.options import CHOICES
 
 if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
+
+_log = logging.getLogger(__name__)
 
 COLUMNS: Final = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, tags string, "
@@ -270,22 +273,65 @@ class BrokerMessages:
         return found | cluster.first(new)
 
     def _queues(self, cluster: Cluster, topic: str, window: Window) -> list[MessageQueue]:
-        """The queues of a topic. Name servers do not know a broker that is down; DataLost names the
-        one that was there in the last run."""
+        """The queues of a topic. Raises DataLost if one that was there in the last run is missing
+        and something of it remains to be read."""
         found = [
             queue
             for queue in cluster.queues(topic)
             if queue.broker_name not in self.skipped_brokers
         ]
-        for queue in window.before.queues(topic):
-            if queue not in found and queue.broker_name not in self.skipped_brokers:
-                at = window.before.position(queue)
-                raise DataLost(
-                    f"queue {queue.queue_id} of {topic!r} on broker {queue.broker_name!r}, which "
-                    f"the last run has read up to {at}, is not known to the name servers: start "
-                    "the broker, or leave it out (--skip-broker)"
-                )
+        missing = [
+            queue
+            for queue in window.before.queues(topic)
+            if queue not in found and queue.broker_name not in self.skipped_brokers
+        ]
+        self._require_brokers(cluster, missing, {queue.broker_name for queue in found}, window)
+        self._require_read(cluster, missing, window)
         return found
+
+    def _require_brokers(
+        self,
+        cluster: Cluster,
+        missing: Iterable[MessageQueue],
+        present: Collection[str],
+        window: Window,
+    ) -> None:
+        """Raise DataLost for a queue whose broker has none of its topic. Name servers do not know a
+        broker that is down."""
+        for queue in missing:
+            if queue.broker_name in present:
+                continue
+            if queue.broker_name in cluster.refresh_brokers():
+                what = "is not there any more: bring its topic back, or leave it out (--skip-topic)"
+            else:
+                what = (
+                    "is not known to the name servers: start the broker, or leave it out "
+                    "(--skip-broker)"
+                )
+            at = window.before.position(queue)
+            raise DataLost(f"{_name(queue)}, which the last run has read up to {at}, {what}")
+
+    def _require_read(
+        self, cluster: Cluster, missing: Collection[MessageQueue], window: Window
+    ) -> None:
+        """Raise DataLost, or log it, if something remains to be read of queues whose topic has
+        fewer to read now. Brokers still know their ends, and refuse to give their messages."""
+        ends = cluster.end(missing)
+        starts = self._starts(cluster, missing, window)
+        for queue in sorted(missing):
+            if starts[queue] >= ends[queue]:
+                continue
+            text = (
+                f"{_name(queue)} cannot be read any more: its topic has fewer read queues now, and "
+                f"{starts[queue]} to {ends[queue] - 1} remain to be read"
+            )
+            if UserOptions(self._options).flag("failOnDataLoss", default=True):
+                raise DataLost(
+                    f"{text}. Raise the number of read queues again until they are older than the "
+                    "lookback (--lookback), or set failOnDataLoss=false (--option) to continue "
+                    "without them"
+                )
+            _log.warning("%s; failOnDataLoss=false, so the run continues without them", text)
 
     def _require(self, queues: Iterable[MessageQueue], brokers: Brokers) -> None:
         """Raise RouteMissing if a topic is missing on a broker that has halves for it."""
@@ -322,6 +368,10 @@ class BrokerMessages:
 
     def _without_skipped(self, frame: DataFrame) -> DataFrame:
         return without_topics(frame, self.skipped)
+
+
+def _name(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of {queue.topic!r} on broker {queue.broker_name!r}"
 
 
 def digest() -> Column:
