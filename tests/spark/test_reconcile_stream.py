@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ if TYPE_CHECKING:
 
 pytest.importorskip("pyspark")
 
-from escrowmq.pipeline.reconcile.stream import STATE_STORE, StreamTimeouts, overdue
+from escrowmq.pipeline.reconcile.stream import STATE_STORE, OverdueWatch, StreamTimeouts, overdue
 
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 PATIENCE = StreamTimeouts(skew_s=10, overdue_s=100, again_s=200, times_max=3)
 
 
@@ -107,3 +109,52 @@ def test_what_is_not_ended_in_time_is_told_again_and_again(
     assert (first["class"], first["topic"], first["broker"]) == ("overdue", "paid", "broker-a")
     assert first["at"].timestamp() == START.timestamp() - 1000
     assert stuck["queueOffset"] == 2
+
+
+class Watched:
+    """An `OverdueWatch` with the state and the timers of one half, stored at 0."""
+
+    def __init__(self, look: Callable[[str, str, str], bool] | None) -> None:
+        self.timers: list[int] = []
+        self.now_ms = 0
+        self._state: Any = None
+        self._watch = OverdueWatch(PATIENCE, look)
+        self._watch.init(self)
+
+    def getValueState(self, name: str, schema: str) -> Watched:  # noqa: N802 - Spark's names
+        return self
+
+    def registerTimer(self, at_ms: int) -> None:  # noqa: N802
+        self.timers.append(at_ms)
+
+    def getCurrentWatermarkInMs(self) -> int:  # noqa: N802
+        return self.now_ms
+
+    def exists(self) -> bool:
+        return self._state is not None
+
+    def get(self) -> Any:
+        return self._state
+
+    def update(self, state: Any) -> None:
+        self._state = state
+
+    def clear(self) -> None:
+        self._state = None
+
+    def ages_told(self) -> list[str]:
+        """The ages in seconds at which it is reported."""
+        key, row = ("broker-a", "stuck"), {"topic": "paid", "producerGroup": "g", "at": EPOCH}
+        self.now_ms = PATIENCE.overdue_s * 1000
+        told: list[Any] = list(self._watch.handleInputRows(key, iter([row]), self))
+        while self.timers:
+            self.now_ms = self.timers.pop()
+            told += self._watch.handleExpiredTimer(key, self, None)
+        assert not self.exists()
+        return [row["evidence"]["ageSeconds"] for row in told]
+
+
+def test_nothing_is_told_again_of_which_nobody_knows_whether_it_has_ended() -> None:
+    assert Watched(is_open({"stuck"})).ages_told() == ["100", "300", "500"]
+    assert Watched(is_open(set())).ages_told() == []
+    assert Watched(None).ages_told() == ["100"]

@@ -1,9 +1,10 @@
 """The reconciliation as a stream: reports halves whose end is overdue while they are open.
 
 Halves are joined with the op records that name them. Halves without a match leave the join when the
-watermark passes, and go to timers in Python, which check again, report again, and give up in the
-end. Most halves never reach Python: the join takes 30 to 120 us of CPU for each, state in Python
-400 to 800.
+watermark passes, and go to Python, where they are reported. With `look`, timers check them again,
+report them again, and give up in the end; without it they are reported once, because nothing says
+whether they have ended since. Most halves never reach Python: the join takes 30 to 120 us of CPU
+for each, state in Python 400 to 800.
 
 Time is the watermark: the latest record's time minus the skew. Records of either topic move it for
 both, so it advances even if no transaction ends; `clock` moves it if nothing is stored at all. Ends
@@ -51,10 +52,10 @@ class StreamTimeouts(msgspec.Struct, frozen=True, kw_only=True):
     """A half that is open for longer is reported."""
 
     again_s: int = 3_600
-    """After this it is checked again, and reported again if it is still open."""
+    """After this it is checked again, and reported again if it is still open (with `look`)."""
 
     times_max: int = 72
-    """The maximum number of reports; after that it is left to the batch."""
+    """The maximum number of reports; after that it is left to the batch. It is 1 without `look`."""
 
 
 def clock(spark: SparkSession, *, behind_s: int = 600) -> DataFrame:
@@ -72,8 +73,8 @@ def overdue(
     look: Look | None = None,
 ) -> DataFrame:
     """A stream of differences (`OPEN`) about halves in a stream of `TOPICS` that are not ended in
-    time, each repeated while it is open. `beats` is `clock`, or nothing; `look` checks whether one
-    is still open."""
+    time. `beats` is `clock`, or nothing. `look` checks whether one is still open, and has it
+    reported again while it is; without it each is reported once."""
     chosen = patience or StreamTimeouts()
     alone = _unended_halves(messages, chosen, beats)
     return alone.groupBy("broker", "messageId").transformWithState(
@@ -139,7 +140,7 @@ def _with_beats(
 
 
 class OverdueWatch(StatefulProcessor):
-    """Keeps overdue halves until they are ended, or reported often enough."""
+    """Reports overdue halves; with `look` until they are ended, or reported often enough."""
 
     def __init__(self, patience: StreamTimeouts, look: Look | None) -> None:
         self._patience = patience
@@ -185,7 +186,7 @@ class OverdueWatch(StatefulProcessor):
             self._state.clear()
             return
         told += 1
-        if told < self._patience.times_max:
+        if self._look is not None and told < self._patience.times_max:
             self._state.update((topic, group, since_ms, told))
             self._handle.registerTimer(now_ms + self._patience.again_s * 1000)
         else:
