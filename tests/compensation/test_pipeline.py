@@ -180,6 +180,18 @@ def test_an_announcement_for_a_topic_that_nobody_has_is_missing(pipeline: Pipeli
     assert "piad" in report.findings[0].detail
 
 
+def test_a_commit_waits_until_its_delay_is_over(pipeline: Pipeline) -> None:
+    body = next(b"%d" % n for n in range(99) if not is_forgotten(b"%d" % n, SHARE))
+    message = escrowmq.Message("paid", body, delay=FAR_MS / 1_000)
+    with pipeline.announcer.transaction(message) as tx:
+        pass
+    pipeline.committed["late"] = tx.results[0].message_id
+    until("it is announced", lambda: announced(pipeline))
+    for later_ms, fate in ((FAR_MS - 1_000, Fate.WAITING), (FAR_MS + 90_000, Fate.LOST)):
+        report = pipeline.compensator(later_ms).run()
+        assert [finding.fate for finding in report.findings] == [fate]
+
+
 def test_a_commit_is_young_by_the_clock_of_its_broker(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:

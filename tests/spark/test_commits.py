@@ -247,6 +247,28 @@ def test_a_commit_is_young_by_the_clock_of_its_broker(spark: SparkSession, tmp_p
         process.kill()
 
 
+def test_a_commit_waits_until_its_delay_is_over(
+    spark: SparkSession, shop: Shop, tmp_path: Path
+) -> None:
+    body = next(one for one in BODIES if not is_forgotten(one, SHARE))
+    with (
+        escrowmq.Producer(shop.nameserver, group="orders") as producer,
+        producer.transaction(escrowmq.Message("paid", body, delay=3_600)) as tx,
+    ):
+        pass
+    sets = SetsOfOne(member(tx.results[0].message_id))
+
+    def run(later_s: int) -> dict[str, int]:
+        job = CommitReconciler(
+            spark, sets, str(tmp_path), admin=shop.admin, grace_s=1,
+            now_ms=lambda: SystemClock().now_ms() + later_s * 1_000,
+        )  # fmt: skip
+        return job.run(lease=FileLease(tmp_path)).classes
+
+    assert run(later_s=3_000) == {"pending": 1}
+    assert run(later_s=4_000) == {NO_FINAL: 1}
+
+
 class SetsOfOne:
     """A commit that was announced, and that nobody consumed."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,31 @@ def test_a_topic_from_which_retention_removes_messages_now_is_not_taken_for_a_ne
     nobody: Any = None
     source = BrokerMessages(nobody, {"nameServer": "h:1"}, admin=nobody)
     assert len(source._births_of(Moving(times), [QUEUE])) == births
+
+
+def test_a_lost_delayed_message_is_delivered_when_it_is_due(
+    own_server: Callable[..., Server],
+) -> None:
+    server = own_server()
+    due = dt.datetime.now(dt.UTC) + dt.timedelta(hours=1)
+    with (
+        escrowmq.Admin(server.nameserver) as admin,
+        escrowmq.Producer(server.nameserver, group="orders") as producer,
+    ):
+        admin.topics.create(TOPIC, queues=1)
+        producer.send(TOPIC, b"older")
+        with producer.transaction(escrowmq.Message(TOPIC, b"x", deliver_at=due)) as tx:
+            pass
+        row = {
+            "class": Class.NO_FINAL, "messageId": tx.results[0].message_id, "topic": TOPIC,
+            "broker": "broker-a", "repair": Repair.STORE_FINAL,
+        }  # fmt: skip
+        access = parse_access(
+            UserOptions({"nameServer": server.nameserver}), needs_name_server=True
+        )
+        with KeyedSender(access, group="redo") as sender:
+            assert Redo(admin, sender, is_dry=False).run([row]) == {RepairResult.DONE.value: 1}
+        assert bodies_of(admin) == ["older"]
 
 
 def test_a_topic_may_lose_read_queues_of_which_everything_was_read() -> None:

@@ -13,6 +13,7 @@ import msgspec
 import escrowmq
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, Sets, ended_as, parse_member
 from escrowmq.client.broker_clocks import BrokerClocks
+from escrowmq.client.due_times import due_ms
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.compensation.consuming import Business
 from escrowmq.errors import EscrowMQError, NotFound, RouteMissing
@@ -29,7 +30,7 @@ class Fate(enum.Enum):
     """The result for a commit that was announced and not consumed."""
 
     WAITING = "waiting"
-    """It is young: its message may still be on its way."""
+    """It is young: its message may still be on its way, or wait until its delay is over."""
 
     LOST = "lost"
     """A real run would redo it; this is a dry run."""
@@ -122,10 +123,11 @@ class Compensator:
             return Finding(member, Fate.MISSING, str(error))
         except EscrowMQError as error:
             return Finding(member, Fate.FAILED, str(error))
-        stored_ms = message.stored_ms - clocks.ahead_ms(message.broker_name)
-        age_s = (self._now_ms() - stored_ms) / 1000
-        if age_s < self._grace_s or is_dry:
-            fate = Fate.WAITING if age_s < self._grace_s else Fate.LOST
+        now_ms = self._now_ms() + clocks.ahead_ms(message.broker_name)
+        age_s = (now_ms - message.stored_ms) / 1000
+        is_young = now_ms - due_ms(message) < self._grace_s * 1000
+        if is_young or is_dry:
+            fate = Fate.WAITING if is_young else Fate.LOST
             return Finding(member, fate, f"stored {age_s:.1f} s ago")
         try:
             is_new = self._business.apply(message)

@@ -22,6 +22,7 @@ from escrowmq.client.announced_commits import (
     parse_member,
 )
 from escrowmq.client.broker_clocks import BrokerClocks
+from escrowmq.client.due_times import due_ms
 from escrowmq.client.lease_base import Lease
 from escrowmq.errors import NotFound, RouteMissing
 from escrowmq.net.clock import SystemClock
@@ -132,15 +133,17 @@ class CommitReconciler:
             evidence["lookUp"] = str(error)
             at = moment(now_ms)
             return (Class.NO_FINAL.value, "", topic, message_id, at, evidence, Repair.BY_HAND.value)
-        stored_ms = message.stored_ms - clocks.ahead_ms(message.broker_name)
-        age_s = (now_ms - stored_ms) / 1000
+        ahead_ms = clocks.ahead_ms(message.broker_name)
+        stored_ms = message.stored_ms - ahead_ms
+        # Until a delay is over nothing tells a lost message from one that waits for its time.
+        visible_ms = stored_ms if is_visible else due_ms(message) - ahead_ms
         evidence |= {
-            "ageSeconds": str(int(age_s)),
+            "ageSeconds": str((now_ms - stored_ms) // 1000),
             "queueId": str(message.queue_id),
             "queueOffset": str(message.queue_offset),
             "producerGroup": message.system.get(Property.PGROUP, ""),
         }
-        if age_s < self._grace_s:
+        if now_ms - visible_ms < self._grace_s * 1000:
             kind, repair = Class.PENDING, Repair.WAIT
         elif is_visible:
             kind, repair = Class.NOT_CONSUMED, Repair.CONSUME

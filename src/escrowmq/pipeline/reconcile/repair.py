@@ -14,8 +14,10 @@ import escrowmq
 from escrowmq.base.message import Property
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, ended_as
 from escrowmq.client.core.routes import MessageQueue
+from escrowmq.client.due_times import due_ms
 from escrowmq.codec.key_value_line import audit_line
 from escrowmq.errors import EscrowMQError, NotFound, NotSupported, PermissionDenied
+from escrowmq.net.clock import SystemClock
 from escrowmq.pipeline.brokers.keyed_sends import KeyedSender
 from escrowmq.pipeline.brokers.pacing import RateLimiter
 from escrowmq.pipeline.reconcile.differences import Class, Repair
@@ -181,9 +183,12 @@ class Redo:
         queue = MessageQueue(
             lost.topic, half.broker_name, int(queue_id) if queue_id.isdecimal() else 0
         )
+        at_ms = due_ms(half)
+        is_due = at_ms <= SystemClock().now_ms()
         message = escrowmq.Message(
             lost.topic, half.body, tag=half.tag, keys=half.keys, properties=half.properties,
             order_key=half.order_key, flag=half.flag,
+            deliver_at=None if is_due else at_ms / 1000,
         )  # fmt: skip
         self._sender.send(message, key=lost.message_id, properties={REDONE: "true"}, queue=queue)
         return RepairResult.DONE, "its message was stored again"

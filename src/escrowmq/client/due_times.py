@@ -1,0 +1,31 @@
+"""When the delayed message of a transaction is due."""
+
+from __future__ import annotations
+
+from escrowmq.base.delay_levels import DELAY_LEVELS_S
+from escrowmq.base.fixed_limits import LONG_MAX
+from escrowmq.base.message import Property
+from escrowmq.base.own_properties import DELAYED
+from escrowmq.client.core.message import ReceivedMessage
+from escrowmq.codec.properties import number_in
+
+
+def due_ms(half: ReceivedMessage) -> int:
+    """The earliest time at which a half's message may be visible, by its broker's clock: a delay
+    counts from the commit, which is no earlier than the half. Without a delay it is the time of the
+    half."""
+    if half.system.get(DELAYED) != "true":  # brokers deliver all others at once
+        return half.stored_ms
+    at_ms = _number(half, Property.TIMER_DELIVER_MS)
+    if at_ms is not None:
+        return max(half.stored_ms, at_ms)
+    for name, unit_ms in ((Property.TIMER_DELAY_MS, 1), (Property.TIMER_DELAY_SEC, 1_000)):
+        span = _number(half, name)
+        if span is not None:
+            return half.stored_ms + span * unit_ms
+    level = min(_number(half, Property.DELAY) or 0, len(DELAY_LEVELS_S))
+    return half.stored_ms + (DELAY_LEVELS_S[level - 1] * 1_000 if level > 0 else 0)
+
+
+def _number(half: ReceivedMessage, name: str) -> int | None:
+    return number_in(half.system.get(name), most=LONG_MAX)
