@@ -43,6 +43,11 @@ def check_columns(types: dict[str, str], *, order_by: str) -> None:
             f"a column `body` is needed (binary or string); there are {', '.join(types)}. "
             "Rename your column, or make one with to_json(struct(...)).alias('body')"
         )
+    if "brokerName" in types and "queueId" not in types:
+        raise UsageError(
+            "the column brokerName says where a queue is, and there is no column queueId; add it, "
+            "or drop brokerName"
+        )
     for name, kind in types.items():
         allowed = COLUMNS.get(name)
         if allowed is None and name != order_by:
@@ -67,6 +72,12 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
         if body is None or not name:
             what = "body" if body is None else "topic"
             raise InvalidMessage(f"row {index} of a batch has no {what} (null); remove such rows")
+        broker, queue_id = column["brokerName"][index] or "", column["queueId"][index]
+        if broker and queue_id is None:
+            raise InvalidMessage(
+                f"row {index} of a batch has brokerName={broker!r} and no queueId (null); give "
+                "both, or neither"
+            )
         yield Addressed(
             Message(
                 topic=name,
@@ -78,8 +89,8 @@ def messages_of_rows(batch: Any, *, topic: str, order_by: str) -> Iterator[Addre
                 delay_level=column["delayLevel"][index] or 0,
                 deliver_at=_moment(column["deliverTime"][index]),
             ),
-            column["queueId"][index],
-            column["brokerName"][index] or "",
+            queue_id,
+            broker,
         )
 
 

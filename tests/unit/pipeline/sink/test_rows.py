@@ -68,6 +68,19 @@ def test_nulls_are_nothing_but_for_body_and_topic() -> None:
         list(messages_of_rows(pa.record_batch({"body": nothing}), topic="t", order_by=""))
 
 
+def test_a_broker_without_a_queue_is_refused_and_not_ignored() -> None:
+    queues = pa.array([1, None, None], type=pa.int32())
+    batch = pa.record_batch({"body": ["x"] * 3, "brokerName": ["b", None, "b"], "queueId": queues})
+    with pytest.raises(InvalidMessage, match="row 2 of a batch has brokerName='b' and no queueId"):
+        list(messages_of_rows(batch, topic="t", order_by=""))
+    places = [(row.queue_id, row.broker_name)
+              for row in messages_of_rows(batch.slice(0, 2), topic="t", order_by="")]  # fmt: skip
+    assert places == [(1, "b"), (None, "")]
+    check_columns({"body": "string", "brokerName": "string", "queueId": "int"}, order_by="")
+    with pytest.raises(UsageError, match="there is no column queueId"):
+        check_columns({"body": "string", "brokerName": "string"}, order_by="")
+
+
 def test_columns_that_cannot_be() -> None:
     check_columns({"body": "string", "n": "bigint"}, order_by="n")
     with pytest.raises(UsageError, match="a column `body` is needed"):
