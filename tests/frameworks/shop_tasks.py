@@ -9,6 +9,8 @@ from typing import Any
 
 import redis
 from celery import Celery
+from kombu import Exchange, Queue
+from kombu.common import Broadcast
 
 import escrowmq.integrations.kombu
 
@@ -27,12 +29,18 @@ app.conf.update(
     broker_connection_retry_on_startup=True,
     broker_transport_options={"consumer": {"rebalance_interval_ms": 1_000}},
 )
+if os.environ.get("SHOP_LISTENS"):
+    app.conf.task_queues = [Queue("celery", Exchange("celery")), Broadcast("everyone")]
 
 
 def count(name: str) -> int:
     """How often something has happened, over all processes."""
-    with redis.Redis.from_url(BACKEND) as client:
+    with redis_client() as client:
         return int(client.incr(name))
+
+
+def redis_client() -> redis.Redis:
+    return redis.Redis.from_url(BACKEND)
 
 
 @app.task  # type: ignore[untyped-decorator]
@@ -78,3 +86,9 @@ def fails_twice(self: Any) -> int:
 def mail(self: Any) -> str:
     """On a queue of its own."""
     return str(self.request.delivery_info["routing_key"])
+
+
+@app.task(bind=True)  # type: ignore[untyped-decorator]
+def heard(self: Any) -> None:
+    """For each worker."""
+    redis_client().sadd("heard", self.request.hostname)

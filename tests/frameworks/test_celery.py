@@ -23,6 +23,7 @@ from tests.interop.process import Process, until
 from tests.interop.servers import Server
 
 ROOT = Path(__file__).resolve().parents[2]
+PATHS = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
 MODULE = "tests.frameworks.shop_tasks"
 ANSWER_S = 60
 
@@ -41,7 +42,7 @@ def environment(
     if shutil.which("redis-server") is None:
         pytest.skip("not on this machine: redis-server")
     redis = RedisServer(tmp_path_factory.mktemp("redis"))
-    yield {"NAMESRV_ADDR": server.nameserver, "SHOP_REDIS": redis.url, "PYTHONPATH": str(ROOT)}
+    yield {"NAMESRV_ADDR": server.nameserver, "SHOP_REDIS": redis.url, "PYTHONPATH": PATHS}
     redis.kill()
 
 
@@ -158,6 +159,30 @@ def test_inspect_reaches_all_workers_from_another_process(
     assert answers == {"one@shop": {"ok": "pong"}, "two@shop": {"ok": "pong"}}
     (stats,) = inspect(environment, "stats", "-d", "two@shop").values()
     assert stats["broker"]["transport"] == "escrowmq"
+
+
+def test_a_broadcast_runs_at_each_worker(app: Any, start: Start) -> None:
+    start("one", SHOP_LISTENS="yes")
+    start("two", SHOP_LISTENS="yes")
+
+    def is_heard_by_both() -> bool:
+        app.heard.apply_async(exchange="everyone", routing_key="everyone")
+        return bool(app.redis_client().smembers("heard") == {b"one@shop", b"two@shop"})
+
+    until("both workers", is_heard_by_both, within_s=60)
+
+
+def test_events_of_workers_reach_another_process(app: Any, start: Start) -> None:
+    seen: list[dict[str, Any]] = []
+    with app.app.connection_for_read() as connection:
+        receiver = app.app.events.Receiver(connection, handlers={"task-succeeded": seen.append})
+        with receiver.consumer_context(wakeup=False) as (receiving, _, _):
+            start("one", "--task-events")
+            result = app.add.delay(1, 2)
+            assert result.get(timeout=ANSWER_S) == 3
+            while not seen:
+                receiving.drain_events(timeout=ANSWER_S)
+    assert seen[0]["uuid"] == result.id
 
 
 def test_a_revoked_task_does_not_run(app: Any, start: Start) -> None:

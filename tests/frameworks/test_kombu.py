@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import kombu
 import pytest
+from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
 
 import escrowmq.integrations.kombu
@@ -165,3 +167,56 @@ def test_an_idle_worker_gets_all_that_a_busy_one_has_not_begun(
         assert {message.payload for message in busy.got + idle.got} == {*bodies}
         busy.got[0].ack()
         escrowmq_broker.wait_consumed(WORKERS)
+
+
+@pytest.mark.parametrize(
+    "declared", [{"durable": False}, {"auto_delete": True}], ids=["transient", "auto_delete"]
+)
+def test_a_queue_that_is_shared_hands_each_task_to_one_worker(
+    escrowmq_broker: Broker, declared: dict[str, bool]
+) -> None:
+    """Each worker ran every task. In mode `pop`, where no queue changes hands as workers come."""
+    options = {"consumer": {"mode": "pop", "prefetch_max": 1, "invisible_ms": 3_600_000}}
+    queue = kombu.Queue("tasks", kombu.Exchange("tasks"), routing_key="tasks", **declared)
+    address = f"escrowmq://{escrowmq_broker.nameserver}"
+    bodies = [f"task {n}" for n in range(8)]
+    got: list[str] = []
+
+    def work(body: str, message: kombu.Message) -> None:
+        got.append(body)
+        message.ack()
+
+    with (
+        kombu.Connection(address, transport_options=options) as first,
+        kombu.Connection(address, transport_options=options) as second,
+    ):
+        with first.Producer() as producer:
+            for body in bodies:  # before there is a worker
+                producer.publish(body, exchange="tasks", routing_key="tasks", declare=[queue])
+        for connection in (first, second):
+            connection.Consumer(queue, callbacks=[work]).consume()
+        while len(got) < len(bodies):
+            drain(first)
+            drain(second)
+        escrowmq_broker.wait_consumed("celery-tasks-workers")
+    assert sorted(got) == bodies
+
+
+def test_a_broadcast_reaches_each_worker(escrowmq_broker: Broker) -> None:
+    address = f"escrowmq://{escrowmq_broker.nameserver}"
+    got: list[list[str]] = [[], []]
+    with kombu.Connection(address) as first, kombu.Connection(address) as second:
+        for connection, into in zip((first, second), got, strict=True):
+            queue = Broadcast("everyone")
+            connection.Consumer(queue, on_message=lambda m, i=into: i.append(m.payload)).consume()
+        while not all(got):
+            with first.Producer() as producer:
+                producer.publish("hello", exchange=Broadcast("everyone").exchange)
+            drain(first)
+            drain(second)
+    assert {*got[0], *got[1]} == {"hello"}
+
+
+def drain(connection: kombu.Connection) -> None:
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=0.1)

@@ -12,6 +12,12 @@ _SIZE_MAX: Final = 60
 
 _DIGEST_SIZE: Final = 8
 
+_OF_ONE_CONNECTION: Final = re.compile(
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\.pidbox$", re.IGNORECASE
+)
+"""Names of kombu's that no other connection has: those with a UUID in them (`Broadcast`, a receiver
+of events, where answers go), and the mailbox of a worker."""
+
 
 def clean(name: str) -> str:
     """A valid name for topics and groups. Different names stay different."""
@@ -20,6 +26,12 @@ def clean(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:_DIGEST_SIZE]
     return f"{found}-{digest}"
+
+
+def is_of_one_connection(queue: str, *, exclusive: bool, auto_delete: bool) -> bool:
+    """Whether a queue lives as long as the connection that declares it. A queue that is deleted
+    after its last consumer may have several consumers, and then they share its messages."""
+    return exclusive or (auto_delete and _OF_ONE_CONNECTION.search(queue) is not None)
 
 
 def topic_of_queue(prefix: str, queue: str) -> str:

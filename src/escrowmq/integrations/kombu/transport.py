@@ -60,8 +60,8 @@ class Channel(virtual.Channel):
     # -- queues ------------------------------------------------------------------------------
 
     def _new_queue(self, queue: str, **declared: Any) -> None:
-        is_lasting = declared.get("durable", True)
-        if declared.get("exclusive") or declared.get("auto_delete") or not is_lasting:
+        exclusive, auto_delete = (bool(declared.get(each)) for each in ("exclusive", "auto_delete"))
+        if names.is_of_one_connection(queue, exclusive=exclusive, auto_delete=auto_delete):
             self.connection.passing.add(queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
@@ -103,15 +103,15 @@ class Channel(virtual.Channel):
     # -- publishing --------------------------------------------------------------------------
 
     def basic_publish(self, message: Payload, exchange: str, routing_key: str, **more: Any) -> None:
-        """Store it for each durable queue, and once for all others."""
+        """Store it for each shared queue, and once for all others."""
         self._inplace_augment_message(message, exchange, routing_key)
         if not exchange:
             self._put(routing_key, message)
             return
-        lasting = set(self._lookup(exchange, routing_key)) - self.connection.passing - {None}
-        for queue in lasting:
+        shared = set(self._lookup(exchange, routing_key)) - self.connection.passing - {None}
+        for queue in shared:
             self._put(queue, message)
-        if not lasting or self.typeof(exchange).type == "fanout":
+        if not shared or self.typeof(exchange).type == "fanout":
             self.connection.send(names.topic_of_exchange(self.connection.prefix, exchange), message)
 
     def _put(self, queue: str, message: Payload, **more: Any) -> None:

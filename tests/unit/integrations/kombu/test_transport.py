@@ -54,6 +54,33 @@ def channel(escrowmq_broker: Broker) -> Iterator[Channel]:
         yield found
 
 
+ANY_ID = "0b9c7f1e-6a53-4d0e-9f1b-0d3c5e7a9b11"
+
+
+@pytest.mark.parametrize(
+    ("name", "declared", "is_passing"),
+    [
+        ("tasks", {"durable": True}, False),
+        ("tasks", {"durable": False}, False),
+        ("tasks", {"durable": True, "auto_delete": True}, False),
+        ("tasks", {"durable": False, "auto_delete": True}, False),
+        (f"tasks.{ANY_ID}", {"durable": False}, False),
+        ("mine", {"durable": False, "exclusive": True}, True),
+        # Broadcast, a receiver of events, a mailbox, and where its answers go
+        (f"bcast.{ANY_ID}", {"durable": True, "auto_delete": True}, True),
+        (f"celeryev.{ANY_ID}", {"durable": False, "auto_delete": True}, True),
+        ("one@shop.celery.pidbox", {"durable": False, "auto_delete": True}, True),
+        (f"{ANY_ID}.reply.celery.pidbox", {"durable": False, "auto_delete": True}, True),
+    ],
+)
+def test_a_queue_with_a_name_that_others_share_is_shared(
+    channel: Channel, name: str, declared: dict[str, bool], is_passing: bool
+) -> None:
+    """Each that was not durable went to all of its consumers."""
+    channel.queue_declare(name, **declared)
+    assert (name in channel.connection.passing) == is_passing
+
+
 def lay(channel: Channel, *handed: Handed) -> None:
     reader: Any = Laid(*handed)
     channel._readers["q"] = reader
