@@ -12,6 +12,7 @@ from kombu.common import Broadcast
 from kombu.exceptions import OperationalError
 
 import escrowmq.integrations.kombu
+from escrowmq.errors import UsageError
 from escrowmq.testing import Broker
 
 __all__ = ["escrowmq"]
@@ -215,6 +216,28 @@ def test_a_broadcast_reaches_each_worker(escrowmq_broker: Broker) -> None:
             drain(first)
             drain(second)
     assert {*got[0], *got[1]} == {"hello"}
+
+
+def test_answers_come_to_an_exclusive_queue_without_an_exchange(
+    connection: kombu.Connection,
+) -> None:
+    """As clients that call others declare it; it ended in an AssertionError."""
+    got: list[kombu.Message] = []
+    queue = kombu.Queue("answers-1", exclusive=True)
+    connection.Consumer(queue, on_message=got.append).consume()
+    with connection.Producer() as producer:
+        producer.publish("yes", exchange="", routing_key="answers-1")
+    while not got:
+        connection.drain_events(timeout=ANSWER_S)
+    assert got[0].payload == "yes"
+
+
+def test_an_exclusive_queue_of_two_exchanges_is_refused(connection: kombu.Connection) -> None:
+    """It got the messages of the first alone."""
+    bindings = [kombu.binding(kombu.Exchange(name), "key") for name in ("one", "two")]
+    queue = kombu.Queue("mine", bindings=bindings, exclusive=True)
+    with pytest.raises(UsageError, match=r"'mine' .* 'one' and 'two'; bind it to one"):
+        connection.Consumer(queue, on_message=print).consume()
 
 
 def drain(connection: kombu.Connection) -> None:

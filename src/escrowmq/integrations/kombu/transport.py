@@ -3,7 +3,8 @@
 A queue is a topic, and its consumers are the members of a group. A queue that lives as long as a
 connection (a worker's mailbox, replies, events) has no topic: it reads the topic of its exchange,
 like every other such queue, and selects the messages that match its binding. So `celery inspect`
-works from any process, and leaves nothing behind."""
+works from any process, and leaves nothing behind. Without an exchange it has a topic, to which
+others publish by its name."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ from escrowmq.client.blocking.admin import Admin
 from escrowmq.client.blocking.producer import Producer
 from escrowmq.client.client_settings import Credentials
 from escrowmq.client.core.message import Message
-from escrowmq.errors import EscrowMQError, ResponseError, TransportError
+from escrowmq.errors import EscrowMQError, ResponseError, TransportError, UsageError
 from escrowmq.integrations.kombu import names
 from escrowmq.integrations.kombu.qos import QoS, UnsettledMessage
 from escrowmq.integrations.kombu.reader import Payload, ThreadReader
@@ -65,8 +66,19 @@ class Channel(virtual.Channel):
             self.connection.passing.add(queue)
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        if queue in self.connection.passing:
-            self._reader(queue)  # before any request is sent whose answer goes to it
+        if queue not in self.connection.passing:
+            return
+        exchanges = sorted(self._exchanges(queue))
+        if len(exchanges) > 1:
+            raise UsageError(
+                f"the queue {queue!r} belongs to one connection and is bound to the exchanges "
+                f"{' and '.join(map(repr, exchanges))}; bind it to one, or let it be neither "
+                "exclusive nor deleted automatically"
+            )
+        self._reader(queue)  # before any request is sent whose answer goes to it
+
+    def _exchanges(self, queue: str) -> set[str]:
+        return {binding.exchange for binding in self.state.queue_bindings(queue)}
 
     def _delete(self, queue: str, *binding: Any, **more: Any) -> None:
         """Stop reading it; its topic stays, because others may use its messages."""
@@ -192,8 +204,9 @@ class Channel(virtual.Channel):
 
     def _reader(self, queue: str) -> ThreadReader:
         if queue not in self._readers:
-            is_passing = queue in self.connection.passing
-            self._readers[queue] = self._of_exchange(queue) if is_passing else self._of_queue(queue)
+            reads_exchange = queue in self.connection.passing and self._exchanges(queue)
+            make = self._of_exchange if reads_exchange else self._of_queue
+            self._readers[queue] = make(queue)
         return self._readers[queue]
 
     def _of_queue(self, queue: str) -> ThreadReader:
@@ -210,11 +223,7 @@ class Channel(virtual.Channel):
 
     def _of_exchange(self, queue: str) -> ThreadReader:
         connection = self.connection
-        exchanges = {binding.exchange for binding in self.state.queue_bindings(queue)}
-        assert len(exchanges) == 1, (
-            f"{queue} is bound to {exchanges}; kombu's own have one exchange"
-        )
-        (exchange,) = exchanges
+        (exchange,) = self._exchanges(queue)
         kind = self.typeof(exchange)
 
         def wanted(payload: Payload) -> bool:
