@@ -240,6 +240,25 @@ def test_an_exclusive_queue_of_two_exchanges_is_refused(connection: kombu.Connec
         connection.Consumer(queue, on_message=print).consume()
 
 
+def test_what_is_recovered_is_redelivered_once(
+    escrowmq_broker: Broker, connection: kombu.Connection
+) -> None:
+    """A copy was stored, while the first one was still held."""
+    worker = Worker(connection)
+    worker.consumer.consume()
+    publish(connection, "one", "two")
+    worker.wait("one", "two")
+    worker.got[0].ack()
+    worker.consumer.recover(requeue=True)
+    escrowmq_broker.wait_consumed(WORKERS)
+    escrowmq_broker.advance(seconds=2)
+    worker.wait("one", "two", "two")
+    assert worker.got[-1].delivery_info["redelivered"]
+    worker.got[-1].ack()
+    escrowmq_broker.wait_consumed(WORKERS)
+    assert len(escrowmq_broker.messages("celery-mails")) == 2
+
+
 def drain(connection: kombu.Connection) -> None:
     with contextlib.suppress(TimeoutError):
         connection.drain_events(timeout=0.1)

@@ -41,6 +41,14 @@ class QoS(virtual.QoS):
             lambda delivery: delivery.retry(_REQUEUE_S) if requeue else delivery.reject(),
         )
 
+    def restore_unacked(self) -> list[tuple[BaseException, virtual.Message]]:
+        """Requeue everything that is being processed. Kombu's own would store copies, beside
+        messages that the broker redelivers."""
+        self._flush()
+        for delivery_tag in [*self._delivered]:
+            self.reject(delivery_tag, requeue=True)
+        return []  # nothing failed: what could not be requeued is redelivered later
+
     def _settle(self, delivery_tag: str, decide: Callable[[Delivery], None]) -> None:
         held = self.channel.held.pop(delivery_tag, None)
         try:
