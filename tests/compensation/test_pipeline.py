@@ -4,13 +4,17 @@ committed order is booked once, and no other one."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import redis
 from examples.compensating_shop import Shop
 
 import escrowmq
+from escrowmq.client.announced_commits import Compared
 from escrowmq.compensation import (
     AnnouncementReader,
     Announcer,
@@ -21,7 +25,7 @@ from escrowmq.compensation import (
     Report,
     Worker,
 )
-from escrowmq.errors import OutcomeUnknown
+from escrowmq.errors import NotSupported, OutcomeUnknown
 from tests.interop.process import until
 
 from .conftest import SHARE
@@ -221,3 +225,58 @@ class Nobody:
 
     def done_since(self, mark: str | None) -> tuple[list[Member], str]:
         return [], mark or ""
+
+
+def test_a_redone_commit_is_recorded_though_redis_fails_then(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The run ended by an exception: no report, and no line about what was redone."""
+    applied: list[str] = []
+    sets = FailsOnce(["A@paid", "B@paid", "C@paid"])
+
+    def apply(message: escrowmq.ReceivedMessage) -> bool:
+        applied.append(message.message_id)
+        return True
+
+    def prepared(message_id: str, *, topic: str) -> Any:
+        return SimpleNamespace(
+            message_id=message_id, stored_ms=1, broker_name="broker-a", system={}
+        )
+
+    def show(*words: Any, **more: Any) -> Any:
+        raise NotSupported("planted")
+
+    ledger: Any = SimpleNamespace(apply=apply)
+    admin: Any = SimpleNamespace(
+        messages=SimpleNamespace(prepared=prepared),
+        transactions=SimpleNamespace(show=show),
+        brokers=SimpleNamespace(runtime=lambda _: {}),
+    )
+    with caplog.at_level("INFO", "escrowmq.audit"):
+        report = Compensator(admin, sets, ledger, now_ms=lambda: 10**12).run(is_dry=False)
+    assert applied == ["A", "B", "C"]
+    assert report.counts["redone"] == 2
+    assert [(str(one.member), one.fate) for one in report.findings if one.detail] == [
+        ("B@paid", Fate.FAILED)
+    ]
+    of_b = [line for line in caplog.messages if "messageId=B" in line]
+    assert ["fate=redone" in of_b[0], "fate=failed" in of_b[1]] == [True, True]
+
+
+class FailsOnce:
+    """Sets of which the second request to add fails."""
+
+    def __init__(self, lost: list[str]) -> None:
+        self._lost = lost
+        self._count = 0
+
+    def announce(self, members: Iterable[str]) -> None:
+        raise AssertionError(members)
+
+    def consume(self, members: Iterable[str]) -> None:
+        self._count += 1
+        if self._count == 2:
+            raise redis.TimeoutError("planted")
+
+    def compare(self) -> Iterator[Compared]:
+        yield Compared(self._lost, 0)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 import msgspec
+import redis
 
 import escrowmq
 from escrowmq.client.announced_commits import ROLLED_BACK, Member, Sets, ended_as, parse_member
@@ -46,7 +47,7 @@ class Fate(enum.Enum):
     """No broker has its message any more, or none has its topic."""
 
     FAILED = "failed"
-    """The business, or a broker, failed; the next run tries again."""
+    """The business, a broker or the Redis server failed; the next run tries again."""
 
 
 class Finding(msgspec.Struct):
@@ -108,7 +109,19 @@ class Compensator:
             report.findings.append(finding)
             if finding.fate is not Fate.WAITING:
                 self._record(finding)
+            if finding.fate in (Fate.REDONE, Fate.DONE_BEFORE):
+                self._note_consumed(finding)
         return report
+
+    def _note_consumed(self, finding: Finding) -> None:
+        """Add it to the set. It is recorded before, because the business has done it whatever
+        becomes of the set."""
+        try:
+            self._sets.consume([str(finding.member)])
+        except redis.RedisError as error:
+            finding.detail = f"{finding.fate.value}, but not in the consumed set: {error}"
+            finding.fate = Fate.FAILED
+            self._record(finding)
 
     def _lost(self) -> Iterator[str]:
         for some in self._sets.compare():
@@ -134,7 +147,6 @@ class Compensator:
         except Exception as error:  # noqa: BLE001 - the user's code; told, and tried again
             _log.exception("%s could not be redone", member)
             return Finding(member, Fate.FAILED, f"{type(error).__name__}: {error}")
-        self._sets.consume([str(member)])
         return Finding(member, Fate.REDONE if is_new else Fate.DONE_BEFORE)
 
     def _record(self, finding: Finding) -> None:
