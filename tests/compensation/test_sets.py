@@ -74,6 +74,22 @@ def test_a_server_that_comes_back_without_its_data_is_noticed(redis_server: Redi
     assert (sets.is_there(), sets.is_whole(), sets.read_mark()) == (True, False, None)
 
 
+def test_what_is_announced_again_below_the_position_is_not_added(redis_server: RedisServer) -> None:
+    """A reader that was killed before it committed its offset left it to the next one, and what had
+    been matched and removed was lost for good."""
+    sets = RedisSets(redis_server.url)
+    ids = [f"{number}@paid" for number in range(6)]
+    offsets = {each: number for number, each in enumerate(ids)}
+    assert sets.announce_read(dict([*offsets.items()][:4]), queue="q", first=0, until=4)
+    sets.consume(ids[:4])
+    assert lost(sets) == []
+    assert sets.announce_read(dict([*offsets.items()][:2]), queue="q", first=0, until=2)
+    assert sets.read_place("q") == 4
+    assert sets.announce_read(dict([*offsets.items()][2:]), queue="q", first=2, until=6)
+    assert lost(sets) == ids[4:]
+    assert sets.read_place("q") == 6
+
+
 def test_only_one_holds_a_lease_and_it_ends_with_its_holder(redis_server: RedisServer) -> None:
     with RedisLease(redis_server.url, "redo", span_s=0.3) as lease:
         assert lease.is_held

@@ -212,6 +212,15 @@ class AnnouncementReader:
             )
             self._consumer.seek(queue, place)
             self._gone_back[name] = place
+        elif place > reached and place > self._end(queue, reached):
+            _log.warning("%s is shorter than it was, and is read from %d on", name, reached)
+            self._sets.keep_place(name, reached)
+
+    def _end(self, queue: escrowmq.MessageQueue, reached: int) -> int:
+        self._consumer.seek(queue, "last")
+        end = self._consumer.position(queue)
+        self._consumer.seek(queue, reached)
+        return end
 
     def _pass_over(self, name: str, place: int, first: int) -> None:
         """Skip announcements that should be read again and are no longer in the topic."""
@@ -259,16 +268,16 @@ class AnnouncementReader:
         self, queue: escrowmq.MessageQueue, taken: list[escrowmq.Delivery]
     ) -> bool:
         """Add announcements to their set; return False if the server lacks earlier ones."""
-        members = [member for one in taken if (member := _announced(one))]
+        offsets = {member: one.queue_offset for one in taken if (member := _announced(one))}
         if queue.topic.startswith(Topic.RETRY_PREFIX):
-            self._sets.announce(members)
+            self._sets.announce(offsets)
             return True
         name, first = _name(queue), min(one.queue_offset for one in taken)
         place = self._gone_back.get(name)
         if place is not None and place < first and self._sets.read_place(name) == place:
             self._pass_over(name, place, first)
         until = max(one.queue_offset for one in taken) + 1
-        is_kept = self._sets.announce_read(members, queue=name, first=first, until=until)
+        is_kept = self._sets.announce_read(offsets, queue=name, first=first, until=until)
         if is_kept:
             self._gone_back.pop(name, None)
         return is_kept

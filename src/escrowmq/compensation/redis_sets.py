@@ -6,7 +6,7 @@ million ids, SDIFFSTORE over whole sets took seconds, longer than a client's tim
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, cast
 
@@ -27,15 +27,26 @@ if reached < tonumber(ARGV[2]) then
 end
 local at = 4
 for number = 2, #KEYS do
-    local count = tonumber(ARGV[at])
-    redis.call('sadd', KEYS[number], unpack(ARGV, at + 1, at + count))
-    at = at + count + 1
+    local until_at = at + 2 * tonumber(ARGV[at])
+    local fresh = {}
+    for each = at + 1, until_at, 2 do
+        if tonumber(ARGV[each + 1]) >= reached then
+            fresh[#fresh + 1] = ARGV[each]
+        end
+    end
+    if #fresh > 0 then
+        redis.call('sadd', KEYS[number], unpack(fresh))
+    end
+    at = until_at + 1
 end
-redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+if reached < tonumber(ARGV[3]) then
+    redis.call('hset', KEYS[1], ARGV[1], ARGV[3])
+end
 return 1
 """
 """One step, for snapshots and replicas too: they have both the members and the position, or
-neither."""
+neither. What is below the position was added before, and may have been matched and removed since: a
+reader that was killed before it committed its offset leaves it to the next one."""
 
 _ARGUMENTS_MAX: Final = 1_000
 """Lua's unpack accepts some thousands."""
@@ -69,10 +80,13 @@ class RedisSets:
         """Add announced commits."""
         self._add("announced", members)
 
-    def announce_read(self, members: Iterable[str], *, queue: str, first: int, until: int) -> bool:
-        """Add commits announced between two offsets of a queue. Returns False, and adds nothing, if
-        the server has lost the announcements before the first offset."""
-        buckets = self._buckets(members)
+    def announce_read(
+        self, offsets: Mapping[str, int], *, queue: str, first: int, until: int
+    ) -> bool:
+        """Add commits announced between two offsets of a queue, each at an offset, unless they were
+        added before. Returns False, and adds nothing, if the server has lost the announcements
+        before the first offset."""
+        buckets = self._buckets(offsets)
         words: list[str | int] = [queue, first, until]
         for some in buckets.values():
             if len(some) > _ARGUMENTS_MAX:
@@ -80,7 +94,9 @@ class RedisSets:
                     f"{len(some)} announcements in one bucket; {_ARGUMENTS_MAX} at a time "
                     "are allowed"
                 )
-            words += [len(some), *some]
+            words.append(len(some))
+            for member in some:
+                words += [member, offsets[member]]
         keys = [self._place_key(), *(self._key("announced", number) for number in buckets)]
         return bool(self._redis.eval(_ANNOUNCE, len(keys), *keys, *words))
 
