@@ -34,6 +34,9 @@ _LOOK_S: Final = 0.5
 _MARK_MS: Final = 10_000
 """Between two marks of the business's progress: at most this much is read again after an outage."""
 
+_MISSING_MAX: Final = 10_000
+"""Members that a worker adds later; if the server fails for more, the oldest are left out."""
+
 _TAKEN_MAX: Final = 32
 _RECEIVE_S: Final = 1.0
 
@@ -68,7 +71,9 @@ class Worker:
     def __init__(self, business: Business, sets: RedisSets) -> None:
         self._business = business
         self._sets = sets
-        self._is_away = False
+        self._lock = threading.Lock()
+        self._missing: list[str] = []
+        """Consumed, and not in the set because the server failed."""
 
     def __call__(self, message: escrowmq.ReceivedMessage) -> None:
         """Consume one message. It counts as consumed once the business has processed it."""
@@ -76,14 +81,17 @@ class Worker:
         member = member_of(message)
         if member is None:
             return
+        with self._lock:
+            missing, self._missing = self._missing, []
         try:
-            self._sets.consume([str(member)])
+            self._sets.consume([*missing, str(member)])
         except redis.RedisError as error:
-            if not self._is_away:
+            if not missing:
                 _log.warning("the set of consumed messages is not updated from now on: %s", error)
-            self._is_away = True
-        else:
-            self._is_away = False
+            with self._lock:
+                # A failure of one request may be noticed by nobody else. After a longer one the
+                # reader adds what the business lists.
+                self._missing = [*missing, str(member), *self._missing][-_MISSING_MAX:]
 
 
 class AnnouncementReader:
