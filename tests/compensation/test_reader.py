@@ -4,12 +4,18 @@ is read again, or commits that were lost would be known to nobody."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import redis
 
 import escrowmq
+from escrowmq.base.message import SysFlag
 from escrowmq.client.announced_commits import Member
-from escrowmq.compensation import AnnouncementReader, RedisSets, consuming
+from escrowmq.client.client_settings import Credentials
+from escrowmq.compensation import AnnouncementReader, RedisSets, Worker, consuming
+from escrowmq.testing import Account, Broker
 from tests.interop.process import until
 
 from .services import RedisServer
@@ -109,3 +115,85 @@ def test_a_reader_that_notices_later_than_another_reads_its_queues_again(
 def count_of(sets: RedisSets) -> int:
     """How many are announced; connections of the server that died fail once."""
     return sets.counts()[0] if sets.is_there() else -1
+
+
+ADMIN = Account("admin-1", "secret-34", is_admin=True)
+
+
+def a_reader(right: str) -> Account:
+    return Account("reader-1", "secret-12", topics={TOPIC: right}, groups={TOPIC: "SUB"})
+
+
+def test_a_reader_whose_right_is_withdrawn_says_so_and_goes_on_when_it_is_back(
+    redis_server: RedisServer,
+) -> None:
+    """Its thread ended, and nobody noticed that nothing was announced any more."""
+    sets = RedisSets(redis_server.url)
+    with Broker(accounts=[a_reader("SUB"), ADMIN]) as broker:
+        broker.create_topic(TOPIC)
+        signs = Credentials("admin-1", "secret-34")
+        with escrowmq.Producer(broker.nameserver, group="orders", credentials=signs) as producer:
+            reader = AnnouncementReader(
+                broker.nameserver,
+                sets=sets,
+                business=Idle(),
+                credentials=Credentials("reader-1", "secret-12"),
+            )
+            producer.send(TOPIC, b"id-1@paid")
+            until("one is announced", lambda: sets.counts()[0] == 1)
+            broker.set_accounts([a_reader("DENY"), ADMIN])
+            until("it fails", lambda: TOPIC in reader.failure)
+            broker.set_accounts([a_reader("SUB"), ADMIN])
+            producer.send(TOPIC, b"id-2@paid")
+            until("the other is announced", lambda: sets.counts()[0] == 2)
+            until("it works", lambda: not reader.failure)
+            reader.close()
+
+
+def test_a_queue_that_is_shorter_than_it_was_is_read_all_the_same(announced: Announced) -> None:
+    """Its topic was deleted and created again; nothing in it was read before."""
+    for number in range(2):
+        announced.sets.note_begun(f"{TOPIC}/broker-a/{number}", 1_000)
+    announced.new_reader()
+    announced.until_all_are_in_the_set()
+
+
+class Failing:
+    """Sets of which the next requests fail."""
+
+    def __init__(self) -> None:
+        self.fails = 0
+        self.consumed: list[str] = []
+
+    def consume(self, members: list[str]) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise redis.TimeoutError("planted")
+        self.consumed += members
+
+
+def test_a_worker_adds_later_what_the_server_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stayed lost for the comparison, because no reader had noticed the failure."""
+    monkeypatch.setattr(consuming, "_MISSING_MAX", 2)
+    sets = Failing()
+    worker = Worker(Done(), sets)  # type: ignore[arg-type]
+    sets.fails = 1
+    worker(committed("A"))
+    worker(committed("B"))
+    assert sets.consumed == ["A@paid", "B@paid"]
+    sets.fails = 3
+    for name in "CDEF":
+        worker(committed(name))
+    assert sets.consumed[2:] == ["D@paid", "E@paid", "F@paid"]
+
+
+class Done:
+    """A business that has processed what it gets."""
+
+    def apply(self, message: escrowmq.ReceivedMessage) -> bool:
+        return True
+
+
+def committed(name: str) -> escrowmq.ReceivedMessage:
+    found: Any = SimpleNamespace(message_id=name, topic="paid", sys_flag=SysFlag.COMMIT)
+    return found  # type: ignore[no-any-return]

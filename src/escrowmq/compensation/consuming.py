@@ -29,7 +29,7 @@ from escrowmq.net.clock import SystemClock
 _log = logging.getLogger(__name__)
 
 _LOOK_S: Final = 0.5
-"""Between tests whether the server is back."""
+"""Between tests whether the server is back, or the brokers answer."""
 
 _MARK_MS: Final = 10_000
 """Between two marks of the business's progress: at most this much is read again after an outage."""
@@ -122,6 +122,7 @@ class AnnouncementReader:
         """Queues whose position is known to equal the server's."""
         self._gone_back: dict[str, int] = {}
         """Positions to which queues were set back, and not read from yet."""
+        self._failure = ""
         self._over = threading.Event()
         self._working = threading.Event()
         settings.setdefault("topic", TOPIC)
@@ -133,6 +134,12 @@ class AnnouncementReader:
     def is_paused(self) -> bool:
         """Whether it waits for the Redis server."""
         return not self._working.is_set()
+
+    @property
+    def failure(self) -> str:
+        """Why no announcements are read at the moment: the brokers' last error, such as a missing
+        right. Empty while they answer."""
+        return self._failure
 
     def close(self) -> None:
         """Close it; unsettled messages are redelivered."""
@@ -149,10 +156,16 @@ class AnnouncementReader:
                 self._note_mark()
                 self._read_again()
                 taken = self._consumer.receive(_TAKEN_MAX, timeout_s=_RECEIVE_S)
+                self._failure = ""
                 if taken:
                     self._take(taken)
             except ClientClosed:
                 return
+            except EscrowMQError as error:
+                if not self._failure:
+                    _log.error("no announcements are read until the brokers answer: %s", error)
+                self._failure = str(error)
+                self._over.wait(_LOOK_S)
 
     def _note_mark(self) -> None:
         if self._clock.now_ms() < self._mark_at_ms:
