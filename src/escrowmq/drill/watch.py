@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Mapping
 from types import TracebackType
@@ -10,6 +11,7 @@ from typing import Final, Self
 
 from escrowmq.base.group_report import GroupReport
 from escrowmq.client.admin.admin import Admin
+from escrowmq.errors import EscrowMQError
 
 _POLL_S: Final = 0.1
 
@@ -49,7 +51,8 @@ class Watch:
 
     async def _follow(self, name: str) -> None:
         while True:
-            await self._poll_member(name)
+            with contextlib.suppress(EscrowMQError):  # by then it counts as silent
+                await self._poll_member(name)
             await asyncio.sleep(_POLL_S)
 
     async def _poll_member(self, name: str) -> None:

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
 import msgspec
 import pytest
 
 from escrowmq import aio
 from escrowmq.base.group_report import GroupReport
+from escrowmq.drill import watch as watching
 from escrowmq.drill.watch import Watch
+from escrowmq.errors import NoNameServer
 
 NAMES = ("a", "b", "c")
 
@@ -83,3 +90,38 @@ def test_silences_are_counted(watch: Watch) -> None:
     watch.hear("b", None)
     watch.hear("b", report("b"))
     assert watch.silences == {"a": 0, "b": 2, "c": 0}
+
+
+class Group:
+    """The members of a group, and their name server, either of which may be unreachable."""
+
+    def __init__(self) -> None:
+        self.is_reached = True
+        self.refused_count = 0
+
+    async def reports(self, addresses: Sequence[str] = ()) -> dict[str, GroupReport]:
+        if not addresses and not self.is_reached:
+            self.refused_count += 1
+            raise NoNameServer("planted")
+        return {name: report(name) for name in addresses if name != "a" or self.is_reached}
+
+
+def test_a_member_is_polled_on_though_the_name_server_was_unreachable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its poller ended: it was lacking for the rest of the drill."""
+    monkeypatch.setattr(watching, "_POLL_S", 0)
+    group = Group()
+    admin: Any = SimpleNamespace(replicas=group)
+
+    async def until_it_is_whole() -> None:
+        async with Watch(admin, "g", {name: name for name in NAMES}) as watch:
+            group.is_reached = False
+            while group.refused_count < 2:
+                await asyncio.sleep(0)
+            assert watch.lacking == [*NAMES]
+            group.is_reached = True
+            while watch.lacking:
+                await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(until_it_is_whole(), 10))
