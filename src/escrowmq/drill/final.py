@@ -18,26 +18,27 @@ _LOOK_S: Final = 0.2
 _PULL_COUNT: Final = 32
 
 
-async def settle(admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S) -> int:
+async def settle(
+    admin: Admin, broker: str, group: str, *, within_s: float = SETTLE_S
+) -> frozenset[str]:
     """Wait until no transaction of a producer group is pending, and have the broker check them at
-    once; return how many are left."""
+    once; return the keys of those that are left."""
     loop = asyncio.get_running_loop()
     end_s = loop.time() + within_s
     check_s = loop.time()
-    count = -1
     while True:
         try:
-            count = (await admin.transactions.count(broker=broker, group=group)).count
-            if count == 0:
-                return 0
+            if not (await admin.transactions.count(broker=broker, group=group)).count:
+                return frozenset()
+            if loop.time() >= end_s:
+                left = admin.transactions.pending(broker=broker, group=group)
+                return frozenset([each.keys async for each in left])
             if loop.time() >= check_s:
                 check_s = loop.time() + _CHECK_S
                 await admin.transactions.check(broker=broker, group=group, reason="drill")
         except EscrowMQError:  # it may have no master for a moment
             if loop.time() >= end_s:
                 raise
-        if loop.time() >= end_s:
-            return count
         await asyncio.sleep(_LOOK_S)
 
 

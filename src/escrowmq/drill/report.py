@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 import msgspec
@@ -118,19 +118,30 @@ def longest_gap_ns(acknowledged_ns: Sequence[int], begin_ns: int, end_ns: int) -
     return max(b - a for a, b in itertools.pairwise([begin_ns, *inside, end_ns]))
 
 
-def found_in(events: Iterable[Event], final: Iterable[Event]) -> list[Finding]:
+def found_in(
+    events: Iterable[Event], final: Iterable[Event], *, pending: Container[str] = ()
+) -> list[Finding]:
     """The violations. `final`: all messages in the queues at the end. A message that a consumer has
-    read must still be there, so the end is also judged by itself."""
-    events, final = list(events), list(final)
+    read must still be there, so the end is also judged by itself. `pending`: transactions without
+    an END so far, which only an acknowledged END says should have one."""
+    events = [event for event in events if not _is_awaited(event, pending)]
+    final = list(final)
     told = [event for event in events if not isinstance(event, Read)]
     return sorted({*judge([*events, *final]), *judge([*told, *final])}, key=str)
+
+
+def _is_awaited(event: Event, pending: Container[str]) -> bool:
+    """Whether it is the answer to a check that was not asked yet."""
+    return isinstance(event, Ended) and not event.end_ns and event.transaction in pending
 
 
 def rows_of(
     spans: Sequence[Span], events: Sequence[Event], findings: Iterable[Finding]
 ) -> list[Row]:
     """Make a row for each fault. A violation counts for the fault during which its message was
-    acknowledged."""
+    acknowledged. Without a fault there are none: the verdict has the violations."""
+    if not spans:
+        return []
     begins = [span.begin_ns for span in spans]
     ends = [*begins[1:], 1 << 62]
     times = sorted(e.end_ns for e in events if isinstance(e, Sent | Ended))

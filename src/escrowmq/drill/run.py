@@ -13,6 +13,7 @@ from escrowmq.client.producer_settings import ConnectionSettings
 from escrowmq.drill import final
 from escrowmq.drill.faults import STEADY, Step
 from escrowmq.drill.history import Event
+from escrowmq.drill.judge import Finding
 from escrowmq.drill.load import Load
 from escrowmq.drill.preconditions import HealthyGroup
 from escrowmq.drill.report import Report, Span, found_in, judged, rows_of
@@ -74,6 +75,8 @@ class Drill:
         self.final: list[Event] = []
         """All that is in the queues at the end."""
         self._is_read = False
+        self._pending: frozenset[str] = frozenset()
+        """Transactions without an END at the end."""
         self._notes: list[str] = []
 
     def stop(self) -> None:
@@ -104,7 +107,9 @@ class Drill:
                 hints += await final.clean_up(self._admin, topic, (load.readers,))
         finally:
             await self._leave()
-        findings = found_in(load.events, self.final) if self._is_read else []
+        findings: list[Finding] = []
+        if self._is_read:
+            findings = found_in(load.events, self.final, pending=self._pending)
         report = Report(
             drill=terms.drill, broker=ground.broker, members=sorted(ground.members),
             rate=terms.rate, begun_ms=begun_ms,
@@ -261,9 +266,11 @@ class Drill:
             lacking = ", ".join(self._watch.lacking)
             self._notes.append(f"not in sync after {within_s:g} s: {lacking}")
         await load.stop()
-        pending = await final.settle(self._admin, self._ground.broker, load.group)
-        if pending:
-            self._notes.append(f"{pending} transactions are pending still: they are not judged")
+        self._pending = await final.settle(self._admin, self._ground.broker, load.group)
+        if self._pending:
+            self._notes.append(
+                f"{len(self._pending)} transactions are pending still: they are not judged"
+            )
         self.final, notes = await final.read_all(self._admin, load.topic)
         self._notes += notes
         self._is_read = not notes

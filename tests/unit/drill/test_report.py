@@ -204,3 +204,21 @@ def test_the_longest_gap_is_what_no_acknowledgement_interrupts() -> None:
     assert longest_gap_ns(at, 2, 7) == 4
     assert longest_gap_ns(at, 8, 9) == 1
     assert longest_gap_ns([], 8, 18) == 10
+
+
+def test_a_drill_without_any_fault_has_a_report() -> None:
+    """It ended before the first one, in a traceback."""
+    findings = found_in(told(), without(final(), "k0"))
+    assert [finding.key for finding in findings if finding.kind.name == "LOST"] == ["k0"]
+    assert rows_of([], told(), findings) == []
+
+
+def test_a_pending_transaction_is_not_judged_by_an_answer_that_nobody_asked_for() -> None:
+    events = told()
+    for key, end_ns in (("asked", 0), ("told", 225 * MS)):
+        events.append(Asked(key, 205 * MS))
+        events.append(Sent("T", key, 0, 0, "id", key, 205 * MS, 210 * MS))
+        events.append(Ended(key, "commit", 0, end_ns))
+    pending = {"asked", "told"}
+    assert [finding.key for finding in found_in(events, final(), pending=pending)] == ["told"]
+    assert len(found_in(events, final())) == 2
