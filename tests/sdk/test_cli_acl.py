@@ -56,6 +56,11 @@ def test_users_and_policies_are_made_asked_about_and_removed(guarded: Server) ->
     assert "orders may pub orders from 10.1.1.1 (ACL 2.0 at broker-a): custom entry" in allowed
     refused = ask("explain", "orders", "pub", "orders", "--json", code=1)
     assert json.loads(refused)["decidedBy"] == "no entry matches"
+    for line in ("update orders --password", "create empty"):
+        for typed in ("", "\n"):
+            unread = run("user", *line.split(), *where, typed=typed)
+            assert (unread.returncode, "password is empty" in unread.stderr) == (2, True), unread
+    assert ask("user", "list", "empty") == ""
     ask("user", "update", "orders", "--no-enabled")
     assert "orders\tnormal\tdisabled\tbroker-a" in ask("user", "list", "orders")
     ask("policy", "delete", "orders", "Topic:ordinary")

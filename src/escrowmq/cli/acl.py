@@ -204,8 +204,12 @@ def _password() -> str:
     import sys
 
     if sys.stdin.isatty():
-        return getpass.getpass("password: ")
-    return sys.stdin.readline().rstrip("\r\n")
+        found = getpass.getpass("password: ")
+    else:
+        found = sys.stdin.readline().rstrip("\r\n")
+    if not found:  # which brokers take for "leave it as it is"
+        raise UsageError("the password is empty; write it on the first line of standard input")
+    return found
 
 
 def _check_words(arguments: argparse.Namespace) -> None:
