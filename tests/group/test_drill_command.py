@@ -351,8 +351,8 @@ def test_a_group_without_its_authority_is_left_alone(group: Group) -> None:
         (("--rate", "1001"), "--rate 1001"),
         (("--rounds", "0"), "--rounds 0: 1 to 10 is allowed"),
         (("--rounds", "11"), "--rounds 11"),
-        (("--within", "0"), "--within 0: more than 0 s is expected"),
-        (("--pause", "nan"), "--pause nan"),
+        (("--within", "0"), "--within: '0': more than 0 seconds are expected"),
+        (("--pause", "nan"), "--pause: 'nan': a number from 0 to"),
         (("--seconds", "61"), "--seconds 61"),
     ],
 )

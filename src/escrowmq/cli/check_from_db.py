@@ -14,6 +14,7 @@ from escrowmq.cli.cluster_verbs import add_tls, one_line, tls_of
 from escrowmq.cli.databases import add_database, database_of
 from escrowmq.cli.printing import print_line
 from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.cli.times import amount
 from escrowmq.errors import EscrowMQError, UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--create-tables", action="store_true", help="create missing tables")
     parser.add_argument(
         "--forget-after",
-        type=float,
+        type=amount,
         metavar="DAYS",
         help="once a day, delete markers older than this that no broker can ask for",
     )

@@ -12,6 +12,7 @@ from escrowmq.cli.contexts import fill
 from escrowmq.cli.error_words import print_error
 from escrowmq.cli.printing import print_error_line, print_line, show_json, use_yaml
 from escrowmq.cli.secrets import add_credentials, credentials_of
+from escrowmq.cli.times import seconds
 from escrowmq.errors import EscrowMQError, ResponseError, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def add_cluster(parser: argparse.ArgumentParser) -> None:
     add_tls(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=5.0,
         metavar="SECONDS",
         help="timeout per request (default 5)",

@@ -4,16 +4,19 @@ service managers."""
 from __future__ import annotations
 
 import argparse
+import http.client
 import os
 import urllib.error
 import urllib.request
 from typing import Final
 
 from escrowmq.cli.printing import print_error_line, print_line
+from escrowmq.cli.times import seconds
 from escrowmq.errors import UsageError
 
 DEFAULT: Final = "127.0.0.1:8082"
 ADDRESS_ENV: Final = "ESCROWMQ_HTTP"
+_PORT_MAX: Final = 65_535
 _TEXT_MAX: Final = 4_096
 _OK, _NO, _UNUSABLE = 0, 1, 2
 
@@ -34,7 +37,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--timeout",
-        type=float,
+        type=seconds,
         default=5.0,
         metavar="SECONDS",
         help="timeout per request (default 5)",
@@ -45,7 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Return 0 if the server is healthy, 1 if it reports a problem, 2 if it does not answer."""
     address = arguments.address or os.environ.get(ADDRESS_ENV) or DEFAULT
     host, separator, port = address.rpartition(":")
-    if not (separator and host and port.isdecimal()):
+    if not (separator and host and port.isdecimal() and int(port) <= _PORT_MAX):
         raise UsageError(f"{address}: HOST:PORT is expected, such as {DEFAULT}")
     url = f"http://{address}/{'readyz' if arguments.ready else 'healthz'}"
     try:
@@ -56,7 +59,10 @@ def run(arguments: argparse.Namespace) -> int:
         with error:
             print_error_line(error.read(_TEXT_MAX).decode(errors="replace").strip())
         return _NO
-    except OSError as error:
+    # What answers may speak another protocol: the port of the broker, for example.
+    except (OSError, http.client.HTTPException, UnicodeError) as error:
         reason = getattr(error, "reason", None) or error
-        print_error_line(f"escrowmq health: {url} does not answer: {reason}")
+        print_error_line(
+            f"escrowmq health: {url} does not answer: {reason or type(error).__name__}"
+        )
         return _UNUSABLE

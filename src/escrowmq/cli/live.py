@@ -10,6 +10,7 @@ from typing import Final
 
 from escrowmq.cli.cluster_verbs import OK
 from escrowmq.cli.printing import clear_screen, print_line
+from escrowmq.cli.times import seconds
 
 Row = Sequence[object]
 ROWS_MAX: Final = 30
@@ -20,7 +21,7 @@ def add_live(parser: argparse.ArgumentParser) -> None:
     """Add the options of a live table."""
     parser.add_argument(
         "--interval",
-        type=float,
+        type=seconds,
         default=2.0,
         metavar="SECONDS",
         help="seconds between two tables (default 2)",

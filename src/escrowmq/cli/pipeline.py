@@ -9,9 +9,9 @@ import argparse
 from typing import Final
 
 from escrowmq import errors
-from escrowmq.cli.cluster_verbs import NO, UNUSABLE, add_action, one_line
+from escrowmq.cli.cluster_verbs import NO, UNUSABLE, add_action, complete, one_line
 from escrowmq.cli.printing import print_error_line
-from escrowmq.cli.times import time_ms
+from escrowmq.cli.times import amount, time_ms
 from escrowmq.errors import EscrowMQError, PermissionDenied, ResponseError
 
 _ERRORS: Final = "escrowmq.errors."
@@ -97,7 +97,7 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         ("lookback", 3_600.0, "how much of the last run's range is read again"),
     ):
         parser.add_argument(
-            f"--{name}", type=float, default=default, metavar="SECONDS",
+            f"--{name}", type=amount, default=default, metavar="SECONDS",
             help=f"{about} (default {default:g})",
         )  # fmt: skip
     parser.add_argument(
@@ -146,13 +146,13 @@ def _add_reconcile(parser: argparse.ArgumentParser) -> None:
         "--business", default="", metavar="MODULE:NAME",
         help="an object with apply(message), called for messages without a row",
     )  # fmt: skip
-    parser.add_argument("--rate", type=float, default=50.0, help="repairs a second (default 50)")
+    parser.add_argument("--rate", type=amount, default=50.0, help="repairs a second (default 50)")
 
 
 def _add_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument("--to-topic", required=True, metavar="TOPIC")
-    parser.add_argument("--rate", type=float, default=0.0, help="messages a second (default: all)")
+    parser.add_argument("--rate", type=amount, default=0.0, help="messages a second (default: all)")
     parser.add_argument(
         "--twice", action="store_true", help="do not skip messages that the target already has"
     )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from datetime import UTC, datetime
 from typing import Final
 
 _UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_NUMBER_MAX: Final = 100_000_000
+"""Seconds of three years; more is a typing error, and too much for timers."""
+
 _SPAN: Final = re.compile(r"(\d{1,12})(ms|s|m|h|d)")
 
 
@@ -17,6 +21,25 @@ def span_ms(text: str) -> int:
     if found is None:
         raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 5m, 2h or 1d")
     return int(found[1]) * _UNITS_MS[found[2]]
+
+
+def amount(text: str) -> float:
+    """A finite number that is not negative."""
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not 0 <= found <= _NUMBER_MAX:  # neither is `nan`
+        raise argparse.ArgumentTypeError(f"{text!r}: a number from 0 to {_NUMBER_MAX} is expected")
+    return found
+
+
+def seconds(text: str) -> float:
+    """Seconds of a timeout or a pause: more than 0."""
+    found = amount(text)
+    if not found:
+        raise argparse.ArgumentTypeError(f"{text!r}: more than 0 seconds are expected")
+    return found
 
 
 def time_ms(text: str) -> int:

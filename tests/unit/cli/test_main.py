@@ -123,3 +123,23 @@ def test_a_number_that_is_none_is_told_in_which_unit_it_is_wanted(
 ) -> None:
     assert main(["serve", "--set", pair, "--data", str(tmp_path)]) == EXIT_BAD
     assert f"{pair}: {expected}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tx count --timeout inf", "doctor --timeout nan", "tx top --interval nan",
+        "health 127.0.0.1:1 --timeout -1", "pipeline reconcile --out x --timeout inf",
+        "pipeline reconcile --out x --grace nan", "pipeline replay a --to-topic b --rate inf",
+        "check-from-db sqlite:///x --group g --forget-after inf",
+        "cluster drill b --pause inf", "cluster drill b --within nan",
+    ],
+)  # fmt: skip
+def test_a_number_that_is_not_finite_is_refused(
+    line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It ended in a traceback, with the exit code of a refusal."""
+    with pytest.raises(SystemExit) as ended:
+        main(line.split())
+    assert ended.value.code == 2
+    assert "a number from 0 to 100000000 is expected" in capsys.readouterr().err

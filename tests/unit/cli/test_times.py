@@ -4,7 +4,7 @@ import argparse
 
 import pytest
 
-from escrowmq.cli.times import span_ms, time_ms
+from escrowmq.cli.times import amount, seconds, span_ms, time_ms
 
 
 @pytest.mark.parametrize(
@@ -26,3 +26,17 @@ def test_a_time_is_iso_or_a_number() -> None:
     assert time_ms("2023-11-14T22:13:20Z") == time_ms("2023-11-14T22:13:20") == 1_700_000_000_000
     with pytest.raises(argparse.ArgumentTypeError, match="is not a time"):
         time_ms("soon")
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "-1", "1e300", "soon", ""])
+def test_what_no_timer_can_wait_for_is_refused(text: str) -> None:
+    for kind in (seconds, amount):
+        with pytest.raises(argparse.ArgumentTypeError, match="a number from 0 to 100000000"):
+            kind(text)
+
+
+def test_a_timeout_is_not_zero_and_a_rate_may_be() -> None:
+    assert seconds("0.25") == 0.25
+    assert amount("0") == 0
+    with pytest.raises(argparse.ArgumentTypeError, match="more than 0 seconds"):
+        seconds("0")
