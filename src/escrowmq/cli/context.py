@@ -4,6 +4,7 @@ line."""
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -12,9 +13,11 @@ from escrowmq.cli.cluster_verbs import NO, OK, add_tls
 from escrowmq.cli.contexts import Context, Contexts, find, load, path, save
 from escrowmq.cli.dry_run import add_dry_run, show_preview
 from escrowmq.cli.printing import print_error_line, print_line, show_json
-from escrowmq.cli.secrets import add_credentials
+from escrowmq.cli.secrets import STDIN, add_credentials
 from escrowmq.client.admin.previews.preview import Preview, Row
 from escrowmq.errors import UsageError
+
+_FILES: Final = frozenset({"secret_key_file", "tls_trusted", "tls_cert", "tls_key"})
 
 _SAID: Final = {
     "set": "{name} is in {path}",
@@ -114,11 +117,17 @@ def _write(arguments: argparse.Namespace, known: Contexts, *rows: Row) -> int:
 def _set(arguments: argparse.Namespace) -> int:
     if arguments.secret_key:
         raise UsageError("a context stores no secret: name a file with --secret-key-file")
+    if not arguments.name.strip():
+        raise UsageError("a context needs a name that is not empty")
+    if arguments.secret_key_file == STDIN:
+        raise UsageError("a context stores no secret, so --secret-key-file must name a file, not -")
     known = load()
     context = known.contexts.get(arguments.name) or Context()
     rows: list[Row] = []
     for field in context.__struct_fields__:
         value, before = getattr(arguments, field), getattr(context, field)
+        if value and field in _FILES:  # it is read wherever a command is run
+            value = str(Path(value).expanduser().absolute())
         if value:
             setattr(context, field, value)
             rows.append(Row(what=field.replace("_", "-"), before=str(before), after=str(value)))

@@ -26,12 +26,16 @@ def filled(*words: str) -> argparse.Namespace:
 
 
 def test_a_context_says_where_and_as_whom(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["-n", "a:9876", "--access-key", "admin", "--secret-key-file", "s", "--tls"]
+    words = ["-n", "a:9876", "--access-key", "admin", "--secret-key-file", "/s", "--tls"]
     assert main(["context", "set", "prod", *words]) == 0
     assert main(["context", "set", "test", "-n", "b:9876"]) == 0
     assert file.stat().st_mode & 0o777 == 0o600
     found = filled()
-    assert (found.name_servers, found.access_key, found.secret_key_file) == ("a:9876", "admin", "s")
+    assert (found.name_servers, found.access_key, found.secret_key_file) == (
+        "a:9876",
+        "admin",
+        "/s",
+    )
     assert found.tls
     found = filled("--context", "test")
     assert (found.name_servers, found.access_key, found.tls) == ("b:9876", None, False)
@@ -60,6 +64,10 @@ def test_what_a_context_cannot_be(file: Path, capsys: pytest.CaptureFixture[str]
     assert "hush" not in capsys.readouterr().err
     assert not file.exists()
     assert main(["context", "set", "prod", "-n", "a:1"]) == 0
+    assert main(["context", "set", " ", "-n", "a:1"]) == 2
+    assert "a name that is not empty" in capsys.readouterr().err
+    assert main(["context", "set", "x", "-n", "a:1", "--secret-key-file", "-"]) == 2
+    assert "must name a file" in capsys.readouterr().err
     for words in (["use", "none"], ["show", "none"], ["delete", "none"]):
         assert main(["context", *words]) != 0
         assert "no context 'none'" in capsys.readouterr().err
@@ -70,3 +78,14 @@ def test_what_a_context_cannot_be(file: Path, capsys: pytest.CaptureFixture[str]
     file.write_text("{")
     assert main(["context", "list"]) == 2
     assert str(file) in capsys.readouterr().err
+
+
+def test_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The path was kept as it was given, and read in the folder of the command that used it."""
+    monkeypatch.chdir(tmp_path)
+    words = ["--secret-key-file", "s", "--tls-trusted", "t", "--tls-cert", "c", "--tls-key", "k"]
+    assert main(["context", "set", "prod", "-n", "a:9876", *words]) == 0
+    monkeypatch.chdir("/")
+    found = filled()
+    files = (found.secret_key_file, found.tls_trusted, found.tls_cert, found.tls_key)
+    assert files == tuple(str(tmp_path / name) for name in "stck")
