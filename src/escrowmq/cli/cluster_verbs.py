@@ -136,17 +136,23 @@ def connection_of(arguments: argparse.Namespace) -> ConnectionSettings:
     }
 
 
+def complete(arguments: argparse.Namespace) -> None:
+    """Apply --output, and take missing options from the context. Every verb that has the options of
+    `add_cluster` must call it before it reads them."""
+    if arguments.output != "table":
+        vars(arguments).update(json=True)
+    use_yaml(is_wanted=arguments.output == "yaml")
+    fill(arguments)
+
+
 def run_action(arguments: argparse.Namespace, work: Callable[[Admin], int]) -> int:
     """Ask the cluster; return the exit code. Failures print one line on standard error."""
     from escrowmq.client.blocking.admin import Admin
 
     action = getattr(arguments, "action", "")
     where = f"escrowmq {arguments.verb} {action}".rstrip()
-    if arguments.output != "table":
-        vars(arguments).update(json=True)
-    use_yaml(is_wanted=arguments.output == "yaml")
     try:
-        fill(arguments)
+        complete(arguments)
         with Admin(arguments.name_servers, **connection_of(arguments)) as admin:
             try:
                 return work(admin)

@@ -200,6 +200,7 @@ def run(arguments: argparse.Namespace) -> int:
     from escrowmq.pipeline.formats import explained, parse_format
 
     try:
+        complete(arguments)
         with explained(parse_format(getattr(arguments, "format", "parquet"))):
             return spark_jobs.DEEDS[arguments.action](arguments)
     except ResponseError as error:

@@ -40,7 +40,10 @@ def source_options(arguments: argparse.Namespace) -> dict[str, str]:
     if not servers:
         raise UsageError("no name server is given: use -n HOST:PORT, or set NAMESRV_ADDR")
     if arguments.namespace:
-        raise UsageError("--namespace is not used here; write whole names, as NAMESPACE%TOPIC")
+        raise UsageError(
+            "--namespace is not used here, nor is a context's; write whole names, as "
+            "NAMESPACE%TOPIC"
+        )
     found["nameServer"] = servers
     access_key = access_key_of(arguments)
     if access_key:

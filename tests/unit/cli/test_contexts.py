@@ -7,6 +7,7 @@ import pytest
 
 from escrowmq.cli import contexts
 from escrowmq.cli.main import build_parser, main
+from escrowmq.cli.printing import show_json, use_yaml
 from escrowmq.errors import UsageError
 
 
@@ -89,3 +90,34 @@ def test_files_are_found_from_any_folder(tmp_path: Path, monkeypatch: pytest.Mon
     found = filled()
     files = (found.secret_key_file, found.tls_trusted, found.tls_cert, found.tls_key)
     assert files == tuple(str(tmp_path / name) for name in "stck")
+
+
+def test_a_job_on_spark_takes_its_cluster_and_its_output_from_the_same_options(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A repair of the context `prod` was done at the cluster of NAMESRV_ADDR."""
+    pytest.importorskip("pyspark")
+    from escrowmq.cli import spark_jobs
+    from escrowmq.cli.spark_options import source_options
+
+    def show(arguments: argparse.Namespace) -> int:
+        show_json(source_options(arguments) | {"json": arguments.json})
+        return 0
+
+    monkeypatch.setitem(spark_jobs.DEEDS, "funnel", show)
+    monkeypatch.setenv("NAMESRV_ADDR", "staging:9876")
+    words = ["--access-key", "admin", "--secret-key-file", "/s"]
+    assert main(["context", "set", "prod", "-n", "prod:9876", *words]) == 0
+    capsys.readouterr()
+    job = ["pipeline", "funnel", "--out", "x"]
+    assert main([*job, "--context", "prod", "-o", "yaml"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert {"nameServer: prod:9876", "accessKey: admin", "json: true"} <= {*said}
+    use_yaml(is_wanted=False)
+    assert main(job) == 0
+    assert "staging:9876" in capsys.readouterr().out
+    monkeypatch.delenv("NAMESRV_ADDR")
+    assert main(job) == 0
+    assert "prod:9876" in capsys.readouterr().out
+    assert main([*job, "--context", "none"]) == 2
+    assert "escrowmq pipeline funnel: no context 'none'; known: prod" in capsys.readouterr().err
