@@ -36,6 +36,7 @@ class Lease(ABC):
     def __enter__(self) -> Self:
         """Take the lease; raises LeaseTaken while another process has it."""
         self._take()
+        self._over.clear()  # it may have been held before
         self.is_held = True
         self._renewer = threading.Thread(target=self._run, name=self._name, daemon=True)
         self._renewer.start()

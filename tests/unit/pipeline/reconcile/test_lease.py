@@ -51,6 +51,19 @@ def test_it_is_renewed_while_it_is_held(tmp_path: Path) -> None:
         until("it is renewed", lambda: path.stat().st_mtime_ns > before)
 
 
+def test_it_is_renewed_when_it_is_held_again(tmp_path: Path) -> None:
+    """It said that it was held, and another one could take it meanwhile."""
+    lease = FileLease(tmp_path, span_s=0.3)
+    with lease:
+        pass
+    with lease:
+        path = tmp_path / "lease"
+        before = path.stat().st_mtime_ns
+        until("it is renewed", lambda: path.stat().st_mtime_ns > before)
+        age(path, 120)
+        until("its loss is noticed", lambda: not lease.is_held)
+
+
 def test_who_lost_it_does_not_take_the_others_away(tmp_path: Path) -> None:
     first = FileLease(tmp_path)
     with first:
