@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import importlib
 import os
+import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from escrowmq.cli.cluster_verbs import pairs, tls_of
 from escrowmq.cli.secrets import SECRET_ENV, STDIN, access_key_of, credentials_of, secret_of
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from escrowmq.client.blocking.admin import Admin
     from escrowmq.client.lease_base import Lease
     from escrowmq.pipeline.reconcile.live_messages import Messages
+
+
+_SCHEME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9+.-]*:")
+"""Of a folder that is not on this machine."""
 
 
 def new_session(arguments: argparse.Namespace) -> SparkSession:
@@ -134,11 +139,12 @@ def new_lease(arguments: argparse.Namespace) -> Lease:
     if arguments.lease:
         lease: Lease = compensation().RedisLease(arguments.lease, f"escrowmq:{arguments.out}")
         return lease
-    if "://" in arguments.out and not arguments.out.startswith("file:"):
+    folder = re.sub(r"^file:/+", "/", arguments.out)  # as Spark, Hadoop and Java write it
+    if _SCHEME.match(folder):
         raise UsageError(f"no lease can be stored in {arguments.out}; give --lease REDIS_URL")
     from escrowmq.pipeline.reconcile.lease import FileLease
 
-    return FileLease(arguments.out.removeprefix("file://"))
+    return FileLease(folder)
 
 
 def range_options(arguments: argparse.Namespace, *, topics: str) -> dict[str, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import pytest
 
 from escrowmq.cli.main import build_parser
-from escrowmq.cli.spark_options import new_admin, parse_stores, source_options
+from escrowmq.cli.spark_options import new_admin, new_lease, parse_stores, source_options
+from escrowmq.client.lease_base import Lease
 from escrowmq.errors import UsageError
 
 
@@ -69,3 +71,20 @@ def test_stores_have_names_of_their_own() -> None:
     ):
         with pytest.raises(UsageError, match=f"/data/a and --store /data/b have {which}"):
             parse_stores(words)
+
+
+def lease_in(out: str) -> Lease:
+    return new_lease(argparse.Namespace(lease="", out=out))
+
+
+@pytest.mark.parametrize("scheme", ["", "file:", "file://"])
+def test_a_lease_is_in_the_folder_of_the_results(tmp_path: Path, scheme: str) -> None:
+    """That of `file:/x` was below the folder of the command: two runs held it at once."""
+    with lease_in(f"{scheme}{tmp_path}"):
+        assert (tmp_path / "lease").exists()
+
+
+@pytest.mark.parametrize("out", ["hdfs:/x", "s3a://bucket/x", "file:x", "dbfs:/x"])
+def test_no_lease_is_kept_on_another_machine(out: str) -> None:
+    with pytest.raises(UsageError, match=f"stored in {out}; give --lease"):
+        lease_in(out)
