@@ -57,6 +57,8 @@ class _NameServer:
         self.is_connected = False
         self.is_dialling = False
         self.is_registered = False
+        self.unanswered_count = 0
+        """Registrations that it has not answered."""
         self.retry_ms = _RETRY_MS
         self.due_ms = 0
         self.session = ""
@@ -135,6 +137,11 @@ class Registration(Part):
     def is_known(self) -> bool:
         """Whether at least one name server knows this broker, or none was named."""
         return not self._servers or any(s.is_registered for s in self._servers.values())
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a name server is being dialled, or has not answered yet."""
+        return any(s.is_dialling or s.unanswered_count for s in self._servers.values())
 
     def any_connected(self) -> int | None:
         """A name server that can be sent a request."""
@@ -223,6 +230,7 @@ class Registration(Part):
         body = fastjson.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})
 
         def on_reply(reply: Command | None, now_ms: int) -> None:
+            server.unanswered_count -= 1
             if reply is not None and reply.code == Response.SUCCESS:
                 self._note_taken(server)
                 if self.on_welcome is not None:
@@ -239,6 +247,7 @@ class Registration(Part):
                     "no answer" if reply is None else reply.remark,
                 )
 
+        server.unanswered_count += 1
         self._peers.call(
             server.peer,
             Request.REGISTER_BROKER,

@@ -243,7 +243,7 @@ class Broker:
 
     def create_topic(self, topic: str, queues: int = 1) -> None:
         """Create a topic; the first message to a missing topic does so too."""
-        self._thread.run(self._world.create_topic, topic, queues)
+        self._thread.call(self._world.create_topic(topic, queues))
 
     def send(
         self, topic: str | Message, body: bytes = b"", **fields: Unpack[MessageFields]

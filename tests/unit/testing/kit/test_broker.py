@@ -432,6 +432,17 @@ def test_another_process_reaches_a_broker_with_sockets(escrowmq_server: Broker) 
     assert escrowmq_server.delivered("paid") == [b"from another process"]
 
 
+def test_a_broker_with_sockets_stays_registered_however_far_the_time_goes(
+    escrowmq_server: Broker,
+) -> None:
+    """The name server's clock ran ahead of the registrations, and forgot the broker for good."""
+    escrowmq_server.create_topic("paid")
+    escrowmq_server.advance(hours=1)
+    with escrowmq.Producer(escrowmq_server.nameserver, group="g", retries=0) as producer:
+        producer.send("paid", b"an hour later")
+    assert escrowmq_server.delivered("paid") == [b"an hour later"]
+
+
 # -- the examples --------------------------------------------------------------------------------
 
 
