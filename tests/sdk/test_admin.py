@@ -93,6 +93,12 @@ def test_a_group_lives(server: Server, topic: str) -> None:
             admin.groups.describe(group)
         with pytest.raises(GroupNotFound):
             admin.groups.update(group, attempts_max=3)
+        for change in (admin.groups.create, admin.groups.update):
+            for count in (-5, 2**31):
+                with pytest.raises(UsageError, match=f"attempts_max={count}; 0 to 2147483647"):
+                    change(group, attempts_max=count)
+            with pytest.raises(UsageError, match="retry_queues=-1; 0 to 65536"):
+                change(group, retry_queues=-1)
         admin.groups.create(group, attempts_max=7)
         assert group in admin.groups.names()
         assert "TOOLS_CONSUMER" not in admin.groups.names()

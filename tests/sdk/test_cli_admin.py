@@ -29,7 +29,10 @@ def test_topics(server: Server) -> None:
 def test_groups_and_offsets(server: Server, topic: str) -> None:
     group, other = unique("CG"), unique("CG")
     asked(server, "group", "create", group, "--attempts", "5")
+    asked(server, "group", "create", group, "--attempts", "-5", code=2)
+    asked(server, "group", "redeliver-dead", other, code=1)
     asked(server, "group", "create", other)
+    assert asked(server, "group", "redeliver-dead", other) == []
     asked(server, "group", "update", group, "--no-broadcast")
     seen = Seen()
     send(server, topic, numbered(4))

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta, field
 
 from escrowmq.base.delay_levels import DELAY_LEVELS_DEFAULT
+from escrowmq.base.fixed_limits import INT_MAX
 from escrowmq.base.setting_facts import FIXED, LIVE, RESTART
 
 
@@ -41,7 +42,7 @@ class StoreSettings(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         int, Meta(ge=1, description="maximum messages of one query", extra=LIVE)
     ] = field(default=64, name="maxMsgsNumBatch")
     body_size_max: Annotated[
-        int, Meta(ge=1, description="bytes of a message body", extra=RESTART)
+        int, Meta(ge=1, le=INT_MAX, description="bytes of a message body", extra=RESTART)
     ] = field(default=4_194_304, name="maxMessageSize")
     flush_interval_ms: Annotated[
         int, Meta(ge=1, description="between background flushes", extra=RESTART)

@@ -12,6 +12,7 @@ from escrowmq.cli.cluster_verbs import OK, add_named, print_change, run_action, 
 from escrowmq.cli.dry_run import add_dry_run, preview, show_preview
 from escrowmq.cli.live import Change, Row, add_live, largest, show_live
 from escrowmq.cli.printing import print_line, show_json
+from escrowmq.errors import GroupNotFound
 from escrowmq.net.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def _redeliver(admin: Admin, arguments: argparse.Namespace) -> int:
             one.status,
         ),
     )
+    if not counts and arguments.group not in admin.groups.names(with_system=True):
+        raise GroupNotFound(f"there is no consumer group {arguments.group!r}")
     if not arguments.json:
         what = (
             f"{counts['dead']} would be redelivered"

@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.setting_facts import fields_of
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
@@ -94,9 +95,12 @@ class Changes:
             plain = text.strip()
             is_truth = plain.lower() in ("true", "false")
             try:
-                parsed[name] = msgspec.convert(
+                value = msgspec.convert(
                     plain.lower() if is_truth else plain, self._places[name][1].type, strict=False
                 )
+                if isinstance(value, int) and abs(value) > LONG_MAX:
+                    raise msgspec.ValidationError("Expected a number of 64 bits")
+                parsed[name] = value
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name}={text[:64]}: {error}") from error
         return parsed

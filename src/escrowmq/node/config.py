@@ -13,6 +13,7 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.delay_levels import are_delay_levels
+from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
@@ -133,7 +134,9 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         if field is None:
             continue
         try:
-            chosen[name] = msgspec.convert(_lower_bool(value), field.type, strict=False)
+            chosen[name] = known = msgspec.convert(_lower_bool(value), field.type, strict=False)
+            if isinstance(known, int) and abs(known) > LONG_MAX:
+                raise msgspec.ValidationError("Expected a number of 64 bits")
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
     return msgspec.convert(chosen, kind)

@@ -116,6 +116,8 @@ def test_who_reads_no_further_is_told_nothing(words: list[str], code: int) -> No
         ("transactionCheckMax=0", "a whole number from 1 is expected, such as 15"),
         ("fileReservedTime=soon", "a whole number of hours"),
         ("maxMessageSize=4M", "a whole number of bytes"),
+        ("maxMessageSize=99999999999", "a whole number of bytes from 1 to 2147483647"),
+        (f"flushIntervalCommitLog={10**20}", "a whole number of milliseconds"),
     ],
 )
 def test_a_number_that_is_none_is_told_in_which_unit_it_is_wanted(

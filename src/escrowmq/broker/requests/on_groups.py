@@ -10,7 +10,7 @@ import msgspec
 from escrowmq.base.answer import DONE, Answer, Refusal, Reply
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.codes import Response
-from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, TOPIC_QUEUES_MAX
+from escrowmq.base.fixed_limits import GROUP_SIZE_MAX, INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.base.names import NAME_LETTERS
 from escrowmq.broker.asked import Asked
@@ -60,10 +60,12 @@ class GroupHandlers:
         return DONE
 
     def _put_group(self, config: GroupConfig, now_ms: int) -> None:
-        if config.retry_queue_nums > TOPIC_QUEUES_MAX:
+        if not 0 <= config.retry_queue_nums <= TOPIC_QUEUES_MAX:
             raise UsageError(
-                f"retryQueueNums is {config.retry_queue_nums}; {TOPIC_QUEUES_MAX} are allowed"
+                f"retryQueueNums is {config.retry_queue_nums}; 0 to {TOPIC_QUEUES_MAX} are allowed"
             )
+        if not -INT_MAX <= config.retry_max_times <= INT_MAX:
+            raise UsageError(f"retryMaxTimes is {config.retry_max_times}; {INT_MAX} are allowed")
         known = self._groups.peek(config.group_name)
         if known is None and not is_group_name(config.group_name):
             raise UsageError(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from escrowmq.base.codes import Request
+from escrowmq.base.fixed_limits import INT_MAX, TOPIC_QUEUES_MAX
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.cluster import Cluster
 from escrowmq.client.core.odd_answers import reading_from
@@ -15,7 +16,7 @@ from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.routes import MessageQueue
 from escrowmq.client.core.validation import check_group
 from escrowmq.codec.client_bodies import SubscriptionBody, decode_queue_table
-from escrowmq.errors import ConsumerOffline, GroupNotFound
+from escrowmq.errors import ConsumerOffline, GroupNotFound, UsageError
 
 if TYPE_CHECKING:
     from escrowmq.client.admin.dead_letters import DeadLetter
@@ -316,6 +317,17 @@ class Groups:
         ]
 
 
+_COUNTS_MAX: Final = {"attempts_max": INT_MAX, "retry_queues": TOPIC_QUEUES_MAX}
+
+
+def check_counts(**given: object) -> None:
+    """Raise UsageError for numbers that no group can have."""
+    for name, most in _COUNTS_MAX.items():
+        count = given.get(name)
+        if isinstance(count, int) and not 0 <= count <= most:
+            raise UsageError(f"{name}={count}; 0 to {most} are allowed")
+
+
 def _given_fields(
     attempts_max: int | None,
     retry_queues: int | None,
@@ -324,6 +336,7 @@ def _given_fields(
     is_ordered: bool | None,
 ) -> dict[str, Any]:
     """The given fields, under RocketMQ's names."""
+    check_counts(attempts_max=attempts_max, retry_queues=retry_queues)
     given = {
         "retryMaxTimes": attempts_max,
         "retryQueueNums": retry_queues,

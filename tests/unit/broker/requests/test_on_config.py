@@ -100,8 +100,12 @@ def test_setting_that_nobody_knows_is_no_question_of_rights(operator: Caller) ->
 
 
 @pytest.mark.parametrize(
-    "pair", ["transactionTimeOut=soon", "transactionCheckMax=0", "traceOn=maybe", "maxMessageSize="]
-)
+    "pair",
+    [
+        "transactionTimeOut=soon", "transactionCheckMax=0", "traceOn=maybe", "maxMessageSize=",
+        "maxMessageSize=99999999999", f"flushIntervalCommitLog={10**20}",
+    ],
+)  # fmt: skip
 def test_bad_value_is_refused_with_29_and_nothing_is_changed(
     exchange: Exchange, operator: Caller, pair: str
 ) -> None:

@@ -60,6 +60,19 @@ def test_group_is_created_and_changed(operator: Caller) -> None:
     assert group_of(operator) == {**DEFAULTS, "consumeEnable": False}
 
 
+@pytest.mark.parametrize(
+    "wrong", [{"retryQueueNums": -1}, {"retryQueueNums": 10**6}, {"retryMaxTimes": 10**11}]
+)
+def test_a_group_with_an_impossible_number_is_refused(
+    operator: Caller, wrong: dict[str, int]
+) -> None:
+    reply = put_group(operator, **wrong)
+    assert reply.code != 0
+    (name,) = wrong
+    assert f"{name} is {wrong[name]}" in (reply.remark or "")
+    assert group_of(operator) == DEFAULTS
+
+
 def test_several_groups_are_created(operator: Caller) -> None:
     body = json.dumps({"groupConfigList": [{"groupName": "A"}, {"groupName": "B"}]}).encode()
     assert operator.ask(Request.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=body).code == 0

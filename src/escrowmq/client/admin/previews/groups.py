@@ -7,7 +7,7 @@ from typing import Final
 from escrowmq.base.message import Topic
 from escrowmq.client.admin.admin import Admin
 from escrowmq.client.admin.cluster import Cluster
-from escrowmq.client.admin.groups import GroupInfo
+from escrowmq.client.admin.groups import GroupInfo, check_counts
 from escrowmq.client.admin.previews.preview import ROWS_MAX, Preview, Row, shown, spread
 from escrowmq.client.core.redelivery import ATTEMPTS_DEFAULT
 from escrowmq.client.core.validation import check_group
@@ -27,6 +27,7 @@ _OF_A_NEW_ONE: Final[dict[str, object]] = {
 async def create(admin: Admin, group: str, /, **given: object) -> Preview:
     """Preview `admin.groups.create`, which takes the same fields."""
     check_group(group)
+    check_counts(**given)
     try:
         infos = (await admin.groups.describe(group)).brokers
     except GroupNotFound:
@@ -44,6 +45,7 @@ async def create(admin: Admin, group: str, /, **given: object) -> Preview:
 
 async def update(admin: Admin, group: str, /, **given: object) -> Preview:
     """Preview `admin.groups.update`, which takes the same fields."""
+    check_counts(**given)
     return _changed(group, (await admin.groups.describe(group)).brokers, given)
 
 
