@@ -62,7 +62,8 @@ def test_a_client_sends_and_consumes_at_the_next_master(
         assert [each.body for each in consumer.received(1)] == [b"before"]
         group.master().kill()
         until("a send", lambda: goes_on(producer, "orders"), within_s=ROUTE_S)
-        assert b"after" in [each.body for each in consumer.received(2)]
+        # What the former master had handed out may be redelivered before.
+        until("it is received", lambda: b"after" in [each.body for each in consumer.received()])
     finally:
         driver.stop()
 

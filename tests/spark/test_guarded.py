@@ -49,7 +49,7 @@ NEEDS: Final[dict[str, Rights]] = {
     "redo": (
         READER
         | INNER
-        | {"Cluster:*": ("Get", "Update")}
+        | {"Cluster:*": ("Get", "Update"), "Group:TOOLS_CONSUMER": ("Sub",)}
         | dict.fromkeys(TOPICS, ("Sub", "Get", "Pub"))
     ),
     "funnel": READER | TOPICS | INNER,
@@ -93,6 +93,13 @@ class World:
         )
         for topic in ("paid", "shipped", "again"):
             self.admin.topics.create(topic, queues=QUEUES)
+        with escrowmq.Producer(
+            self.server.nameserver,
+            group="before",
+            credentials=escrowmq.Credentials("operator", SECRET),
+            tls=escrowmq.Tls(trusted=authority.root),
+        ) as producer:
+            producer.send("again", b"before")  # of an empty target nothing is read
 
     def user(self, rights: Rights) -> str:
         """An account that has these rights and no others."""
