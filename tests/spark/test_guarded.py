@@ -48,9 +48,11 @@ NEEDS: Final[dict[str, Rights]] = {
     "reconcile": READER | TOPICS | INNER | {"Group:mailer": ("Get",)},
     "redo": (
         READER
-        | INNER
-        | {"Cluster:*": ("Get", "Update"), "Group:TOOLS_CONSUMER": ("Sub",)}
+        | {name: actions for name, actions in INNER.items() if name != "Cluster:*"}
+        | {"Group:TOOLS_CONSUMER": ("Sub",)}
         | dict.fromkeys(TOPICS, ("Sub", "Get", "Pub"))
+        # The last: a run without it stores messages before it is refused.
+        | {"Cluster:*": ("Get", "Update")}
     ),
     "funnel": READER | TOPICS | INNER,
     "export": READER | {"Topic:paid": ("Sub", "Get")},
