@@ -213,7 +213,7 @@ class Checker:
 
     def clock_leapt(self, by_ms: int) -> None:
         """The clock was set forward: no check is due, and no client silent, before its time."""
-        self._engine.halves.pending.clock_leapt(by_ms)
+        self._engine.halves.pending.clock_leapt(by_ms, self._age_max_ms())
         self.unconfirmed.clock_leapt(by_ms)
         for under_way in self._by_time:
             under_way.asked_ms += by_ms

@@ -365,12 +365,14 @@ class Pending:
                 break
         return taken
 
-    def clock_leapt(self, by_ms: int) -> None:
-        """The clock was set forward: nothing is due earlier."""
+    def clock_leapt(self, by_ms: int, age_max_ms: int) -> None:
+        """The clock was set forward: nothing is due earlier, except by its age, which is that of
+        its record in the log."""
         for page in self.pages:
             for at, due_ms in enumerate(page.due_ms):
                 if due_ms != NEVER_MS:
-                    page.due_ms[at] = due_ms + by_ms
+                    too_old_ms = page.stored_ms[at] + age_max_ms + 1
+                    page.due_ms[at] = min(due_ms + by_ms, max(due_ms, too_old_ms))
         self._drop_void()
 
     def _drop_void(self) -> None:

@@ -10,6 +10,7 @@ from escrowmq.codec.record import decode_records
 from tests.harness.exchange import COMMIT, SMALL, Caller, Exchange
 
 LEAP_MS = 600_000
+HOUR_MS = 3_600_000
 
 
 def leap(exchange: Exchange, by_ms: int = LEAP_MS) -> None:
@@ -55,6 +56,18 @@ def test_a_half_is_checked_no_earlier() -> None:
     exchange.advance(3_000)
     assert checks(producer) == 1
     assert producer.end(immune, COMMIT, is_from_check=True).code == 0
+
+
+def test_a_half_is_given_up_by_the_age_that_its_record_has_then() -> None:
+    """As retention counts, which deletes the record."""
+    exchange = Exchange()
+    exchange.create_topic("T")
+    producer = exchange.connect("p")
+    half = producer.prepare("T", CHECK_IMMUNITY_TIME_IN_SECONDS="3600")
+    exchange.advance(1_000)
+    leap(exchange, exchange.core.broker.store_settings.reserved_hours * HOUR_MS)
+    pending = exchange.core.transactions.engine.halves.pending
+    assert half.queue_offset not in pending
 
 
 def test_a_check_that_is_under_way_has_its_time_and_counts_once_it_was_heard() -> None:
