@@ -337,6 +337,14 @@ class Store:
             self.on_deleted(topic)
         return len(doomed)
 
+    def deletion_fault(self) -> str:
+        """Why no topic can be deleted at present, if the file that notes it cannot be written."""
+        try:
+            write_snapshot(self._state)
+        except (StorageError, OSError) as error:
+            return str(error)
+        return ""
+
     @property
     def has_noted_deletions(self) -> bool:
         """Whether a start will know of all deletions. If their file had no space, it is tried

@@ -193,7 +193,7 @@ def test_random_lives_of_a_topic_keep_what_was_acknowledged(seed: int) -> None:
         assert caller.bodies("T") == model, done
 
 
-def test_a_deletion_that_cannot_be_noted_is_not_acknowledged() -> None:
+def test_a_deletion_that_cannot_be_noted_is_refused_and_nothing_is_done() -> None:
     """The note has no space, while the smaller table of topics has."""
     exchange, caller = opened()
     for number in range(80):  # their deletions make the note long
@@ -201,14 +201,18 @@ def test_a_deletion_that_cannot_be_noted_is_not_acknowledged() -> None:
         exchange.create_topic(topic, 1)
         assert caller.send(topic, b"x").code == 0
         assert caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": topic}).code == 0
-    send(caller, "old", 2)
+    old = send(caller, "old", 2)
     disk = exchange.disk
     exchange.advance(10_000)
     disk.room = disk.used + BLOCK_SIZE
     reply = caller.ask(Request.DELETE_TOPIC_IN_BROKER, {"topic": "T"})
-    assert "no space to note that" in str(reply.remark), reply
+    assert "the topic[T] is not deleted: " in str(reply.remark), reply
     assert reply.code == Response.SYSTEM_ERROR
     disk.room = None
+    assert caller.bodies("T") == old
+    exchange.crash(Loss.NOTHING)
+    caller = exchange.connect()
+    assert caller.bodies("T") == old
     delete(caller)
     exchange.create_topic("T", 1)
     bodies = send(caller, "new", 1)

@@ -158,6 +158,11 @@ class TopicHandlers:
             return Refusal(
                 Response.INVALID_PARAMETER, f"The topic[{name}] is conflict with system topic."
             )
+        # A group's copies keep what its master has deleted and could not note.
+        fault = self._store.deletion_fault()
+        if fault:
+            remark = f"the topic[{name}] is not deleted: {fault}; make room, and delete it again"
+            return Refusal(Response.SYSTEM_ERROR, remark)
         doomed = [name]
         if self._settings.clears_retry_topics:
             doomed += self._retry_topics(name)
