@@ -10,6 +10,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from escrowmq.base.fixed_limits import LONG_MAX
+
 Holds = Literal["fixed", "restart", "live"]
 
 FIXED: Final = {"holds": "fixed"}
@@ -34,6 +36,16 @@ _UNITS: Final = {
     "_per_s": "a second",
 }
 _SAID: Final = {"ms": "milliseconds", "s": "seconds", "h": "hours", "%": "percent"}
+
+
+def value_of(text: str, kind: object) -> object:
+    """The value that a text gives to a setting of this type; raises msgspec.ValidationError if it
+    is none. What is kept of it, and sent to tools, has 64 bits."""
+    plain = text.lower() if text.lower() in ("true", "false") else text
+    found: object = msgspec.convert(plain, kind, strict=False)
+    if isinstance(found, int) and abs(found) > LONG_MAX:
+        raise msgspec.ValidationError("Expected a number of 64 bits")
+    return found
 
 
 def unit_in_words(field: str) -> str:

@@ -16,8 +16,7 @@ from typing import Any
 
 import msgspec
 
-from escrowmq.base.fixed_limits import LONG_MAX
-from escrowmq.base.setting_facts import fields_of
+from escrowmq.base.setting_facts import fields_of, value_of
 from escrowmq.codec import fastjson
 from escrowmq.codec.client_bodies import decode_body
 from escrowmq.errors import EscrowMQError, UsageError
@@ -92,15 +91,8 @@ class Changes:
         invalid one."""
         parsed = {}
         for name, text in texts.items():
-            plain = text.strip()
-            is_truth = plain.lower() in ("true", "false")
             try:
-                value = msgspec.convert(
-                    plain.lower() if is_truth else plain, self._places[name][1].type, strict=False
-                )
-                if isinstance(value, int) and abs(value) > LONG_MAX:
-                    raise msgspec.ValidationError("Expected a number of 64 bits")
-                parsed[name] = value
+                parsed[name] = value_of(text.strip(), self._places[name][1].type)
             except msgspec.ValidationError as error:
                 raise UsageError(f"{name}={text[:64]}: {error}") from error
         return parsed

@@ -13,11 +13,10 @@ import msgspec
 
 from escrowmq.base.broker_settings import BrokerSettings
 from escrowmq.base.delay_levels import are_delay_levels
-from escrowmq.base.fixed_limits import LONG_MAX
 from escrowmq.base.group_settings import GroupSettings
 from escrowmq.base.nameserver_settings import NameServerGuardSettings, NameServerSettings
 from escrowmq.base.replica_settings import ReplicaSettings
-from escrowmq.base.setting_facts import fields_of, unit_in_words
+from escrowmq.base.setting_facts import fields_of, unit_in_words, value_of
 from escrowmq.base.store_settings import StoreSettings
 from escrowmq.codec.java_properties import ConfError, parse_conf
 from escrowmq.errors import UsageError
@@ -134,9 +133,7 @@ def convert(kind: type[S], found: dict[str, str], *, source: str) -> S:
         if field is None:
             continue
         try:
-            chosen[name] = known = msgspec.convert(_lower_bool(value), field.type, strict=False)
-            if isinstance(known, int) and abs(known) > LONG_MAX:
-                raise msgspec.ValidationError("Expected a number of 64 bits")
+            chosen[name] = value_of(value, field.type)
         except msgspec.ValidationError as error:
             raise UsageError(f"{source}: {name}={value}: {_allowed(field) or error}") from error
     return msgspec.convert(chosen, kind)
@@ -187,10 +184,6 @@ def check_texts(settings: BrokerSettings, store: StoreSettings, *, source: str) 
             f"{source}: brokerIP1={settings.advertised_host}: an IP address is expected, "
             "because it becomes part of messages and message ids"
         ) from error
-
-
-def _lower_bool(value: str) -> str:
-    return value.lower() if value.lower() in ("true", "false") else value
 
 
 def unknown_keys(found: dict[str, str]) -> list[str]:
