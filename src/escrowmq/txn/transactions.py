@@ -74,15 +74,20 @@ class Transactions:
             before=None if self._before is None else self._before.engine,
         )
         self.ends = EndRequests(self.engine, store, settings)
+
+        def kept_ms() -> int:
+            """How long the log keeps a record, by the present setting."""
+            return store_settings.reserved_hours * HOUR_MS
+
         self.keyring = Keyring(
             chance,
-            lasting_ms=lambda: store_settings.reserved_hours * HOUR_MS,
+            lasting_ms=kept_ms,
             rotation_ms=lambda: settings.key_rotation_hours * HOUR_MS,
         )
         self.checker = Checker(
             self.engine,
             settings,
-            age_max_ms=lambda: store_settings.reserved_hours * HOUR_MS,
+            age_max_ms=kept_ms,
             members=members,
         )
         self.carrier = Carrier(self.engine, self.checker, store)
