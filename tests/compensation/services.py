@@ -8,13 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
 import psycopg
+import pytest
 import redis
 
+import escrowmq
+from escrowmq.errors import OutcomeUnknown
 from tests.interop.ports import free_port
 from tests.interop.process import Process, until
 
@@ -180,3 +184,22 @@ def start_forgetful(
     found = re.search(r"nameserver=(\S+)", process.wait_line("escrowmq ready ", within_s=60))
     assert found is not None
     return process, found[1]
+
+
+@contextmanager
+def forgotten_commit(folder: Path, *, ahead_ms: int) -> Iterator[tuple[escrowmq.Admin, str]]:
+    """A broker whose clock is ahead and that forgot the commit of a message of `paid`: its
+    administration, and the id of the message."""
+    process, nameserver = start_forgetful(folder, share=1, ahead_ms=ahead_ms)
+    try:
+        with escrowmq.Admin(nameserver) as admin:
+            admin.topics.create("paid", queues=1)
+            with (
+                escrowmq.Producer(nameserver, group="orders") as producer,
+                pytest.raises(OutcomeUnknown),
+                producer.transaction("paid", b"x") as tx,
+            ):
+                pass
+            yield admin, tx.results[0].message_id
+    finally:
+        process.kill()

@@ -25,12 +25,12 @@ from escrowmq.compensation import (
     Report,
     Worker,
 )
-from escrowmq.errors import NotSupported, OutcomeUnknown
+from escrowmq.errors import NotSupported
 from tests.interop.process import until
 
 from .conftest import SHARE
 from .forgetful import is_forgotten
-from .services import RedisServer, start_forgetful
+from .services import RedisServer, forgotten_commit
 
 ORDERS = 60
 FAR_MS = 3_600_000
@@ -199,22 +199,11 @@ def test_a_commit_waits_until_its_delay_is_over(pipeline: Pipeline) -> None:
 def test_a_commit_is_young_by_the_clock_of_its_broker(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
-    process, nameserver = start_forgetful(tmp_path, share=1, ahead_ms=-FAR_MS)
-    try:
-        with escrowmq.Admin(nameserver) as admin:
-            admin.topics.create("paid", queues=1)
-            with (
-                escrowmq.Producer(nameserver, group="orders") as producer,
-                pytest.raises(OutcomeUnknown),
-                producer.transaction("paid", b"x") as tx,
-            ):
-                pass
-            sets = RedisSets(redis_server.url)
-            sets.announce([str(Member(tx.results[0].message_id, "paid"))])
-            report = Compensator(admin, sets, Nobody()).run(is_dry=False)
-            assert [finding.fate for finding in report.findings] == [Fate.WAITING]
-    finally:
-        process.kill()
+    with forgotten_commit(tmp_path, ahead_ms=-FAR_MS) as (admin, message_id):
+        sets = RedisSets(redis_server.url)
+        sets.announce([str(Member(message_id, "paid"))])
+        report = Compensator(admin, sets, Nobody()).run(is_dry=False)
+        assert [finding.fate for finding in report.findings] == [Fate.WAITING]
 
 
 class Nobody:

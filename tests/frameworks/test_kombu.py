@@ -44,6 +44,15 @@ class Worker:
         self.consumer: kombu.Consumer = connection.Consumer(MAILS, on_message=self.got.append)
         self.consumer.qos(prefetch_count=10)
 
+    @classmethod
+    def with_two(cls, connection: kombu.Connection) -> Worker:
+        """One that has got two messages."""
+        worker = cls(connection)
+        worker.consumer.consume()
+        publish(connection, "one", "two")
+        worker.wait("one", "two")
+        return worker
+
     def wait(self, *bodies: str) -> None:
         while [message.payload for message in self.got] != [*bodies]:
             self._connection.drain_events(timeout=ANSWER_S)
@@ -53,10 +62,7 @@ def test_what_is_worked_on_is_done_though_its_queue_was_cancelled_and_is_consume
     escrowmq_broker: Broker, connection: kombu.Connection
 ) -> None:
     """The reader was closed, and with it the way of the acknowledgements: all came again."""
-    worker = Worker(connection)
-    worker.consumer.consume()
-    publish(connection, "one", "two")
-    worker.wait("one", "two")
+    worker = Worker.with_two(connection)
     worker.consumer.cancel()
     worker.consumer.consume()
     for message in worker.got:
@@ -70,10 +76,7 @@ def test_what_is_worked_on_is_done_though_its_queue_was_cancelled_and_is_consume
 def test_what_is_worked_on_is_done_though_its_queue_was_deleted(
     escrowmq_broker: Broker, connection: kombu.Connection
 ) -> None:
-    worker = Worker(connection)
-    worker.consumer.consume()
-    publish(connection, "one", "two")
-    worker.wait("one", "two")
+    worker = Worker.with_two(connection)
     worker.consumer.cancel()
     MAILS(connection.default_channel).delete()
     for message in worker.got:
@@ -244,10 +247,7 @@ def test_what_is_recovered_is_redelivered_once(
     escrowmq_broker: Broker, connection: kombu.Connection
 ) -> None:
     """A copy was stored, while the first one was still held."""
-    worker = Worker(connection)
-    worker.consumer.consume()
-    publish(connection, "one", "two")
-    worker.wait("one", "two")
+    worker = Worker.with_two(connection)
     worker.got[0].ack()
     worker.consumer.recover(requeue=True)
     escrowmq_broker.wait_consumed(WORKERS)

@@ -13,9 +13,8 @@ import pytest
 import escrowmq
 from escrowmq.cli.main import main
 from escrowmq.client.announced_commits import Compared
-from escrowmq.errors import OutcomeUnknown
 from tests.compensation.forgetful import is_forgotten
-from tests.compensation.services import RedisServer, missing, start_forgetful
+from tests.compensation.services import RedisServer, forgotten_commit, missing, start_forgetful
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -229,22 +228,11 @@ def test_the_topic_of_announcements_and_the_rows_say_the_same(
 
 
 def test_a_commit_is_young_by_the_clock_of_its_broker(spark: SparkSession, tmp_path: Path) -> None:
-    process, nameserver = start_forgetful(tmp_path, share=1, ahead_ms=-180_000)
-    try:
-        with escrowmq.Admin(nameserver) as admin:
-            admin.topics.create("paid", queues=1)
-            with (
-                escrowmq.Producer(nameserver, group="orders") as producer,
-                pytest.raises(OutcomeUnknown),
-                producer.transaction("paid", b"x") as tx,
-            ):
-                pass
-            sets = SetsOfOne(member(tx.results[0].message_id))
-            job = CommitReconciler(spark, sets, str(tmp_path / "out"), admin=admin)
-            lease = FileLease(tmp_path / "out")
-            assert job.run(lease=lease).classes == {"pending": 1}, "stored a moment ago"
-    finally:
-        process.kill()
+    with forgotten_commit(tmp_path, ahead_ms=-180_000) as (admin, message_id):
+        sets = SetsOfOne(member(message_id))
+        job = CommitReconciler(spark, sets, str(tmp_path / "out"), admin=admin)
+        lease = FileLease(tmp_path / "out")
+        assert job.run(lease=lease).classes == {"pending": 1}, "stored a moment ago"
 
 
 def test_a_commit_waits_until_its_delay_is_over(
